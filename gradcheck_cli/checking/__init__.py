@@ -1,0 +1,1 @@
+"""What a pair is and how it is judged; sees ops through one Protocol."""

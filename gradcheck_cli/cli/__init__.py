@@ -1,0 +1,1 @@
+"""Commands: parse, wire, exit code. Imports nothing heavy at the top."""

@@ -1,0 +1,69 @@
+"""Errors that end a command, each with the exit code it ends with; findings are results, not errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GradcheckError(Exception):
+    """Base of every error that ends a command; `exit_code` is a contract (DESIGN, commands)."""
+
+    exit_code = 2
+
+
+class UsageError(GradcheckError):
+    """A command was called in a way that it can't serve."""
+
+    exit_code = 2
+
+
+class NoSpecsError(GradcheckError):
+    """No spec matched what was asked for."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One thing wrong in one spec: `path:line: place: message`."""
+
+    path: str
+    line: int
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        """Render as one line; `place` is left out where the fault is about the whole file."""
+        where = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{where}: {self.place}: {self.message}" if self.place else f"{where}: {self.message}"
+
+
+class SpecError(GradcheckError):
+    """Specs with faults: every fault of every file at once, sorted by file and line."""
+
+    exit_code = 2
+
+    def __init__(self, faults: list[Fault]) -> None:
+        """Keep the faults, sorted; the message lists one a line."""
+        self.faults = tuple(sorted(set(faults)))
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+class CaseFailedError(GradcheckError):
+    """A case that couldn't be checked at all; becomes a case of status `error`, exit 3.
+
+    Args:
+        kind: short, stable word for scripts: "import", "attribute", "forward", "gradient",
+            "gradient_count", "op_type", "override_missed", "outputs", "values", "pairs", "internal".
+        message: what was expected, what was found, what to do.
+        traceback: the user's own frames, already trimmed, one line of text each.
+    """
+
+    exit_code = 3
+
+    def __init__(self, kind: str, message: str, traceback: tuple[str, ...] = ()) -> None:
+        """Keep the parts; the exception's text is the message."""
+        self.kind = kind
+        self.message = message
+        self.traceback = traceback
+        super().__init__(message)

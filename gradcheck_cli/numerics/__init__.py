@@ -1,0 +1,1 @@
+"""NumPy only: steps, differences, ladder, noise, kinks, comparison."""

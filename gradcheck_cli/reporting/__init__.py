@@ -1,0 +1,1 @@
+"""Results to terminal and JSON; computes nothing."""

@@ -1,0 +1,186 @@
+"""What a run found, as frozen values: pairs, checks, cases, reports; and the exit code they add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Status(str, Enum):
+    """Outcome of a pair, a check or a case; the words are a contract (DESIGN, findings)."""
+
+    PASSED = "passed"
+    MISMATCHED = "mismatched"
+    INCONCLUSIVE = "inconclusive"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    EXPECTED_MISMATCH = "expected_mismatch"
+    UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
+
+    def __str__(self) -> str:
+        """Return the word itself, as it stands in every report."""
+        return self.value
+
+
+# The first of these that occurs among a case's pairs and checks is the case's own status.
+SEVERITY = (
+    Status.MISMATCHED,
+    Status.UNEXPECTED_PASS,
+    Status.ERROR,
+    Status.INCONCLUSIVE,
+    Status.EXPECTED_MISMATCH,
+    Status.PASSED,
+    Status.SKIPPED,
+)
+
+FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
+UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
+
+
+@dataclass(frozen=True)
+class WorstElement:
+    """The element with the largest ratio of error to bound.
+
+    Indices are those of the output's and the input's own shape; `analytic` and `numeric` are complex
+    where the pair is, and `uncertainty` bounds the numeric value's own error.
+    """
+
+    output_index: tuple[int, ...]
+    input_index: tuple[int, ...]
+    analytic: float | complex
+    numeric: float | complex
+    uncertainty: float
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The verdict on one output with one input, over all elements and all sample points.
+
+    `allowed` and `uncertainty` belong to the worst element. `note` is a few words for the table
+    ("as expected", "zero-size: shape only", "3 of 16 elements"); `message` explains a status that
+    isn't `passed`, remedy included. `reference_dtype` is the dtype in which the numeric derivative
+    was taken. `evaluations` counts evaluations of the forward.
+    """
+
+    label: str
+    output: str
+    input: str
+    status: Status
+    connected: bool = True
+    method: str = "central"
+    reference_dtype: str = "float64"
+    evaluations: int = 0
+    miss_probability: float | None = None
+    max_abs_error: float = 0.0
+    max_rel_error: float = 0.0
+    allowed: float = 0.0
+    uncertainty: float = 0.0
+    kinks: int = 0
+    elements: int = 0
+    wrong_elements: int = 0
+    worst: WorstElement | None = None
+    diagnosis: tuple[str, ...] = ()
+    note: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The verdict of one structural check on one case."""
+
+    name: str
+    status: Status
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class CaseError:
+    """Why a case couldn't be checked: a stable word, a message with the remedy, the user's own frames."""
+
+    kind: str
+    message: str
+    traceback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """Everything found about one case in one mode."""
+
+    op: str
+    case: str
+    spec: str  # "path:line"
+    mode: str
+    dtype: str
+    status: Status
+    duration_s: float
+    reproduce: str
+    numeric_dtype: str = ""  # where it isn't `dtype`: "float64"
+    reason: str = ""  # the spec's own `reason`
+    error: CaseError | None = None
+    checks: tuple[CheckResult, ...] = ()
+    pairs: tuple[PairResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run."""
+
+    gradcheck_version: str
+    tensorflow_version: str
+    python_version: str
+    seed: int
+    cases: tuple[CaseResult, ...]
+    duration_s: float = 0.0
+    interrupted: bool = False
+    notices: tuple[str, ...] = field(default=())
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Count ops (`specs`), cases, pairs, and pairs by status.
+
+        A case in which nothing but an error came about has no pairs: it counts once under `error`.
+        Likewise a failing structural check counts under its own status.
+        """
+        statuses: Counter[Status] = Counter()
+        for case in self.cases:
+            statuses.update(pair.status for pair in case.pairs)
+            statuses.update(
+                check.status for check in case.checks if check.status not in (Status.PASSED, Status.SKIPPED)
+            )
+            if case.error is not None:
+                statuses[Status.ERROR] += 1
+        return {
+            "specs": len({case.spec for case in self.cases}),
+            "cases": len(self.cases),
+            "pairs": sum(len(case.pairs) for case in self.cases),
+            **{str(status): statuses[status] for status in Status},
+        }
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code: 130 interrupted, 1 a failure, 3 something undecided, else 0."""
+        if self.interrupted:
+            return 130
+        statuses = {case.status for case in self.cases}
+        if statuses & FAILING:
+            return 1
+        # A case that was skipped whole checked nothing, and nothing unchecked is green.
+        if statuses & UNDECIDED or Status.SKIPPED in statuses:
+            return 3
+        return 0
+
+
+def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) -> Status:
+    """Return the gravest status among a case's pairs and checks; `inconclusive` if there are no pairs."""
+    if not pairs:
+        found = {check.status for check in checks} & (FAILING | UNDECIDED)
+        return next((status for status in SEVERITY if status in found), Status.INCONCLUSIVE)
+    # A passed check alone doesn't make a case green: its pairs must be.
+    found = {pair.status for pair in pairs} | {
+        check.status for check in checks if check.status is not Status.PASSED
+    }
+    if {pair.status for pair in pairs} == {Status.SKIPPED}:
+        found.discard(Status.PASSED)
+    return next(status for status in SEVERITY if status in found)

@@ -1,0 +1,1 @@
+"""Which cases, in which process, for how long."""

@@ -1,0 +1,1 @@
+"""YAML to frozen cases, with every fault of every file; input values."""

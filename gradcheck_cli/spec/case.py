@@ -1,0 +1,153 @@
+"""A concrete case: one op with its inputs, dtypes and expectations, after every merge; plain frozen data.
+
+Nothing here knows YAML, pydantic or TensorFlow: the backend and the checks read these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NO_ATTRS: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class FunctionRef:
+    """A function named in a spec: `module:attribute`; `numpy` marks one that takes and returns arrays."""
+
+    target: str
+    numpy: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input's values come from: a generator's name and its arguments.
+
+    `kind` is one of value, file, uniform, normal, integers, choice, bool, permutation, one_hot, spd,
+    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans).
+    """
+
+    kind: str = "default"
+    arguments: Mapping[str, object] = NO_ATTRS
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One tensor that goes into the op.
+
+    `domain` holds the bounds that no perturbation leaves, `None` where there is none. `scale` is the
+    typical magnitude, for the step. `differentiate: false` passes the tensor through.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    source: Source = field(default_factory=Source)
+    differentiate: bool = True
+    domain: tuple[float | None, float | None] = (None, None)
+    scale: float | None = None
+    away_from: tuple[float, ...] = ()
+    min_gap: float | None = None
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether gradients with respect to this tensor exist: a float or complex dtype, not switched off."""
+        return self.differentiate and self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One positional argument of forward: a single tensor, or a list of them named `name[0]`, `name[1]`."""
+
+    name: str
+    tensors: tuple[InputSpec, ...]
+    is_list: bool = False
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """What a spec says of one output: its name, and dtype and shape where they are given."""
+
+    name: str
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """What a spec expects of the pairs whose label matches `glob` (`*` and `?`; brackets are literal)."""
+
+    glob: str
+    expect: str = "pass"  # pass, mismatch, disconnected, zero, skip
+    atol: float | None = None
+    rtol: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Absolute and relative tolerance as written in a spec; `None` leaves the scaled default."""
+
+    atol: float | None = None
+    rtol: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One op at one set of inputs and dtypes; what one row group of the report is about.
+
+    Attributes:
+        op: the spec's name of the op.
+        name: the case's name; "default" for the spec's own inputs.
+        path: the spec's file, as the user named it.
+        folder: the spec's folder, absolute; importable, and where `file:` paths start.
+        line: 1-based line of the document (or of the entry in `ops:`).
+        forward: the function under test; `None` where `op_type` alone names a raw op.
+        binding: autodiff, custom_gradient, override, py_func or defun (already resolved from defaults).
+        build: keyword arguments that make `forward` a factory; `None` where it is none.
+        dtype: what the report shows as the case's dtype.
+        outputs: named outputs; empty where the spec names none.
+        variant: the entry of `dtypes` that made this case, or `None`.
+    """
+
+    op: str
+    name: str
+    path: str
+    folder: str
+    line: int
+    forward: FunctionRef | None
+    op_type: str | None
+    binding: str
+    gradient: FunctionRef | None
+    arguments: tuple[Argument, ...]
+    dtype: str
+    attrs: Mapping[str, object] = NO_ATTRS
+    build: Mapping[str, object] | None = None
+    outputs: tuple[OutputSpec, ...] = ()
+    reference: FunctionRef | None = None
+    reference_forward: bool = False
+    expect: str = "pass"  # pass, mismatch
+    reason: str = ""
+    pairs: tuple[PairRule, ...] = ()
+    tolerance: Tolerance = Tolerance()
+    samples: int = 2
+    seed: int = 0
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    variant: str | None = None
+
+    @property
+    def tensors(self) -> tuple[InputSpec, ...]:
+        """All input tensors in positional order, lists flattened."""
+        return tuple(tensor for argument in self.arguments for tensor in argument.tensors)
+
+    @property
+    def spec(self) -> str:
+        """`path:line`, as every report names a spec."""
+        return f"{self.path}:{self.line}"
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether any value is drawn: such a case is checked at `samples` points."""
+        return any(tensor.source.kind not in ("value", "file") for tensor in self.tensors)

@@ -1,0 +1,1 @@
+"""The only importer of TensorFlow: binding, tracing, registry, and all use of its private parts."""
