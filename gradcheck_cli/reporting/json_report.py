@@ -1,0 +1,119 @@
+"""The JSON report (DESIGN §6): field names, and words for the numbers that JSON has no word for."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
+
+SCHEMA_VERSION = 1
+
+
+def to_json(report: Report, exit_code: int | None = None) -> str:
+    """Render a report as JSON text that ends in a newline.
+
+    Args:
+        report: the run.
+        exit_code: the process's exit code where an option such as `--strict` changed it.
+
+    Returns:
+        The text; it holds no NaN or Infinity literal, so that every JSON reader takes it.
+    """
+    return json.dumps(to_dict(report, exit_code), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
+    """Return the report as plain dictionaries, lists, strings and finite numbers."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "gradcheck_version": report.gradcheck_version,
+        "tensorflow_version": report.tensorflow_version,
+        "python_version": report.python_version,
+        "seed": report.seed,
+        "exit_code": report.exit_code if exit_code is None else exit_code,
+        "interrupted": report.interrupted,
+        "duration_s": number(report.duration_s),
+        "summary": report.summary,
+        "notices": list(report.notices),
+        "cases": [_case(case) for case in report.cases],
+    }
+
+
+def number(value: complex) -> object:
+    """Return a number as JSON holds it: "nan", "inf", "-inf" as strings, complex as `[re, im]`."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "nan"
+        if math.isinf(value):
+            return "inf" if value > 0 else "-inf"
+        return float(value)  # a NumPy float64 is a float too, and prints otherwise
+    return [number(value.real), number(value.imag)]
+
+
+def _case(case: CaseResult) -> dict[str, object]:
+    return {
+        "op": case.op,
+        "case": case.case,
+        "spec": case.spec,
+        "mode": case.mode,
+        "dtype": case.dtype,
+        "numeric_dtype": case.numeric_dtype or case.dtype,
+        "status": str(case.status),
+        "duration_s": number(case.duration_s),
+        "reason": case.reason,
+        "error": None
+        if case.error is None
+        else {
+            "kind": case.error.kind,
+            "message": case.error.message,
+            "traceback": list(case.error.traceback),
+        },
+        "reproduce": case.reproduce,
+        "warnings": list(case.warnings),
+        "checks": [_check(check) for check in case.checks],
+        "pairs": [_pair(pair) for pair in case.pairs],
+    }
+
+
+def _check(check: CheckResult) -> dict[str, object]:
+    return {"name": check.name, "status": str(check.status), "message": check.message}
+
+
+def _pair(pair: PairResult) -> dict[str, object]:
+    return {
+        "label": pair.label,
+        "output": pair.output,
+        "input": pair.input,
+        "status": str(pair.status),
+        "connected": pair.connected,
+        "method": pair.method,
+        "reference_dtype": pair.reference_dtype,
+        "evaluations": pair.evaluations,
+        "miss_probability": None if pair.miss_probability is None else number(pair.miss_probability),
+        "max_abs_error": number(pair.max_abs_error),
+        "max_rel_error": number(pair.max_rel_error),
+        "allowed": number(pair.allowed),
+        "uncertainty": number(pair.uncertainty),
+        "kinks": pair.kinks,
+        "elements": pair.elements,
+        "wrong_elements": pair.wrong_elements,
+        "worst": None if pair.worst is None else _worst(pair.worst),
+        "diagnosis": list(pair.diagnosis),
+        "note": pair.note,
+        "message": pair.message,
+    }
+
+
+def _worst(worst: WorstElement) -> dict[str, object]:
+    return {
+        "output_index": list(worst.output_index),
+        "input_index": list(worst.input_index),
+        "analytic": number(worst.analytic),
+        "numeric": number(worst.numeric),
+        "uncertainty": number(worst.uncertainty),
+    }

@@ -1,0 +1,121 @@
+"""Lines of text that fit a width: cleaning, wrapping, and numbers in few characters.
+
+Everything is a `rich.text.Text` or a plain string, never markup: an op named `[bold]` prints as it is.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Past this many columns a time at the right edge is too far from what it times.
+MAX_WIDTH = 110
+# The digits after the point in `%.3e` tell a gradient that is off by a thousandth from a right one; a
+# smaller difference asks for more, up to what float64 holds.
+DIGITS = 3
+MAX_DIGITS = 16
+
+
+def clean(text: str) -> str:
+    """Return `text` with control characters made visible, so that no message moves the cursor."""
+    return "".join(
+        repr(char)[1:-1] if unicodedata.category(char) in ("Cc", "Cf", "Cs") else char for char in text
+    )
+
+
+def lines_of(text: str) -> list[str]:
+    """Split a message into lines without control characters; tabs become four spaces."""
+    return [clean(line.expandtabs(4)) for line in text.splitlines()] or [""]
+
+
+def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "") -> list[Text]:
+    """Wrap a message, keeping its own line breaks; words (paths, labels) are never broken.
+
+    Args:
+        text: the message.
+        width: columns there are.
+        indent: columns before each line.
+        hanging: further columns before the second and later lines of one line of the message.
+        style: a rich style for the whole.
+
+    Returns:
+        The lines.
+    """
+    found = []
+    for line in lines_of(text):
+        inner = len(line) - len(line.lstrip())
+        pieces = textwrap.wrap(
+            line.strip(),
+            width=max(width, indent + inner + 20),
+            initial_indent=" " * (indent + inner),
+            subsequent_indent=" " * (indent + inner + hanging),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        found += [Text(piece, style=style) for piece in pieces or [""]]
+    return found
+
+
+def pack(parts: Sequence[str], *, separator: str, width: int, indent: int) -> list[str]:
+    """Put parts on as few lines as they fit, whole; a part wider than the line stands on its own."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        longer = lines[-1] + separator + part
+        if cells(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(" " * indent + part)
+    return lines
+
+
+def with_right(left: Text, right: str, *, width: int) -> Text:
+    """Return `left` with `right` at the right edge, at least two columns apart."""
+    gap = max(2, width - left.cell_len - cells(right))
+    return left + Text(" " * gap + right, style="dim")
+
+
+def cells(text: str) -> int:
+    """Return how many columns `text` takes on a terminal; wide characters take two."""
+    return Text(text).cell_len
+
+
+def pad(text: str, width: int) -> str:
+    """Return `text` filled up to `width` columns."""
+    return text + " " * (width - cells(text))
+
+
+def plain(lines: Iterable[Text]) -> str:
+    """Return lines as text without styles or blanks at line ends; each ends in a newline."""
+    return "".join(line.plain.rstrip() + "\n" for line in lines)
+
+
+def scientific(value: complex, digits: int = DIGITS) -> str:
+    """Format a real or complex number as `1.000e+00` or `1.000e+00-2.000e+00j`."""
+    if isinstance(value, complex):
+        return f"{value.real:.{digits}e}{value.imag:+.{digits}e}j"
+    return f"{value:.{digits}e}"
+
+
+def apart(first: complex, second: complex) -> tuple[str, str]:
+    """Format two numbers alike, with as many digits as it takes to see that they differ."""
+    for digits in range(DIGITS, MAX_DIGITS + 1):
+        texts = scientific(first, digits), scientific(second, digits)
+        if texts[0] != texts[1]:
+            return texts
+    return scientific(first), scientific(second)
+
+
+def element(name: str, index: Sequence[int]) -> str:
+    """Name an element: `y[2,5]`, or `y` for a scalar."""
+    return f"{name}[{','.join(map(str, index))}]" if index else name
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 op`, `2 ops`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,226 @@
+"""Results as a table per case and one summary line, for a person; computes nothing.
+
+A case prints as soon as it ends, so nothing here may depend on the cases that follow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.reporting import layout
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
+
+VERDICTS = {
+    Status.PASSED: ("pass", "green"),
+    Status.MISMATCHED: ("MISMATCH", "bold red"),
+    Status.INCONCLUSIVE: ("INCONCLUSIVE", "bold yellow"),
+    Status.ERROR: ("ERROR", "bold red"),
+    Status.SKIPPED: ("skip", "yellow"),
+    Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
+    Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
+}
+SUMMARY_ORDER = (
+    (Status.PASSED, "passed"),
+    (Status.EXPECTED_MISMATCH, "expected mismatch"),
+    (Status.MISMATCHED, "mismatched"),
+    (Status.UNEXPECTED_PASS, "unexpected pass"),
+    (Status.INCONCLUSIVE, "inconclusive"),
+    (Status.ERROR, "error"),
+    (Status.SKIPPED, "skipped"),
+)
+GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
+
+# Blank columns before each number column, and the column's own width: its heading's.
+ABS, REL, ALLOWED = "max abs error", "max rel error", "allowed"
+NUMBERS_WIDTH = sum(2 + len(heading) for heading in (ABS, REL, ALLOWED))
+INDENT = 2
+MIN_LABEL = 10
+MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
+
+
+def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
+    """Lay out one case: a heading, a row per pair, and what there is to say about each.
+
+    Args:
+        case: the case.
+        width: columns there are; a label or a path wider than that isn't cut.
+        verbose: also show passed checks, methods, counts of evaluations and uncertainties.
+
+    Returns:
+        The lines.
+    """
+    lines = _heading(case, min(width, layout.MAX_WIDTH))
+    if case.error is not None:
+        lines += _error(case.error, width)
+    if case.pairs:
+        lines += _pairs(case, width, verbose=verbose)
+    for check in case.checks:
+        if verbose or check.status is not Status.PASSED:
+            lines += _check(check, width)
+    for warning in case.warnings:
+        lines += layout.wrap(f"warning: {warning}", width=width, indent=4, style="yellow")
+    if case.reason:
+        lines += layout.wrap(f"reason: {case.reason}", width=width, indent=4)
+    if case.status not in GREEN and case.reproduce:
+        # Never wrapped: it is there to be copied.
+        lines.append(Text(f"    reproduce: {layout.clean(case.reproduce)}"))
+    return lines
+
+
+def summary_lines(report: Report, *, width: int = 80, exit_code: int | None = None) -> list[Text]:
+    """Lay out the run's last line: how many ops, cases and pairs, and what became of them.
+
+    It is one line wherever that fits. `exit_code` is the process's, where an option changed it.
+    """
+    failed = report.exit_code if exit_code is None else exit_code
+    width = min(width, layout.MAX_WIDTH)
+    summary = report.summary
+    parts = [
+        layout.count(summary["specs"], "op"),
+        layout.count(summary["cases"], "case"),
+        layout.count(summary["pairs"], "pair"),
+    ]
+    if report.interrupted:
+        parts.insert(0, "interrupted")
+    found = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
+    duration = f"{report.duration_s:.1f} s"
+    texts = [" · ".join(parts)]
+    if found:
+        texts[0] += ":"
+        room = width - len(duration) - 2
+        texts = layout.pack([texts[0], ", ".join(found)], separator=" ", width=room, indent=2)
+    lines = [Text(text, style="bold red" if failed else "bold green") for text in texts]
+    lines[-1] = layout.with_right(lines[-1], duration, width=width)
+    return lines
+
+
+def render_report(report: Report, *, width: int = 80, verbose: bool = False) -> str:
+    """Render a whole report as plain text, for notebooks and tests."""
+    lines = [line for case in report.cases for line in case_lines(case, width=width, verbose=verbose)]
+    return layout.plain([*lines, *summary_lines(report, width=width)])
+
+
+def _heading(case: CaseResult, width: int) -> list[Text]:
+    dtype = case.dtype
+    if case.numeric_dtype and case.numeric_dtype != dtype:
+        dtype += f" (numeric: {case.numeric_dtype})"
+    parts = [case.spec.rpartition(":")[0] or case.spec, case.op, dtype, case.mode]
+    if case.case != "default":
+        parts.append(f"case {case.case}")
+    duration = f"{case.duration_s:.2f} s"
+    room = width - len(duration) - 2
+    packed = layout.pack([layout.clean(part) for part in parts], separator=" · ", width=room, indent=4)
+    lines = [Text(line, style="bold") for line in packed]
+    lines[-1] = layout.with_right(lines[-1], duration, width=width)
+    return lines
+
+
+def _pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+    labels = [layout.clean(pair.label) for pair in case.pairs]
+    room = width - INDENT - NUMBERS_WIDTH - MIN_VERDICT
+    column = max([MIN_LABEL, *(layout.cells(label) for label in labels if layout.cells(label) <= room)])
+    heading = f"{'':{INDENT}}{'pair':{column}}  {ABS}  {REL}  {ALLOWED}  verdict"
+    lines = [Text(heading, style="dim")]
+    for pair, label in zip(case.pairs, labels, strict=True):
+        lines += _row(pair, label, column, width)
+        lines += _details(pair, width, verbose=verbose)
+    return lines
+
+
+def _row(pair: PairResult, label: str, column: int, width: int) -> list[Text]:
+    """Lay out a pair's row; a label wider than its column and a note too long take lines of their own."""
+    lines = []
+    if layout.cells(label) > column:
+        lines.append(Text(" " * INDENT + label))
+        label = ""
+    row = Text(" " * INDENT + layout.pad(label, column) + _numbers(pair) + "  ")
+    word, style = VERDICTS[pair.status]
+    row += Text(word, style=style)
+    note = _note(pair)
+    if note and row.cell_len + 2 + layout.cells(note) <= width:
+        row += Text(f"  {note}")
+        note = ""
+    lines.append(row)
+    if note:
+        lines += layout.wrap(note, width=width, indent=4)
+    return lines
+
+
+def _numbers(pair: PairResult) -> str:
+    if not pair.connected:
+        numbers = ("disconnected", "", "")
+    elif pair.status is Status.SKIPPED or not pair.elements:
+        numbers = ("-", "-", "-")
+    else:
+        numbers = (f"{pair.max_abs_error:.3e}", f"{pair.max_rel_error:.2e}", f"{pair.allowed:.1e}")
+    return "".join(
+        f"  {number:>{len(heading)}}" for number, heading in zip(numbers, (ABS, REL, ALLOWED), strict=True)
+    )
+
+
+def _note(pair: PairResult) -> str:
+    notes = [layout.clean(pair.note)] if pair.note else []
+    if pair.wrong_elements and not pair.note:
+        notes.append(f"{pair.wrong_elements:,} of {layout.count(pair.elements, 'element')}")
+    if pair.kinks:
+        notes.append(layout.count(pair.kinks, "kink"))
+    if pair.miss_probability is not None:
+        notes.append(f"miss probability {pair.miss_probability:.1e}")
+    return ", ".join(notes)
+
+
+def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
+    lines = []
+    if verbose and pair.status is not Status.SKIPPED:
+        parts = [
+            pair.method,
+            pair.reference_dtype,
+            layout.count(pair.evaluations, "evaluation"),
+            layout.count(pair.elements, "element"),
+            f"± {pair.uncertainty:.1e}",
+        ]
+        packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
+        lines += [Text(f"    {line}", style="dim") for line in packed]
+    if pair.status not in (Status.PASSED, Status.SKIPPED) and pair.worst is not None:
+        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        where = (
+            f"{layout.element(pair.output, pair.worst.output_index)} / "
+            f"{layout.element(pair.input, pair.worst.input_index)}"
+        )
+        parts = [
+            f"    worst: {layout.clean(where)}",
+            f"analytic {analytic}",
+            f"numeric {numeric} ± {pair.worst.uncertainty:.1e}",
+        ]
+        lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
+    for diagnosis in pair.diagnosis:
+        lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)
+    if pair.message:
+        lines += layout.wrap(pair.message, width=width, indent=4)
+    return lines
+
+
+def _check(check: CheckResult, width: int) -> list[Text]:
+    word, style = VERDICTS[check.status]
+    line = Text(f"  check {layout.clean(check.name)}  ") + Text(word, style=style)
+    lines = [line]
+    if check.message:
+        lines += layout.wrap(check.message, width=width, indent=4)
+    return lines
+
+
+def _error(error: CaseError, width: int) -> list[Text]:
+    first, *rest = error.message.splitlines() or [""]
+    lines = layout.wrap(f"{error.kind}: {first}", width=width - 9, indent=2)
+    # The word goes in front after wrapping, since a wrapped line has one style.
+    lines[0] = Text("  ") + Text("ERROR", style="bold red") + Text(f"  {lines[0].plain.strip()}")
+    for line in rest:
+        lines += layout.wrap(line, width=width, indent=4)
+    for frame in error.traceback:
+        lines += [Text(f"      {line}", style="dim") for line in layout.lines_of(frame)]
+    return lines
