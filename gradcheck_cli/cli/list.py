@@ -1,0 +1,132 @@
+"""`gradcheck list`: which op types have a gradient, where it is, and which specs cover it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.tensorflow_backend.registry import GradientEntry
+
+STATUSES = {
+    "gradient": "gradient",
+    "not-differentiable": "not differentiable",
+    "none": "none",
+    "custom_gradient": "custom_gradient",
+}
+
+
+@click.command("list", short_help="List registered gradients and where they are.")
+@click.argument("pattern", required=False)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([*STATUSES, "all"]),
+    help="Only these; repeatable. Default: all but op types of which nothing is registered ('none').",
+)
+@click.option(
+    "--import",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Import MODULE first, and list what it adds; repeatable.",
+)
+@click.option("--specs", "folder", type=click.Path(), metavar="DIR", help="Show which specs cover what.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
+)
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    pattern: str | None,
+    statuses: tuple[str, ...],
+    modules: tuple[str, ...],
+    folder: str | None,
+    form: str,
+) -> None:
+    """List the gradients in TensorFlow's registry, and those that --import brings.
+
+    PATTERN is a glob such as '*matmul*', in any case; a name without * or ? is looked up as it is, op
+    types without a gradient included.
+    """
+    covering = None if folder is None else _covering(folder)
+    # Late imports: `list --help` and a bad option shouldn't wait for TensorFlow.
+    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
+
+    start_tensorflow()
+    with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
+        from gradcheck_cli.tensorflow_backend.registry import op_types, read_gradients  # noqa: PLC0415
+
+        entries = read_gradients(modules)
+    chosen = _choose(entries, pattern, statuses)
+    if not chosen:
+        from gradcheck_cli.cli.selection import meant  # noqa: PLC0415 (only where nothing matches)
+
+        hint = meant(pattern, [entry.name for entry in entries]) if pattern and not _is_glob(pattern) else ""
+        click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
+    _print(chosen, covering, form, len(op_types()))
+    ctx.exit(0)
+
+
+def _covering(folder: str) -> dict[str, list[str]]:
+    """Return op type, or `module:attribute` of a forward -> specs, in order."""
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415 (only with --specs)
+
+    found: dict[str, list[str]] = {}
+    for case in load_cases([folder]):
+        for name in (case.op_type, case.forward.target if case.forward else None):
+            if name is not None and case.spec not in found.setdefault(name, []):
+                found[name].append(case.spec)
+    return found
+
+
+def _is_glob(pattern: str) -> bool:
+    return "*" in pattern or "?" in pattern
+
+
+def _choose(
+    entries: Sequence[GradientEntry], pattern: str | None, statuses: Sequence[str]
+) -> list[GradientEntry]:
+    wanted = set(STATUSES.values())
+    if statuses and "all" not in statuses:
+        wanted = {STATUSES[status] for status in statuses}
+    elif not statuses and (pattern is None or _is_glob(pattern)):
+        wanted.discard("none")
+    # Brackets are literal: `module:Class.method` and op types hold none, and nobody should have to escape.
+    glob = re.escape(pattern or "*").replace(r"\*", ".*").replace(r"\?", ".")
+    matches = re.compile(glob, re.IGNORECASE | re.DOTALL).fullmatch
+    return [entry for entry in entries if entry.status in wanted and matches(entry.name)]
+
+
+def _print(
+    entries: Sequence[GradientEntry], covering: dict[str, list[str]] | None, form: str, op_types: int
+) -> None:
+    from gradcheck_cli.reporting.gradient_list import (  # noqa: PLC0415 (late with the rest)
+        gradients_csv,
+        gradients_json,
+        gradients_table,
+    )
+
+    if form == "csv":
+        click.echo(gradients_csv(entries, covering or {}), nl=False)
+        return
+    if form == "json":
+        from importlib.metadata import version  # noqa: PLC0415 (only here)
+
+        text = gradients_json(
+            entries, covering or {}, tensorflow_version=version("tensorflow"), op_types=op_types
+        )
+        click.echo(text, nl=False)
+        return
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+
+    width = terminal_width() if sys.stdout.isatty() else None
+    print_lines(console_for(sys.stdout), gradients_table(entries, covering, op_types=op_types, width=width))

@@ -1,0 +1,77 @@
+"""A progress bar on standard error, for as long as a run takes; silent where that is no terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.progress import Progress, TaskID
+
+    from gradcheck_cli.spec.case import Case
+
+
+class Bar:
+    """What a run tells while it works; does nothing without a bar to draw."""
+
+    def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
+        """Keep the bar, if there is one."""
+        self._progress = progress
+        self._task = task
+
+    def start_case(self, case: Case) -> None:
+        """Show which case is being checked."""
+        if self._progress is not None and self._task is not None:
+            name = case.op if case.name == "default" else f"{case.op} · {case.name}"
+            self._progress.update(self._task, description=name)
+
+    def end_case(self) -> None:
+        """Move on by one case."""
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take the bar off the screen while results are printed; both may share one terminal."""
+        if self._progress is None:
+            yield
+            return
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Bar]:
+    """Draw a bar on standard error while the block runs, and leave nothing of it behind.
+
+    Args:
+        total: how many cases there are.
+
+    Yields:
+        The bar; a silent one where standard error is no terminal.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield Bar()
+        return
+    from rich.console import Console  # noqa: PLC0415 (piped runs do without)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    progress = Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(file=sys.stderr, markup=False),
+        transient=True,
+        redirect_stdout=False,  # results aren't the bar's to reprint
+        redirect_stderr=False,
+    )
+    task = progress.add_task("starting TensorFlow", total=total)
+    with progress:
+        yield Bar(progress, task)
