@@ -1,1 +1,29 @@
-"""NumPy only: steps, differences, ladder, noise, kinks, comparison."""
+"""NumPy only: steps, differences, ladder, noise, kinks, comparison; testable on plain functions.
+
+`judge` compares an analytic Jacobian with differences of a function, `estimate` takes the differences alone.
+"""
+
+from gradcheck_cli.numerics.judge import Estimate, Judgement, estimate, judge
+from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
+from gradcheck_cli.numerics.reasons import EXPLANATIONS, Explanation, Reason, Verdict
+from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
+
+__all__ = [
+    "BFLOAT16",
+    "EXPLANATIONS",
+    "FLOAT16",
+    "FLOAT32",
+    "FLOAT64",
+    "Estimate",
+    "Explanation",
+    "Judgement",
+    "Precision",
+    "Reason",
+    "ToleranceRule",
+    "Verdict",
+    "allowed_error",
+    "estimate",
+    "judge",
+    "precision_of",
+    "rule_for",
+]

@@ -1,0 +1,93 @@
+"""Central and one-sided differences from three values, with the rounding error that each may carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.precision import Float
+
+Mask = np.ndarray  # of bool
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Differences at one or more steps; all arrays of one shape.
+
+    Attributes:
+        slope: the derivative's estimate: central where both sides are finite, else one-sided, else NaN.
+        up: (f(x+h) - f(x)) / h, NaN where it can't be had.
+        down: (f(x) - f(x-h)) / h, likewise.
+        jump: up - down: about h f'' where f is smooth, constant at a kink, growing as 1/h at a jump.
+        noise: bound on the rounding error in `slope`.
+        is_central: both sides are there.
+        is_usable: at least one side is.
+        is_flat: the value is the very same at every side there is.
+        error: bound on the error of one value.
+    """
+
+    slope: Float
+    up: Float
+    down: Float
+    jump: Float
+    noise: Float
+    is_central: Mask
+    is_usable: Mask
+    is_flat: Mask
+    error: Float
+
+
+def differences(
+    base: Float,
+    above: Float,
+    below: Float,
+    step_up: Float,
+    step_down: Float,
+    unit: Float,
+    measured: Float | float = 0.0,
+) -> Differences:
+    """Difference f(x+h), f(x), f(x-h); a step of 0 means that the side isn't there.
+
+    Args:
+        base: f(x).
+        above: f(x+h).
+        below: f(x-h).
+        step_up: the step really taken upward.
+        step_down: and downward.
+        unit: the rows' unit roundoff.
+        measured: bound on the error of one value as measured, where it exceeds the one assumed here.
+
+    Returns:
+        The differences, every argument broadcast.
+    """
+    with np.errstate(all="ignore"):
+        is_up = np.isfinite(above) & np.isfinite(base) & (step_up > 0)
+        is_down = np.isfinite(below) & np.isfinite(base) & (step_down > 0)
+        up = np.where(is_up, (above - base) / np.where(step_up > 0, step_up, 1.0), np.nan)
+        down = np.where(is_down, (base - below) / np.where(step_down > 0, step_down, 1.0), np.nan)
+        is_central = is_up & is_down
+        span = np.where(is_central, step_up + step_down, np.where(is_up, step_up, step_down))
+        span = np.where(span > 0, span, 1.0)
+        # Exact for quadratics on unequal steps too: rounding x + h makes them unequal near powers of two.
+        uneven = (step_down * up + step_up * down) / span
+        central = np.where(step_up == step_down, (above - below) / span, uneven)
+        slope = np.where(is_central, central, np.where(is_up, up, down))
+        largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
+        largest = np.maximum(largest, np.abs(base))
+        # Half an ulp is u|f|; doubled, since the last operation is seldom the only one that rounds.
+        error = np.maximum(2 * unit * largest, measured)
+        noise = 2 * error / span
+    return Differences(
+        slope=slope,
+        up=up,
+        down=down,
+        jump=up - down,
+        noise=np.where(is_up | is_down, noise, np.inf),
+        is_central=is_central,
+        is_usable=is_up | is_down,
+        is_flat=(~is_up | (above == base)) & (~is_down | (below == base)) & (is_up | is_down),
+        error=error,
+    )

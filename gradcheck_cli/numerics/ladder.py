@@ -1,0 +1,143 @@
+"""A slope from differences at a ladder of steps, with a bound on its error: where they settle, and how fast.
+
+Rungs are a factor of four apart. The truncation error of a central difference then falls by 16 from rung to
+rung (h^2), that of a one-sided one by 4 (h), while the noise grows by 4. Extrapolation (Richardson; Romberg's
+tableau) removes the leading term where the fall was really seen.
+
+References:
+    L. F. Richardson, The Approximate Arithmetical Solution by Finite Differences, Phil. Trans. A 210 (1911).
+    C. J. F. Ridders, Accurate computation of F'(x) and F'(x) F''(x), Adv. Eng. Software 4 (1982), 75-76.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.differences import Mask
+    from gradcheck_cli.numerics.precision import Float
+
+RATIO = 4.0
+CENTRAL = RATIO**2  # how the truncation error of a central difference grows from rung to rung
+ONE_SIDED = RATIO
+
+# Seen contraction that counts as settling: half of the theory's 16; for order 1, two thirds of 4. (empirical)
+CONTRACTION = {CENTRAL: 8.0, ONE_SIDED: 2.7}
+# A contraction within 2.5 times the theory's allows Richardson to assume it: 6.4 to 40 for 16. (empirical)
+WINDOW = 2.5
+LEVELS = 3
+
+
+@dataclass(frozen=True)
+class Settled:
+    """(e,) each: the slope, a bound on its error (infinite where nothing settled), rungs used."""
+
+    slope: Float
+    uncertainty: Float
+    rungs: np.ndarray
+
+    def where(self, use_other: Mask, other: Settled) -> Settled:
+        """Return these, with some elements taken from another."""
+        return Settled(
+            np.where(use_other, other.slope, self.slope),
+            np.where(use_other, other.uncertainty, self.uncertainty),
+            np.where(use_other, other.rungs, self.rungs),
+        )
+
+
+def settle(
+    slope: Float,
+    noise: Float,
+    is_usable: Mask,
+    sentinels: int,
+    growth: float = CENTRAL,
+    levels: int = LEVELS,
+) -> Settled:
+    """Find, per element, the rung (and level of extrapolation) that is known best.
+
+    Args:
+        slope: (r, e) differences at growing steps; the first `sentinels` of them are tiny steps that every
+            estimate must agree with, but from which none is taken.
+        noise: (r, e) bounds on their rounding errors.
+        is_usable: (r, e) whether there is a difference; a rung above an unusable one isn't used.
+        sentinels: how many of the first are sentinels.
+        growth: how truncation grows from rung to rung, `CENTRAL` or `ONE_SIDED`.
+        levels: 1 for plain differences, more for extrapolation.
+
+    Returns:
+        The best estimate of each element.
+    """
+    with np.errstate(all="ignore"):
+        return _settle(slope, noise, is_usable, sentinels, growth, levels)
+
+
+def _settle(
+    slope: Float, noise: Float, is_usable: Mask, sentinels: int, growth: float, levels: int
+) -> Settled:
+    rungs = np.logical_and.accumulate(is_usable[sentinels:], axis=0)
+    used = rungs.sum(axis=0) + is_usable[:sentinels].sum(axis=0)
+    value = np.where(rungs, slope[sentinels:], np.nan)
+    error = np.where(rungs, noise[sentinels:], np.inf)
+    plain = value
+    best = Settled(np.full(slope.shape[1], np.nan), np.full(slope.shape[1], np.inf), used)
+    fall = growth
+    for _level in range(levels):
+        moved = np.abs(np.diff(value, axis=0))  # moved[k]: between rungs k and k + 1
+        blur = error[1:] + error[:-1]
+        for k in range(1, value.shape[0]):
+            bound = _truncation(moved, blur, k, growth, fall)
+            uncertainty = bound + error[k]
+            corrected = 1.5 * np.abs(plain[k] - value[k]) / growth  # what smaller rungs may still be off by
+            reach = uncertainty + corrected
+            agrees = np.ones(slope.shape[1], dtype=bool)
+            for j in range(sentinels + k):
+                far = np.abs(slope[j] - value[k]) > reach + noise[j]
+                agrees &= ~(far & is_usable[j])
+            is_better = agrees & (uncertainty < best.uncertainty)
+            best = best.where(is_better, Settled(value[k], uncertainty, used))
+        if value.shape[0] < 3:
+            break
+        value, error = _extrapolate(value, error, moved, blur, fall)
+        plain = plain[:-1]
+        fall *= growth
+    return best
+
+
+def _truncation(moved: Float, blur: Float, k: int, growth: float, fall: float) -> Float:
+    """Bound the truncation error of rung k, from how estimates move around it."""
+    below, is_quiet = moved[k - 1], moved[k - 1] <= blur[k - 1]
+    bound = np.full(below.shape, np.inf)
+    if k < moved.shape[0]:
+        # From above: the step down to k moved the estimate by `above`, about growth - 1 times what is left.
+        above = moved[k]
+        if k + 1 < moved.shape[0]:
+            # An estimate that stands still by chance, between two that move, isn't a contraction.
+            before = moved[k + 1] / (WINDOW * fall)
+            above = np.where(np.isfinite(before), np.maximum(above, before), above)
+        ratio = below / above
+        rest = np.where(is_quiet, 0.0, above * ratio / (1 - ratio))  # the geometric series to come
+        share = 1.6 / (growth - 1) * (above + blur[k])
+        is_contracting = is_quiet | (below * CONTRACTION[growth] <= above)
+        from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
+        bound = np.where(np.isfinite(from_above), from_above, bound)
+    if k >= 2:
+        # From below: a truncation error would have shown as movement, unless the noise there hid it.
+        was_quiet = moved[k - 2] <= blur[k - 2]
+        from_below = np.where(is_quiet & was_quiet, below + blur[k - 1], np.inf)
+        bound = np.minimum(bound, from_below)
+    return bound
+
+
+def _extrapolate(value: Float, error: Float, moved: Float, blur: Float, fall: float) -> tuple[Float, Float]:
+    """Remove the leading term where it was seen to fall as it should, or is lost in the noise."""
+    is_quiet = moved <= blur
+    ratio = moved[1:] / moved[:-1]
+    falls = (ratio >= fall / WINDOW) & (ratio <= fall * WINDOW) | is_quiet[:-1]
+    falls = np.concatenate([falls[:1], falls], axis=0)  # the lowest rung is judged with the next
+    weight = 1 / (fall - 1)
+    better = value[:-1] + (value[:-1] - value[1:]) * weight
+    noise = error[:-1] * (1 + weight) + error[1:] * weight
+    return np.where(falls, better, np.nan), np.where(falls, noise, np.inf)

@@ -1,0 +1,73 @@
+"""Verdicts, and the reasons for which numbers can't decide, each with its message and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Verdict(IntEnum):
+    """What the numbers say of one element."""
+
+    PASS = 0
+    KINK = 1  # passes, counted
+    MISMATCH = 2
+    INCONCLUSIVE = 3
+
+
+class Reason(IntEnum):
+    """Why an element is inconclusive."""
+
+    NONE = 0
+    JUMP = 1
+    NOISE = 2
+    SINGULAR = 3
+    DOMAIN = 4
+    UNRESOLVED = 5
+    STAIRCASE = 6
+    LOW_PRECISION = 7
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was found, and what to do about it."""
+
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Join both into one line."""
+        return f"{self.message}; {self.remedy}" if self.message else ""
+
+
+EXPLANATIONS: dict[Reason, Explanation] = {
+    Reason.NONE: Explanation("", ""),
+    Reason.JUMP: Explanation(
+        "the function jumps at this point, so that it has no derivative here",
+        "move the point off the discontinuity (away_from)",
+    ),
+    Reason.NOISE: Explanation(
+        "the forward's own noise is larger than what its gradient must be checked to",
+        "compute the forward in a higher precision, or state a tolerance that the noise allows",
+    ),
+    Reason.SINGULAR: Explanation(
+        "the function, or its slope, isn't finite here",
+        "move the point off the singularity (away_from, domain)",
+    ),
+    Reason.DOMAIN: Explanation(
+        "the domain leaves no room to step to either side",
+        "widen domain, or move the point off its bounds",
+    ),
+    Reason.UNRESOLVED: Explanation(
+        "differences at smaller and smaller steps don't settle on one slope",
+        "state the input's typical magnitude (scale), or move the point to where the function is smoother",
+    ),
+    Reason.STAIRCASE: Explanation(
+        "the function is flat at small steps and moves at large ones, as rounding or quantisation does",
+        "name the differentiable function that the gradient stands for (reference), or compute without rounding",
+    ),
+    Reason.LOW_PRECISION: Explanation(
+        "this precision shows too few digits to tell",
+        "check in float64, or give the forward a float64 path",
+    ),
+}

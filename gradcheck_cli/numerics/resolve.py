@@ -1,0 +1,164 @@
+"""One element's samples → its slope, with an uncertainty, or why it has none; knows no analytic gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.numerics.kinks import find_jumps, find_kinks
+from gradcheck_cli.numerics.ladder import CENTRAL, ONE_SIDED, Settled, settle
+from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
+from gradcheck_cli.numerics.reasons import Reason
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.differences import Mask
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.series import Series
+
+# Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less sure.
+# (empirical)
+ONCE_DIFFERENTIABLE_PENALTY = 8.0
+# The three lowest movements times their steps agree within 8: noise, not shape; believed up to 300 times the
+# known noise, beyond that only where noise points at larger steps say the same. Uncapped, aliasing passes for
+# noise. (empirical)
+SAME_NOISE = 8.0
+MOST_UNKNOWN_NOISE = 300.0
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What is known of some elements without their analytic values, (e,) each.
+
+    Attributes:
+        slope: the derivative; at a kink the mean of both sides.
+        uncertainty: bound on its error; infinite where there's no slope.
+        low: the least slope that a right gradient may have: `slope`, at a kink the lower side's.
+        high: likewise the greatest.
+        is_kink: whether there's a kink at the point.
+        is_flat: f is bitwise unchanged at the smallest steps.
+        reason: what stands in the way of a slope, as `Reason`.
+        rungs: number of steps that had a difference.
+        noise: relative noise of the forward's values, a bound over |f|.
+    """
+
+    slope: Float
+    uncertainty: Float
+    low: Float
+    high: Float
+    is_kink: Mask
+    is_flat: Mask
+    reason: np.ndarray
+    rungs: np.ndarray
+    noise: Float
+
+    @staticmethod
+    def empty(size: int) -> Resolution:
+        """Return a resolution of nothing, to be filled by `put`."""
+        none = np.full(size, np.nan)
+        false = np.zeros(size, dtype=bool)
+        return Resolution(
+            slope=none.copy(),
+            uncertainty=np.full(size, np.inf),
+            low=none.copy(),
+            high=none.copy(),
+            is_kink=false.copy(),
+            is_flat=false.copy(),
+            reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
+            rungs=np.zeros(size, dtype=np.int64),
+            noise=np.zeros(size),
+        )
+
+    def put(self, which: np.ndarray, other: Resolution) -> None:
+        """Overwrite some elements, in place."""
+        for field in fields(self):
+            getattr(self, field.name)[which] = getattr(other, field.name)
+
+    def take(self, which: np.ndarray) -> Resolution:
+        """Return some elements."""
+        return Resolution(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+
+def resolve(series: Series) -> Resolution:
+    """Resolve some elements: jump before kink before slope, noise last."""
+    is_jump = find_jumps(series)
+    settled = _slope(series)
+    noise = series.at.error.min(axis=0)
+    is_open = ~np.isfinite(settled.uncertainty)
+    if is_open.any():
+        measured = _noise_of_movement(series)
+        louder = series.with_noise(np.maximum(measured, noise))
+        again = _slope(louder)
+        use = is_open & (measured > 0) & np.isfinite(again.uncertainty)
+        settled = settled.where(use, again)
+        noise = np.where(use, np.maximum(measured, noise), noise)
+    kinks = find_kinks(series)
+    is_kink = kinks.is_kink & ~is_jump
+    slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
+    uncertainty = np.where(is_kink, kinks.uncertainty, settled.uncertainty)
+    is_known = np.isfinite(uncertainty) & ~is_jump
+    reason = np.where(is_known, Reason.NONE, _why_not(series))
+    reason = np.where(is_jump, Reason.JUMP, reason)
+    with np.errstate(all="ignore"):
+        relative = np.where(series.base != 0, noise / np.abs(series.base), 0.0)
+    return Resolution(
+        slope=np.where(is_jump, np.nan, slope),
+        uncertainty=np.where(is_jump, np.inf, uncertainty),
+        low=np.where(is_kink, kinks.low, slope),
+        high=np.where(is_kink, kinks.high, slope),
+        is_kink=is_kink,
+        is_flat=series.at.is_flat[: series.sentinels + 2].all(axis=0),
+        reason=reason.astype(np.int8),
+        rungs=settled.rungs,
+        noise=relative,
+    )
+
+
+def _slope(series: Series) -> Settled:
+    """Settle central differences; one-sided ones where only one side is finite, or f bends like |x|x."""
+    at, first = series.at, series.sentinels
+    central = settle(at.slope, at.noise, at.is_central, first)
+    once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED, levels=1)
+    penalised = Settled(once.slope, ONCE_DIFFERENTIABLE_PENALTY * once.uncertainty, once.rungs)
+    best = central.where(~np.isfinite(central.uncertainty), penalised)
+    for side in (at.up, at.down):
+        is_there = np.isfinite(side)
+        is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + 3  # at least three rungs more
+        if is_only.any():
+            one = settle(side, at.noise * np.where(at.is_central, 2.0, 1.0), is_there, first, ONE_SIDED)
+            best = best.where(is_only & (one.uncertainty < best.uncertainty), one)
+    return best
+
+
+def _noise_of_movement(series: Series) -> Float:
+    """Estimate a bound on f's noise from how much the slope moves between the lowest rungs; 0 if it isn't noise."""
+    first = series.sentinels
+    slope, step = series.at.slope[first:], series.step[first:]
+    if slope.shape[0] < 4:
+        return np.zeros(series.base.shape)
+    with np.errstate(all="ignore"):
+        moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
+        lowest = moved[:3]
+        most, least = lowest.max(axis=0), lowest.min(axis=0)
+        is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
+        known = series.at.error[first]
+        middle = 2 * BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+        limit = np.maximum(MOST_UNKNOWN_NOISE * known, middle)
+        bound = np.maximum(2 * most, np.where(middle <= limit, 0.5 * middle, 0.0))
+        return np.where(is_noise & (2 * most <= limit), bound, 0.0)
+
+
+def _why_not(series: Series) -> np.ndarray:
+    """Name what keeps a slope from being found."""
+    at = series.at
+    usable = at.is_usable.sum(axis=0)
+    with np.errstate(all="ignore"):
+        size = np.abs(at.slope[: series.sentinels + 4])
+        noise = at.noise[: series.sentinels + 4]
+        grows = (size[:-1] > 1.3 * size[1:]) | (noise[:-1] > 0.3 * size[:-1])
+        is_singular = grows.all(axis=0) & (size[-1] > 10 * noise[-1])
+        has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
+    reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
+    reason = np.where(has_room, reason, Reason.DOMAIN)
+    return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)

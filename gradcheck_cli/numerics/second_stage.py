@@ -1,0 +1,229 @@
+"""The careful stage for doubtful elements: rounds of ever wider ladders, until each is decided or none is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
+from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
+from gradcheck_cli.numerics.reasons import Reason, Verdict
+from gradcheck_cli.numerics.resolve import Resolution, resolve
+from gradcheck_cli.numerics.sampling import Evaluate, Sampler
+from gradcheck_cli.numerics.series import REACHES, Elements, sample
+from gradcheck_cli.numerics.steps import Domain, scales
+from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
+from gradcheck_cli.numerics.verdict import PASS_REACH, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.numerics.first_pass import FirstPass
+
+# A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3).
+# At most 1e-3. (empirical)
+NOISE_SHARE = 50.0
+MOST_WIDENED = 1e-3
+
+
+@dataclass
+class Problem:
+    """A function at a point, with all that limits how it may be sampled. Columns are numbers into the point."""
+
+    sampler: Sampler
+    columns: np.ndarray
+    unit: Float
+    working: Precision
+    step_scale: Float
+    weight_scale: Float
+    domain: Domain
+    value: Float
+    rule: ToleranceRule
+    generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(20240229))
+
+    @staticmethod
+    def of(
+        evaluate: Evaluate,
+        point: npt.ArrayLike,
+        input_precision: Precision,
+        row_precision: Precision | Sequence[Precision] | npt.NDArray[np.float64],
+        *,
+        low: npt.ArrayLike | None,
+        high: npt.ArrayLike | None,
+        scale: npt.ArrayLike | None,
+        columns: npt.ArrayLike | None,
+    ) -> Problem:
+        """Evaluate the base point and set up scales and room."""
+        sampler = Sampler(evaluate, np.asarray(point, dtype=np.float64).ravel(), input_precision)
+        x = sampler.point
+        if isinstance(row_precision, Precision):
+            unit = np.full(sampler.rows, row_precision.unit_roundoff)
+        elif isinstance(row_precision, np.ndarray):
+            unit = np.broadcast_to(row_precision.astype(np.float64), (sampler.rows,))
+        else:
+            unit = np.array([precision.unit_roundoff for precision in row_precision], dtype=np.float64)
+        if unit.shape != (sampler.rows,):
+            raise ValueError(f"row_precision: expected one per row, {sampler.rows}, got {unit.shape[0]}")
+        ranked = {p.unit_roundoff: p for p in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
+        worst_row = ranked[float(unit.max())] if unit.size else input_precision
+        working = coarsest(input_precision, worst_row)
+        sizes = scales(x, scale)
+        domain = Domain.around(x, low, high)
+        return Problem(
+            sampler=sampler,
+            columns=np.arange(x.size) if columns is None else np.asarray(columns, dtype=np.int64).ravel(),
+            unit=unit,
+            working=working,
+            step_scale=sizes.step,
+            weight_scale=sizes.weight,
+            domain=domain,
+            value=sampler.base,
+            rule=rule_for(working, working),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the Jacobian."""
+        return self.sampler.rows, int(self.columns.size)
+
+    @property
+    def weights(self) -> Float:
+        """The tolerance scale ws of each column."""
+        return np.asarray(self.weight_scale[self.columns])
+
+    def allowed(self, analytic: Float, numeric: Float, scale: Float) -> Float:
+        """Return the tolerance of the whole Jacobian, given each row's A_j."""
+        return allowed_error(
+            self.rule, analytic, numeric, scale[:, None], self.value[:, None], self.step_scale[self.columns]
+        )
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """What the second stage found of its elements, (e,) each."""
+
+    resolution: Resolution
+    verdict: np.ndarray
+    reason: np.ndarray
+    allowed: Float
+    noisy: int
+
+
+def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Climbed:
+    """Resolve doubtful elements; columns of `elements` count within `problem.columns`.
+
+    Args:
+        problem: the function.
+        first: what the first pass found of all elements.
+        elements: the doubtful ones, ordered by column.
+        analytic: (e,) their analytic values; `None` to resolve each to within its tolerance.
+
+    Returns:
+        Resolutions and verdicts.
+    """
+    rows, where = elements.rows, elements.columns
+    sampled = Elements(rows, problem.columns[where])
+    resolution = Resolution.empty(rows.size)
+    trusted = first.trusted
+    open_now = np.ones(rows.size, dtype=bool)
+    climbed: Climbed | None = None
+    for scale, exponents, is_for in _rounds(problem):
+        chosen = np.flatnonzero(open_now & is_for(resolution, sampled.columns))
+        if chosen.size:
+            _sample_into(problem, sampled, chosen, scale, exponents, resolution)
+        climbed = _weigh(problem, trusted, elements, resolution, analytic)
+        if analytic is None:
+            open_now = ~(resolution.uncertainty <= PASS_REACH * climbed.allowed)
+        else:
+            open_now = climbed.verdict == Verdict.INCONCLUSIVE
+        open_now &= resolution.reason != Reason.JUMP
+        if not open_now.any():
+            break
+    assert climbed is not None
+    return climbed
+
+
+def _rounds(problem: Problem):
+    reach = REACHES[problem.working.name]
+    fitted = problem.domain.fitted(problem.step_scale)
+    magnitude = np.abs(problem.sampler.point)
+    own = np.where(magnitude > 0, np.minimum(magnitude, problem.step_scale), problem.step_scale)
+
+    def anything(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
+        return np.ones(columns.size, dtype=bool)
+
+    def looks_linear(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
+        return np.isfinite(resolution.uncertainty) & ~resolution.is_kink
+
+    def is_small(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
+        # An input far below the others': what happens there happens at its own scale.
+        return np.asarray(own[columns] < problem.step_scale[columns] / 16)
+
+    yield fitted, reach.inner, anything
+    yield fitted, reach.inner + reach.outer, anything
+    yield fitted, reach.inner + reach.outer + reach.far, looks_linear
+    yield own, reach.inner + reach.outer, is_small
+
+
+def _sample_into(
+    problem: Problem,
+    sampled: Elements,
+    chosen: np.ndarray,
+    scale: Float,
+    exponents: tuple[int, ...],
+    resolution: Resolution,
+) -> None:
+    """Sample some elements and keep what is better than what was known; contradictions leave nothing known."""
+    for series in sample(
+        problem.sampler,
+        sampled.take(chosen),
+        scale,
+        problem.domain,
+        problem.unit,
+        problem.working,
+        exponents,
+        problem.generator,
+    ):
+        which = chosen[series.which]
+        new, old = resolve(series), resolution.take(which)
+        is_better = (new.uncertainty < old.uncertainty) | ~np.isfinite(old.uncertainty)
+        resolution.put(which[is_better], new.take(is_better))
+
+
+def _weigh(
+    problem: Problem, trusted: Float, elements: Elements, resolution: Resolution, analytic: Float | None
+) -> Climbed:
+    """Apply tolerances, scaled by what is known by now."""
+    rows, where = elements.rows, elements.columns
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
+        is_sure = (resolution.uncertainty <= 0.1 * size) & (resolution.reason == Reason.NONE)
+    numeric = trusted.copy()
+    numeric[rows, where] = np.where(is_sure, size, 0.0)
+    scale = row_scale(numeric, problem.weights)
+    value = np.abs(np.where(np.isfinite(problem.value), problem.value, 0.0))
+    with np.errstate(all="ignore"):
+        share = resolution.noise / BOUND_PER_SIGMA * value[rows] / np.maximum(value, scale)[rows]
+        widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
+    rtol = np.maximum(problem.rule.rtol, np.where(np.isfinite(widened), widened, 0.0))
+    if problem.rule.is_rtol_fixed:
+        rtol = np.full(rtol.shape, problem.rule.rtol)
+    known = np.where(is_sure, size, 0.0)
+    given = np.zeros(rows.shape) if analytic is None else analytic
+    allowed = allowed_error(
+        problem.rule,
+        given,
+        known,
+        scale[rows],
+        value[rows],
+        problem.step_scale[problem.columns[where]],
+        rtol,
+    )
+    if analytic is None:
+        verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
+        return Climbed(resolution, verdict, resolution.reason, allowed, 0)
+    verdict, reason = decide(resolution, analytic, allowed, problem.unit[rows], problem.working)
+    return Climbed(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))

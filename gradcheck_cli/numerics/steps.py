@@ -1,0 +1,124 @@
+"""How far to step: typical scales, room inside the domain, and the steps that the input's dtype can take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.precision import Float, Precision
+
+# First-pass step over the input's scale. Truncation and rounding of a central difference balance near
+# u^(1/3); four to five times that, so that elements on which f hardly depends (rounding dominates) don't flood
+# the second stage (NUMERICS, first pass).
+FIRST_STEP = {"float64": 2.0**-15, "float32": 2.0**-6, "float16": 2.0**-3, "bfloat16": 2.0**-2}
+
+# With less room than this, relative to the scale, on its narrower side, a central difference would sit in the
+# rounding noise: step to the wider side only. The second stage tries the narrow centre as well.
+NARROW = 2.0**-12
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Typical sizes per input element.
+
+    Attributes:
+        step: xs = max(|x|, s), for steps only.
+        weight: ws = |x|, s at 0, for tolerances only. With xs for both, a 1 % error passed on [1e-8, 1e8, 2].
+    """
+
+    step: Float
+    weight: Float
+
+
+def scales(point: Float, scale: npt.ArrayLike | None = None) -> Scales:
+    """Return the scales of a point: s is a tenth of the median non-zero |x|, 1 where all are zero.
+
+    Args:
+        point: (n,).
+        scale: the user's own typical magnitude, scalar or (n,), in place of s.
+
+    Returns:
+        Positive, finite scales.
+    """
+    magnitude = np.where(np.isfinite(point), np.abs(point), 0.0)
+    if scale is None:
+        nonzero = magnitude[magnitude > 0]
+        typical = np.full(point.shape, 0.1 * float(np.median(nonzero)) if nonzero.size else 1.0)
+        typical = np.maximum(typical, np.finfo(np.float64).tiny)
+    else:
+        typical = np.broadcast_to(np.abs(np.asarray(scale, dtype=np.float64)), point.shape)
+    return Scales(np.maximum(magnitude, typical), np.where(magnitude > 0, magnitude, typical))
+
+
+def power_of_two(x: npt.ArrayLike) -> Float:
+    """Return the largest power of two not above each positive x: such a step loses nothing in x + h."""
+    exponent = np.frexp(np.asarray(x, dtype=np.float64))[1]
+    return np.ldexp(1.0, exponent - 1)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The room around each coordinate, (n,) each, infinite where there's no bound."""
+
+    below: Float
+    above: Float
+
+    @staticmethod
+    def around(point: Float, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -> Domain:
+        """Measure the room from a point to the bounds; outside of them there's none."""
+        lowest = np.broadcast_to(np.asarray(-np.inf if low is None else low, dtype=np.float64), point.shape)
+        highest = np.broadcast_to(np.asarray(np.inf if high is None else high, dtype=np.float64), point.shape)
+        return Domain(np.maximum(point - lowest, 0.0), np.maximum(highest - point, 0.0))
+
+    def take(self, columns: np.ndarray) -> Domain:
+        """Return the room of some columns."""
+        return Domain(self.below[columns], self.above[columns])
+
+    def fitted(self, step_scale: Float) -> Float:
+        """Return the scale to step by: no larger than twice the room, so that half of it can be taken.
+
+        Both sides' room counts, unless one of them is too narrow to be of use: then only the wider counts.
+        """
+        narrower, wider = np.minimum(self.below, self.above), np.maximum(self.below, self.above)
+        room = np.where(narrower >= NARROW * step_scale, narrower, wider)
+        return np.minimum(step_scale, 2 * room)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Coordinates on both sides of x and the steps really taken; a side that can't be had has step 0."""
+
+    up: Float
+    down: Float
+    step_up: Float
+    step_down: Float
+
+
+def pairs(point: Float, step: Float, domain: Domain, precision: Precision) -> Pairs:
+    """Step to both sides of each coordinate.
+
+    Args:
+        point: (c,) coordinates.
+        step: (c, k) wanted steps.
+        domain: the room of these coordinates.
+        precision: what the coordinates are rounded to.
+
+    Returns:
+        (c, k) each. A step that would leave the domain, or that rounds away, isn't taken.
+    """
+    x = point[:, None]
+
+    def side(sign: float, room: Float) -> tuple[Float, Float]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            there = precision.round(x + sign * step)
+            taken = np.abs(there - x)
+        is_possible = (taken > 0) & np.isfinite(there) & (taken <= room[:, None])
+        return np.where(is_possible, there, x), np.where(is_possible, taken, 0.0)
+
+    up, step_up = side(1.0, domain.above)
+    down, step_down = side(-1.0, domain.below)
+    return Pairs(up, down, step_up, step_down)

@@ -1,0 +1,150 @@
+"""How far an analytic gradient may lie from the exact one: one visible table, scaled per element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision
+
+
+@dataclass(frozen=True)
+class ToleranceRule:
+    """The allowed error of output j with respect to input i.
+
+    tol = rtol * max(|a|, |n|) + ratol * A_j / xs_i + value_term * |f_j| / xs_i + subnormal,
+    with A_j = max_i |n_ji| * ws_i over the pair, from the numeric side only: a wrong analytic value must not
+    widen its own tolerance.
+
+    Attributes:
+        rtol: relative to the element itself.
+        ratol: relative to the row: an element far below the others of its row is only as good as theirs.
+        value_term: relative to the output's value over the input's scale; y(1 - y) near saturation is off by
+            2,600 to 30,000 ulp in TensorFlow's own gradients.
+        subnormal: absolute; the gradient's own dtype can't express less.
+        atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` for the scaled ones.
+        is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
+    """
+
+    rtol: float
+    ratol: float
+    value_term: float
+    subnormal: float = 0.0
+    atol: float | None = None
+    is_rtol_fixed: bool = False
+
+    def with_user(self, atol: float | None = None, rtol: float | None = None) -> ToleranceRule:
+        """Return this rule with a user's own tolerances in place of the defaults.
+
+        Args:
+            atol: absolute, exactly as written; replaces the scaled absolute terms. `None` keeps those.
+            rtol: relative; replaces `rtol`. `None` keeps it.
+
+        Returns:
+            The new rule.
+        """
+        rule = self
+        if atol is not None:
+            rule = replace(rule, atol=float(atol), ratol=0.0, value_term=0.0, subnormal=0.0)
+        if rtol is not None:
+            rule = replace(rule, rtol=float(rtol), is_rtol_fixed=True)
+        return rule
+
+
+def _rule(rtol: float, ratol: float, ulps: float, gradient: Precision) -> ToleranceRule:
+    # A gradient that underflows is off by half the smallest subnormal per operation: allow four operations.
+    return ToleranceRule(rtol, ratol, ulps * gradient.unit_roundoff, 2 * gradient.smallest_subnormal)
+
+
+# (gradient precision, reference precision): the error that a correct gradient of this precision may have, as
+# a reference of that precision can show it. Found on 134 functions with 80-digit derivatives (NUMERICS).
+TABLE: dict[tuple[Precision, Precision], ToleranceRule] = {
+    # finds errors from 1e-4
+    (FLOAT64, FLOAT64): _rule(1e-6, 1e-10, 1024, FLOAT64),
+    # from 1e-3
+    (FLOAT32, FLOAT64): _rule(1e-4, 1e-5, 16, FLOAT32),
+    # a doubling, a sign
+    (FLOAT16, FLOAT64): _rule(1e-2, 5e-3, 16, FLOAT16),
+    (BFLOAT16, FLOAT64): _rule(5e-2, 2e-2, 16, BFLOAT16),
+    (FLOAT16, FLOAT32): _rule(1e-2, 5e-3, 16, FLOAT16),
+    (BFLOAT16, FLOAT32): _rule(5e-2, 2e-2, 16, BFLOAT16),
+    # from 1e-2
+    (FLOAT32, FLOAT32): _rule(2e-3, 1e-4, 16, FLOAT32),
+    # gross errors at most
+    (FLOAT16, FLOAT16): _rule(5e-2, 2e-2, 4, FLOAT16),
+    (BFLOAT16, BFLOAT16): _rule(1e-1, 4e-2, 4, BFLOAT16),
+}
+
+
+def rule_for(gradient: Precision, reference: Precision) -> ToleranceRule:
+    """Return the default rule for a gradient of one precision against differences taken in another.
+
+    Args:
+        gradient: the precision of the gradient under test.
+        reference: the precision in which the numeric derivative is taken.
+
+    Returns:
+        The table's rule; where the reference is the coarser of the two, the rule of the reference's precision
+        on both sides, since no more can be seen.
+    """
+    if (gradient, reference) in TABLE:
+        return TABLE[gradient, reference]
+    return TABLE[reference, reference]
+
+
+def allowed_error(
+    rule: ToleranceRule,
+    analytic: npt.ArrayLike,
+    numeric: npt.ArrayLike,
+    row_scale: npt.ArrayLike,
+    value: npt.ArrayLike,
+    step_scale: npt.ArrayLike,
+    rtol: npt.ArrayLike | None = None,
+) -> Float:
+    """Return the error allowed per element; see `ToleranceRule` for the formula.
+
+    Args:
+        rule: the rule to apply.
+        analytic: a, broadcast with `numeric`; non-finite values count as 0.
+        numeric: n; non-finite values count as 0.
+        row_scale: A_j, broadcast with `numeric`; see `row_scale`.
+        value: f_j(x).
+        step_scale: xs_i.
+        rtol: in place of the rule's own, where a noisy forward widens it.
+
+    Returns:
+        Non-negative tolerances.
+    """
+    size = np.maximum(_finite_magnitude(analytic), _finite_magnitude(numeric))
+    relative = (rule.rtol if rtol is None else np.asarray(rtol, dtype=np.float64)) * size
+    if rule.atol is not None:
+        return np.asarray(relative + rule.atol)
+    with np.errstate(over="ignore"):
+        absolute = (
+            rule.ratol * np.asarray(row_scale) + rule.value_term * _finite_magnitude(value)
+        ) / np.asarray(step_scale)
+    return np.asarray(relative + absolute + rule.subnormal)
+
+
+def row_scale(numeric: Float, weight_scale: Float) -> Float:
+    """Return A_j = max_i |n_ji| * ws_i, the effect of the input that matters most, non-finite ones left out.
+
+    Args:
+        numeric: (m, n).
+        weight_scale: ws, (n,): |x|, or the typical scale where x is 0.
+
+    Returns:
+        (m,).
+    """
+    if numeric.shape[1] == 0:
+        return np.zeros(numeric.shape[0])
+    with np.errstate(over="ignore"):
+        effect = _finite_magnitude(numeric) * weight_scale
+    return np.asarray(np.max(np.where(np.isfinite(effect), effect, 0.0), axis=1))
+
+
+def _finite_magnitude(x: npt.ArrayLike) -> Float:
+    wide = np.asarray(x, dtype=np.float64)
+    return np.where(np.isfinite(wide), np.abs(wide), 0.0)
