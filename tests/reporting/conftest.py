@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
+
+SQUARE = CaseResult(
+    op="sparse_conv_2layer",
+    case="default",
+    spec="specs/seeds/sparse_conv.yaml:1",
+    mode="graph",
+    dtype="float64",
+    status=Status.PASSED,
+    duration_s=0.41,
+    reproduce="gradcheck run specs/seeds/sparse_conv.yaml --case default --seed 0",
+    checks=(CheckResult("linearity", Status.PASSED),),
+    pairs=(
+        PairResult(
+            "dM1/dM0",
+            "M1",
+            "M0",
+            Status.PASSED,
+            evaluations=64,
+            max_abs_error=1.89e-13,
+            max_rel_error=3.1e-13,
+            allowed=1e-8,
+            uncertainty=3e-12,
+            elements=128,
+        ),
+        PairResult("dt1/dM0", "t1", "M0", Status.PASSED, connected=False, note="as expected"),
+    ),
+)
+HUBER = CaseResult(
+    op="huber",
+    case="wide",
+    spec="specs/huber.yaml:12",
+    mode="graph",
+    dtype="float32",
+    status=Status.MISMATCHED,
+    duration_s=0.05,
+    reproduce="gradcheck run specs/huber.yaml --case wide --seed 0",
+    numeric_dtype="float64",
+    pairs=(
+        PairResult(
+            "dy/dx",
+            "y",
+            "x",
+            Status.MISMATCHED,
+            max_abs_error=2e-3,
+            max_rel_error=2e-3,
+            allowed=1e-6,
+            uncertainty=3.1e-9,
+            elements=16,
+            wrong_elements=3,
+            worst=WorstElement((2, 5), (2, 5), 1.0, 0.998, 3.1e-9),
+            diagnosis=("analytic = 1.002 numeric in these elements",),
+        ),
+    ),
+    checks=(CheckResult("linearity", Status.MISMATCHED, "vjp(2 u) isn't 2 vjp(u)"),),
+    warnings=("precision: tanh saturates",),
+)
+BROKEN = CaseResult(
+    op="broken",
+    case="default",
+    spec="specs/broken.yaml:1",
+    mode="graph",
+    dtype="float64",
+    status=Status.ERROR,
+    duration_s=0.0,
+    reproduce="gradcheck run specs/broken.yaml --case default --seed 0",
+    error=CaseError(
+        "import",
+        "No module named 'numpi'.\nSearched: specs, /home/me/project",
+        ('File "ops.py", line 3, in <module>', "  import numpi"),
+    ),
+)
+
+
+@pytest.fixture
+def passed() -> CaseResult:
+    return SQUARE
+
+
+@pytest.fixture
+def mismatched() -> CaseResult:
+    return HUBER
+
+
+@pytest.fixture
+def broken() -> CaseResult:
+    return BROKEN
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report("0.1.0", "2.21.0", "3.11.7", seed=0, cases=(SQUARE, HUBER, BROKEN), duration_s=0.9)
+
+
+@pytest.fixture
+def with_pair():
+    """Return a function that makes a case of one pair, changed as asked."""
+
+    def make(status: Status = Status.PASSED, **changes: object) -> CaseResult:
+        pair = replace(SQUARE.pairs[0], status=status, **changes)
+        return replace(SQUARE, status=status, pairs=(pair,), checks=())
+
+    return make

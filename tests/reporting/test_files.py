@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+import stat
+import threading
+
+import pytest
+
+from gradcheck_cli.reporting.files import write_text
+
+
+def test_writes_and_replaces(tmp_path):
+    file = tmp_path / "report.json"
+    write_text(file, "one")
+    write_text(file, "zwei ±")
+    assert file.read_text(encoding="utf-8") == "zwei ±"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_others_can_read_it(tmp_path):
+    mask = os.umask(0o022)
+    try:
+        write_text(tmp_path / "report.json", "x")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "report.json").stat().st_mode) == 0o644
+
+
+def test_permissions_stay(tmp_path):
+    file = tmp_path / "report.json"
+    file.write_text("old")
+    file.chmod(0o600)
+    write_text(file, "new")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_link_stays_a_link(tmp_path):
+    link, target = tmp_path / "latest.json", tmp_path / "real.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "text")
+    reader.join(timeout=10)
+    assert got == ["text"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    file = tmp_path / "report.json"
+    file.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(file, "\ud800")
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]

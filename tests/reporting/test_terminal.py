@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.terminal import VERDICTS, case_lines, render_report, summary_lines
+from gradcheck_cli.results import CheckResult, Report, Status, WorstElement
+
+AT_80 = """\
+specs/seeds/sparse_conv.yaml · sparse_conv_2layer · float64 · graph       0.41 s
+  pair        max abs error  max rel error  allowed  verdict
+  dM1/dM0         1.890e-13       3.10e-13  1.0e-08  pass
+  dt1/dM0      disconnected                          pass  as expected
+specs/huber.yaml · huber · float32 (numeric: float64) · graph
+    case wide                                                             0.05 s
+  pair        max abs error  max rel error  allowed  verdict
+  dy/dx           2.000e-03       2.00e-03  1.0e-06  MISMATCH  3 of 16 elements
+    worst: y[2,5] / x[2,5]   analytic 1.000e+00   numeric 9.980e-01 ± 3.1e-09
+    diagnosis: analytic = 1.002 numeric in these elements
+  check linearity  MISMATCH
+    vjp(2 u) isn't 2 vjp(u)
+    warning: precision: tanh saturates
+    reproduce: gradcheck run specs/huber.yaml --case wide --seed 0
+specs/broken.yaml · broken · float64 · graph                              0.00 s
+  ERROR  import: No module named 'numpi'.
+    Searched: specs, /home/me/project
+      File "ops.py", line 3, in <module>
+        import numpi
+    reproduce: gradcheck run specs/broken.yaml --case default --seed 0
+3 ops · 3 cases · 3 pairs: 2 passed, 2 mismatched, 1 error                 0.9 s
+"""
+
+
+def text_of(case, **options):
+    return layout.plain(case_lines(case, **options))
+
+
+def test_a_report_at_80_columns(report):
+    assert render_report(report) == AT_80
+
+
+def test_nothing_is_wider_than_80_columns(report):
+    assert max(layout.cells(line) for line in render_report(report, verbose=True).splitlines()) == 80
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 110])
+def test_times_stand_at_the_right_edge_of_any_width(passed, width):
+    lines = text_of(passed, width=width).splitlines()
+    heading = next(line for line in lines if line.endswith("0.41 s"))
+    assert layout.cells(heading) == width
+
+
+def test_times_stay_near_on_a_very_wide_terminal(passed):
+    assert layout.cells(text_of(passed, width=300).splitlines()[0]) == layout.MAX_WIDTH
+
+
+def test_a_narrow_terminal_folds_and_drops_nothing(mismatched):
+    text = text_of(mismatched, width=40)
+    flat = " ".join(text.split())
+    assert "MISMATCH 3 of 16 elements" in flat
+    assert "worst: y[2,5] / x[2,5] analytic 1.000e+00 numeric 9.980e-01 ± 3.1e-09" in flat
+    assert "analytic = 1.002 numeric in these elements" in flat
+
+
+def test_a_label_too_long_for_its_column_has_a_line_of_its_own(with_pair):
+    label = "dmoving_average_of_the_variance/dkernel_of_the_first_layer[0]"
+    lines = text_of(with_pair(label=label)).splitlines()
+    assert lines[2] == f"  {label}"
+    assert lines[3].split() == ["1.890e-13", "3.10e-13", "1.0e-08", "pass"]
+
+
+def test_the_label_column_is_as_wide_as_the_labels(with_pair):
+    lines = text_of(with_pair(label="dlogits/dkernel[0]")).splitlines()
+    assert lines[1].index("max abs") == len("  dlogits/dkernel[0]  ")
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_has_a_verdict(with_pair, status):
+    assert VERDICTS[status][0] in text_of(with_pair(status))
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        (Status.PASSED, False),
+        (Status.EXPECTED_MISMATCH, False),
+        (Status.MISMATCHED, True),
+        (Status.UNEXPECTED_PASS, True),
+        (Status.INCONCLUSIVE, True),
+        (Status.ERROR, True),
+        (Status.SKIPPED, True),
+    ],
+)
+def test_what_is_not_green_says_how_to_run_it_again(with_pair, status, shown):
+    assert ("reproduce: gradcheck run" in text_of(with_pair(status))) is shown
+
+
+def test_the_reproduce_line_is_never_broken(mismatched):
+    command = "gradcheck run specs/" + "deeply/nested/" * 8 + "huber.yaml --case wide --seed 0"
+    assert f"    reproduce: {command}\n" in text_of(replace(mismatched, reproduce=command), width=40)
+
+
+def test_values_that_look_alike_get_more_digits(with_pair):
+    worst = WorstElement((0,), (), 1.0001, 1.0, 1e-12)
+    text = text_of(with_pair(Status.MISMATCHED, worst=worst))
+    assert "worst: M1[0] / M0   analytic 1.0001e+00   numeric 1.0000e+00 ± 1.0e-12" in text
+
+
+def test_complex_and_non_finite_values(with_pair):
+    worst = WorstElement((), (1,), 1 + 2j, complex("nan"), 1e-12)
+    text = text_of(with_pair(Status.MISMATCHED, worst=worst, max_abs_error=float("nan")))
+    assert "analytic 1.000e+00+2.000e+00j numeric nan+0.000e+00j ± 1.0e-12" in " ".join(text.split())
+    assert text.splitlines()[2].split()[1] == "nan"
+
+
+def test_kinks_and_miss_probability_are_in_the_row(with_pair):
+    assert "pass  2 kinks\n" in text_of(with_pair(kinks=2))
+    assert "pass\n    miss probability 1.0e-03\n" in text_of(with_pair(miss_probability=1e-3))
+    assert "pass  miss probability 1.0e-03\n" in text_of(with_pair(miss_probability=1e-3), width=90)
+
+
+def test_what_was_not_compared_shows_no_numbers(with_pair):
+    row = text_of(with_pair(elements=0, note="zero-size: shape only")).splitlines()[2]
+    assert row.split() == ["dM1/dM0", "-", "-", "-", "pass", "zero-size:", "shape", "only"]
+    assert text_of(with_pair(Status.SKIPPED)).splitlines()[2].split() == ["dM1/dM0", "-", "-", "-", "skip"]
+
+
+def test_verbose_adds_method_evaluations_and_passed_checks(passed):
+    quiet, verbose = text_of(passed), text_of(passed, verbose=True)
+    detail = "    central · float64 · 64 evaluations · 128 elements · ± 3.0e-12\n"
+    assert detail not in quiet
+    assert detail in verbose
+    assert "check linearity  pass" not in quiet
+    assert "check linearity  pass" in verbose
+
+
+def test_an_inconclusive_pair_says_why_and_what_to_do(with_pair):
+    message = "noise of 3e-4 hides the derivative; give `scale`, or check in float64"
+    assert f"    {message}\n" in text_of(with_pair(Status.INCONCLUSIVE, message=message))
+
+
+def test_the_specs_reason_is_shown(with_pair):
+    case = replace(with_pair(Status.EXPECTED_MISMATCH), reason="(c + k) * d isn't c + k")
+    assert "    reason: (c + k) * d isn't c + k\n" in text_of(case)
+
+
+def test_names_are_not_markup(passed):
+    case = replace(passed, op="[bold red]x[/]", case=":smile: [link=http://x]y[/link]")
+    text = text_of(case, width=110)
+    assert "[bold red]x[/]" in text
+    assert ":smile: [link=http://x]y[/link]" in text
+
+
+def test_control_characters_are_made_visible(with_pair):
+    case = with_pair(Status.ERROR, message="red \x1b[31mtext\rover", label="d\x07y/dx")
+    text = text_of(case)
+    assert r"red \x1b[31mtext" in text
+    assert r"d\x07y/dx" in text
+    assert "\x1b" not in text
+
+
+def test_wide_characters_keep_columns_aligned(passed):
+    pairs = (replace(passed.pairs[0], label="d出力/d入力"), passed.pairs[1])
+    lines = text_of(replace(passed, pairs=pairs)).splitlines()
+    ends = {layout.cells(line[: line.index("pass")]) for line in lines[2:4]}
+    assert len(ends) == 1
+
+
+def test_a_report_of_nothing_has_no_colon():
+    assert render_report(Report("0", "2", "3", 0, ())) == "0 ops · 0 cases · 0 pairs" + " " * 50 + "0.0 s\n"
+
+
+def test_an_interrupted_run_says_so(report):
+    line = summary_lines(replace(report, interrupted=True))[0].plain
+    assert line.startswith("interrupted · 3 ops")
+
+
+def test_a_failing_check_counts_in_the_summary(passed):
+    case = replace(passed, status=Status.MISMATCHED, checks=(CheckResult("linearity", Status.MISMATCHED),))
+    line = summary_lines(Report("0", "2", "3", 0, (case,)))[0].plain
+    assert "2 pairs: 2 passed, 1 mismatched" in line
+
+
+def test_the_summary_is_green_only_for_exit_code_zero(passed):
+    report = Report("0", "2", "3", 0, (passed,))
+    assert "green" in str(summary_lines(report)[0].style)
+    assert "red" in str(summary_lines(report, exit_code=3)[0].style)
