@@ -1,15 +1,17 @@
 """A concrete case: one op with its inputs, dtypes and expectations, after every merge; plain frozen data.
 
-Nothing here knows YAML, pydantic or TensorFlow: the backend and the checks read these values.
+Nothing here knows YAML, pydantic or TensorFlow: the backend and the checks read these values. Mappings are
+plain dicts, which nobody changes: a case goes to worker processes, and a mapping proxy can't be pickled (nor,
+up to Python 3.11, be a default of a dataclass).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-NO_ATTRS: Mapping[str, object] = MappingProxyType({})
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Source:
     """
 
     kind: str = "default"
-    arguments: Mapping[str, object] = NO_ATTRS
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Case:
     gradient: FunctionRef | None
     arguments: tuple[Argument, ...]
     dtype: str
-    attrs: Mapping[str, object] = NO_ATTRS
+    attrs: Mapping[str, object] = field(default_factory=dict)
     build: Mapping[str, object] | None = None
     outputs: tuple[OutputSpec, ...] = ()
     reference: FunctionRef | None = None
