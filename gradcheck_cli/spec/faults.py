@@ -1,0 +1,180 @@
+"""Collects faults in the program's own words: where, what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from gradcheck_cli.errors import Fault
+from gradcheck_cli.spec.leaf_types import EXPECTED
+from gradcheck_cli.spec.yaml_nodes import Node, join
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic_core import ErrorDetails
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_SHOWN = 40  # characters of a value that a fault quotes
+REMEDIES = {
+    "name": "is missing; give the case a name",
+    "low": "is missing; write both low and high",
+    "high": "is missing; write both low and high",
+}
+
+
+class FaultLog:
+    """The faults of one file."""
+
+    def __init__(self, path: str, faults: Iterable[Fault] = ()) -> None:
+        """Start with faults already known; nothing more is said about their places."""
+        self.path = path
+        self.faults = list(faults)
+        self._settled = {(fault.line, fault.place) for fault in self.faults if fault.place}
+
+    def add(self, node: Node, message: str, *path: str | int) -> None:
+        """Add a fault about a node, or about what should stand at `path` below it."""
+        line, place = node.line, node.place
+        for part in path:
+            child = node.get(part) if node is not None else None
+            place = f"{place}[{part}]" if isinstance(part, int) else join(place, part)
+            if child is not None:
+                node, line, place = child, child.line, child.place
+        if (line, place) not in self._settled:
+            self.faults.append(Fault(self.path, line, place, message))
+
+    def add_key(self, node: Node, message: str, key: str) -> None:
+        """Add a fault about the key of an entry, rather than its value."""
+        child = node.children.get(key)
+        place = child.place if child else join(node.place, key)
+        line = (child.key_line or child.line) if child else node.line
+        if (line, place) not in self._settled:
+            self.faults.append(Fault(self.path, line, place, message))
+
+    def validate(self, model: type[Model], node: Node) -> tuple[Model | None, set[str]]:
+        """Check a node's structure; report what is broken, and read the rest.
+
+        Args:
+            model: the class to read the node as.
+            node: a mapping.
+
+        Returns:
+            The model without its broken parts (`None` if even so it can't be read), and the names of those
+            parts: top-level keys, for inputs `inputs.NAME`. Sound parts can still be judged, so that a user
+            sees every fault at once, and none that only follows from another.
+        """
+        data = node.plain()
+        broken: set[str] = set()
+        if not isinstance(data, dict):
+            self.add(node, f"must be a mapping, but got {show(data)}")
+            return None, broken
+        # The parts that are left after one removal can hardly break again; the bound is for safety.
+        for _ in range(3):
+            try:
+                return model.model_validate(data), broken
+            except ValidationError as error:  # noqa: PERF203 (three rounds at most)
+                for found in error.errors(include_url=False):
+                    self._report(model, node, found)
+                    broken |= _remove(data, found["loc"], model)
+        return None, broken
+
+    def _report(self, model: type[BaseModel], root: Node, found: ErrorDetails) -> None:
+        location = _location(found["loc"])
+        kind, value = found["type"], found.get("input")
+        if kind == "extra_forbidden":
+            *parent, key = location
+            known = _known_keys(model, parent)
+            holder = root.get(*parent) or root
+            self.add_key(
+                holder,
+                f"unknown key. {suggest(str(key), known) or 'Possible keys: ' + ', '.join(known)}",
+                str(key),
+            )
+        elif location and location[-1] == "[key]":
+            *parent, key, _ = location
+            self.add_key(root.get(*parent) or root, expected(found["ctx"], value), str(key))
+        elif kind == "missing":
+            self.add(root, REMEDIES.get(str(location[-1]), "is missing"), *location)
+        elif kind == EXPECTED:
+            self.add(root, expected(found["ctx"], value), *location)
+        elif kind == "empty":
+            self.add(root, "must have a value, but got null. Write one, or leave the key out", *location)
+        else:
+            form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
+            self.add(root, f"must be {form}, but got {show(value)}", *location)
+
+
+def expected(words: Mapping[str, Any], value: object) -> str:
+    """Return "must be ..., but got ...", with a near word or a remedy, from the words of `expects`."""
+    phrase, choices = str(words["phrase"]), tuple(words["choices"])
+    message = f"must be {phrase}, but got {show(value)}"
+    remedy = str(words["remedy"])
+    if choices and isinstance(value, str):
+        remedy = suggest(value, choices)
+        if not remedy and not phrase.startswith("one of"):
+            remedy = f"Possible: {', '.join(choices)}"
+    return f"{message}. {remedy}" if remedy else message
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return "Did you mean 'x'?" for the nearest known word, or nothing."""
+    known = list(known)
+    folded = {name.lower(): name for name in reversed(known)}
+    near = difflib.get_close_matches(word[:MAX_SHOWN].lower(), folded, n=1)
+    return f"Did you mean '{folded[near[0]]}'?" if near else ""
+
+
+def show(value: object) -> str:
+    """Write a value as a spec would, on one line and not too long."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        text = f"[{', '.join(map(show, value[:MAX_SHOWN]))}]"
+        return text if len(text) <= MAX_SHOWN else f"a list of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else (".inf" if value > 0 else "-.inf")
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def _location(loc: tuple[int | str, ...]) -> list[str | int]:
+    """Return pydantic's path without the tags of unions."""
+    return [
+        part for part in loc if not (isinstance(part, str) and part.startswith("<") and part.endswith(">"))
+    ]
+
+
+def _known_keys(annotation: object, location: list[str | int]) -> list[str]:
+    """Return the keys of the model that stands at `location` below a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
+        if not location:
+            return list(fields)
+        field = fields.get(str(location[0]))
+        return _known_keys(field.annotation, location[1:]) if field and isinstance(location[0], str) else []
+    if get_origin(annotation) is dict:
+        return _known_keys(get_args(annotation)[1], location[1:]) if location else []
+    if get_origin(annotation) is list:
+        return _known_keys(get_args(annotation)[0], location[1:]) if location else []
+    return next((keys for part in get_args(annotation) if (keys := _known_keys(part, location))), [])
+
+
+def _remove(data: dict[str, object], loc: tuple[int | str, ...], model: type[BaseModel]) -> set[str]:
+    """Take a broken part out of the data, and return its name, with the key that was probably meant."""
+    location = _location(loc)
+    key = str(location[0]) if location else ""
+    inputs = data.get("inputs")
+    if key == "inputs" and len(location) > 1 and isinstance(inputs, dict):
+        inputs.pop(location[1], None)
+        if not inputs:
+            del data["inputs"]
+        return {f"inputs.{location[1]}"}
+    data.pop(key, None)
+    meant = difflib.get_close_matches(key[:MAX_SHOWN], _known_keys(model, []), n=1)
+    return {key, *meant}

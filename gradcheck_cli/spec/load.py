@@ -1,0 +1,160 @@
+"""Files and folders to cases, or to every fault of every file at once; never imports TensorFlow or numpy."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
+from gradcheck_cli.spec import yaml_tree
+from gradcheck_cli.spec.faults import FaultLog, show, suggest
+from gradcheck_cli.spec.leaf_types import OP_NAME
+from gradcheck_cli.spec.merge import in_order_of, merge_op
+from gradcheck_cli.spec.models import Defaults
+from gradcheck_cli.spec.resolve import Origin, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.spec.yaml_nodes import Node
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple[Case, ...]:
+    """Read specs.
+
+    Args:
+        paths: files, and folders of which every `*.yaml` and `*.yml` is read, hidden folders excepted.
+        seed: overrides the specs' own seeds.
+
+    Returns:
+        Every case, in the order of the paths, of the names of files, and of the documents in them. Cases
+        can be pickled.
+
+    Raises:
+        SpecError: there are faults: all of them.
+        NoSpecsError: a folder holds no spec.
+    """
+    faults: list[Fault] = []
+    cases: list[Case] = []
+    names: dict[str, str] = {}
+    seen: set[str] = set()
+    for path in paths:
+        for file in _files(Path(path), faults):
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                cases += _load_file(file, faults, names, seed)
+    if faults:
+        raise SpecError(faults)
+    return tuple(cases)
+
+
+def shown(path: Path) -> str:
+    """Return a path as the user named it, or relative to the working directory if it is below that."""
+    if path.is_absolute():
+        with suppress(ValueError, OSError):
+            path = path.relative_to(Path.cwd())
+    return path.as_posix()
+
+
+def _files(path: Path, faults: list[Fault]) -> list[Path]:
+    try:
+        if path.is_dir():
+            found = sorted(_below(path))
+            if not found:
+                raise NoSpecsError(f"{shown(path)}: no specs: looked for *.yaml and *.yml in it and below")
+            return found
+        if path.exists():
+            return [path]
+        siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+        near = suggest(path.name, siblings)
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        faults.append(Fault(shown(path), 0, "", f"can't be read: {_reason(error)}"))
+        return []
+    faults.append(Fault(shown(path), 0, "", f"no such file or folder. {near}".rstrip()))
+    return []
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent, name) for name in files if name.endswith(SUFFIXES))
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _load_file(file: Path, faults: list[Fault], names: dict[str, str], seed: int | None) -> list[Case]:
+    path = shown(file)
+    try:
+        documents, broken = yaml_tree.parse(path, file.read_bytes())
+    except OSError as error:
+        faults.append(Fault(path, 0, "", f"can't be read: {_reason(error)}"))
+        return []
+    log = FaultLog(path, broken)
+    if not documents and not broken:
+        log.faults.append(Fault(path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs"))
+    cases: list[Case] = []
+    ops = [op for document in documents for op in _ops(log, document)]
+    for node in ops:
+        name = _name(log, node, names, file.stem if len(ops) == 1 else None)
+        origin = Origin(name, path, str(Path.cwd() / file.parent), node.line, seed)
+        cases += resolve(log, node, origin)
+    faults += log.faults
+    return cases
+
+
+def _ops(log: FaultLog, document: Node) -> Iterator[Node]:
+    """Yield the ops of a document, merged over its defaults."""
+    if not isinstance(document.value, dict):
+        got = "nothing" if document.value is None else show(document.plain())
+        log.add(document, f"must be a spec, but got {got}. Write op, forward and inputs")
+        return
+    listed, defaults = document.get("ops"), document.get("defaults")
+    if listed is None and (defaults is None or {"op", "forward", "op_type"} & set(document.children)):
+        yield document
+        return
+    for key in document.children:
+        if key not in ("ops", "defaults"):
+            log.add_key(
+                document,
+                f"unknown key. {suggest(key, ('ops', 'defaults')) or 'Possible keys: ops, defaults'}",
+                key,
+            )
+    if defaults is not None:
+        log.validate(Defaults, defaults)
+    if listed is None or not listed.items:
+        got = "nothing" if listed is None else show(listed.plain())
+        log.add(document, f"must be a list of ops, but got {got}. Write one op each", "ops")
+        return
+    for entry in listed.items:
+        if not isinstance(entry.value, dict):
+            log.add(entry, f"must be a mapping, but got {show(entry.plain())}. Write op, forward and inputs")
+        elif defaults is not None and defaults.children:
+            yield in_order_of(merge_op(defaults, entry), entry)
+        else:
+            yield entry
+
+
+def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
+    """Return the op's name, the file's stem if need be, and log if it isn't unique."""
+    written = node.get("op")
+    if written is None and stem is None:
+        log.add(node, "is missing; only a file that holds a single op lends it its name", "op")
+        return ""
+    name = written.value if written is not None else stem
+    if written is None and not OP_NAME.fullmatch(str(stem)):
+        log.add(node, f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas", "op")
+    if not isinstance(name, str):
+        return ""  # said by the model
+    place = f"{log.path}:{node.line}"
+    if name in names:
+        log.add(node, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
+    names.setdefault(name, place)
+    return name

@@ -1,0 +1,272 @@
+"""The spec format as pydantic models: which keys there are, of what type, in one value's own terms.
+
+Whatever takes two keys to judge (a generator against a dtype, a binding against its functions) is judged
+after merging, in `inputs` and `bindings`. An error here never reaches a user in pydantic's words: `expects`
+attaches ours, and `faults` puts them together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
+
+from gradcheck_cli.spec.leaf_types import (
+    Binding,
+    Count,
+    DtypeField,
+    Expectation,
+    FileName,
+    Flag,
+    Integer,
+    Label,
+    Module,
+    NonNegative,
+    OpName,
+    PairExpectation,
+    Positive,
+    Probability,
+    Real,
+    Reals,
+    Scalars,
+    Seed,
+    Shape,
+    Side,
+    Text,
+    Texts,
+    Value,
+    VaryingDtypes,
+    VaryingShape,
+    Yes,
+    expects,
+)
+
+# Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
+MAPPING, LIST, NOTHING = "<mapping>", "<list>", "<nothing>"
+
+
+def _form(value: object) -> str:
+    if value is None or isinstance(value, BaseModel):
+        return NOTHING if value is None else MAPPING
+    return LIST if isinstance(value, list) else MAPPING
+
+
+# A switch's one value, for the examples of keys that are switched on.
+ON: Final = True
+
+
+def described(text: str, *examples: object, alias: str | None = None) -> Any:  # noqa: ANN401 (pydantic's own type)
+    """Return a field that may be left out, with its line of documentation for the JSON Schema."""
+    return Field(default=None, description=text, examples=list(examples) or None, alias=alias)
+
+
+class Strict(BaseModel):
+    """A mapping that allows the keys named here and no others, and converts nothing but int to float."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _reject_null(cls, value: object) -> object:
+        # An empty value would silently mean the default: more likely, something was forgotten.
+        if value is None:
+            raise PydanticCustomError("empty", "empty")
+        return value
+
+
+class Uniform(Strict):
+    """Uniform between `low` and `high`."""
+
+    low: Real = Field(description="Lower end of the range.")
+    high: Real = Field(description="Upper end of the range.")
+
+
+class Normal(Strict):
+    """Normal distribution."""
+
+    mean: Real = Field(default=0.0, description="Mean; default 0.")
+    stddev: Positive = Field(default=1.0, description="Standard deviation; default 1.")
+
+
+class Integers(Strict):
+    """Whole numbers from `low` up to and without `high`."""
+
+    low: Integer = Field(description="Smallest value.")
+    high: Integer = Field(description="End of the range, excluded as in NumPy.")
+
+
+class Domain(Strict):
+    """Bounds that neither a drawn value nor a perturbation leaves."""
+
+    low: Real | None = described("Lower bound.", 0)
+    high: Real | None = described("Upper bound.", 1)
+
+
+class InputModel(Strict):
+    """One tensor that goes into the op: dtype, shape, where its values come from, and modifiers."""
+
+    shape: Shape | None = described("Dimensions; may be left out with `value` or `file`.", [3, 2])
+    dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
+    value: Value | None = described(
+        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.", 0.5, [1, 2]
+    )
+    file: FileName | None = described("Values from a file beside the spec.", "data.npz:weights", "data.npy")
+    uniform: Uniform | None = described("Draw uniformly.", {"low": -2, "high": 2})
+    normal: Normal | None = described("Draw from a normal distribution.", {"mean": 0, "stddev": 2})
+    integers: Integers | None = described("Draw whole numbers; high is excluded.", {"low": 0, "high": 10})
+    choice: Scalars | None = described("Draw from these values.", [-1, 1])
+    bool_: Probability | None = described(
+        "Draw booleans: true for fair ones, or the probability of true.", ON, 0.3, alias="bool"
+    )
+    permutation: Yes | None = described("Shuffled 0..n-1 along the last axis.", ON)
+    one_hot: Yes | None = described("A single 1 along the last axis, at random.", ON)
+    spd: Yes | None = described("Symmetric (Hermitian) positive definite, well conditioned.", ON)
+    orthogonal: Yes | None = described("Orthogonal (unitary) matrices.", ON)
+    triangular: Side | None = described("Triangular with a diagonal away from 0.", "lower")
+    probabilities: Yes | None = described("Positive, with sum 1 along the last axis.", ON)
+    away_from: Reals | None = described(
+        "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
+    )
+    min_gap: Positive | None = described("Least distance between any two drawn elements: no ties.", 0.01)
+    domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
+    scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
+    differentiate: Flag = Field(default=True, description="false passes the tensor through.")
+
+
+class OutputModel(Strict):
+    """What is known of an output."""
+
+    dtype: DtypeField | None = described("TensorFlow dtype of the output.", "float32")
+    shape: VaryingShape | None = described("Dimensions; null where one is unknown.", [4, None])
+
+
+class PairModel(Strict):
+    """What to expect of the pairs whose label the key matches."""
+
+    expect: PairExpectation = Field(default="pass", description="Expected outcome of the pair.")
+    atol: NonNegative | None = described("Absolute tolerance, as written.", 1e-6)
+    rtol: NonNegative | None = described("Relative tolerance, as written.", 1e-4)
+    reason: Text | None = described("Why; shown in the report.")
+
+
+class ToleranceModel(Strict):
+    """Tolerances, as written; without them, scaled defaults."""
+
+    atol: NonNegative | None = described("Absolute tolerance.", 1e-6)
+    rtol: NonNegative | None = described("Relative tolerance.", 1e-4)
+
+
+Tensors = Annotated[
+    Annotated[InputModel, Tag(MAPPING)]
+    | Annotated[
+        Annotated[list[InputModel], Field(min_length=1), expects("a list of one or more inputs")],
+        Tag(LIST),
+    ]
+    | Annotated[None, Tag(NOTHING)],
+    Discriminator(_form),
+]
+Outputs = Annotated[
+    Annotated[Annotated[list[Label], Field(min_length=1), expects("a list of names")], Tag(LIST)]
+    | Annotated[
+        Annotated[
+            dict[
+                Label,
+                Annotated[
+                    Annotated[OutputModel, Tag(MAPPING)] | Annotated[None, Tag(NOTHING)],
+                    Discriminator(_form),
+                ],
+            ],
+            Field(min_length=1),
+            expects("a list of names, or a mapping of names to {dtype, shape}"),
+        ],
+        Tag(MAPPING),
+    ],
+    Discriminator(_form),
+]
+
+
+class Shared(Strict):
+    """The keys that an op and each of its cases may hold."""
+
+    inputs: (
+        Annotated[dict[Label, Tensors], Field(min_length=1), expects("a mapping of names to inputs")] | None
+    ) = described(
+        "Inputs by name, in forward's positional order (for an op type: by argument name). "
+        "A list is a list argument.",
+        {"x": {"shape": [3, 2]}},
+    )
+    attrs: dict[str, Any] | None = described(
+        "Keyword arguments of forward, or attributes of the op type; never differentiated.",
+        {"transpose_a": True},
+    )
+    build: dict[str, Any] | None = described(
+        "Makes forward a factory: it is called with these arguments and returns the function to check.",
+        {"delta": 1.0},
+    )
+    outputs: Outputs | None = described(
+        "Names of the outputs in order, or a mapping of names to dtype and shape.",
+        ["y"],
+        {"y": {"dtype": "float32", "shape": [4]}},
+    )
+    dtypes: VaryingDtypes | None = described(
+        "Runs the case once per dtype, for each input that names none.", ["float32", "float64"]
+    )
+    pairs: dict[str, PairModel] | None = described(
+        "Expectations by pair label dOUT/dIN, with * and ? as wildcards; "
+        "of several that match, the last one written wins.",
+        {"dy/dx": {"expect": "disconnected"}},
+    )
+    tolerance: ToleranceModel | None = described("Tolerances instead of the scaled defaults.", {"rtol": 1e-4})
+    expect: Expectation = Field(
+        default="pass", description="mismatch: the gradient is known to be wrong; strict."
+    )
+    reason: Text | None = described("Why a mismatch is expected; shown in the report.")
+    reference: Module | None = described(
+        "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
+    )
+    reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
+    samples: Count = Field(default=2, description="Points at which drawn values are checked.")
+    seed: Seed = Field(default=0, description="Seed of the drawn values.")
+    tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])
+    description: Text | None = described("What the op is.")
+
+
+class CaseModel(Shared):
+    """A further case, merged over the spec's own keys."""
+
+    name: OpName = Field(description="Name of the case, unique within the op.", examples=["square"])
+
+
+class Defaults(Shared):
+    """Keys merged under each op of the file."""
+
+    forward: Module | None = described("The function under test.", "package.module:function")
+    op_type: Text | None = described("TensorFlow's name of a kernel, instead of forward.", "MatMul")
+    gradient: Module | None = described(
+        "Gradient function (op, *upstream); {numpy: module:function} takes (*upstream, *inputs).",
+        "gradients:square_grad",
+        {"numpy": "gradients:square_grad"},
+    )
+    binding: Binding | None = described("How the gradient is attached.", "py_func")
+    cases: list[CaseModel] | None = described(
+        "Further cases, each merged over the spec's own keys.",
+        [{"name": "square", "inputs": {"a": {"shape": [4, 4]}}}],
+    )
+
+
+class OpModel(Defaults):
+    """One op."""
+
+    op: OpName | None = described("Name of the op; unique. Default: the file's stem.", "huber")
+
+
+class OpsFile(Strict):
+    """Several ops in one document; built only for the JSON Schema, as `load` reads the ops one by one."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    ops: Annotated[list[OpModel], Field(min_length=1), expects("a list of ops")] = Field(
+        description="The ops, each as in a document of its own."
+    )
+    defaults: Defaults | None = described("Merged under each op.", {"dtypes": ["float32", "float64"]})

@@ -1,0 +1,48 @@
+"""Which rule of a spec governs a pair: globs over labels such as `dy/dvalues[0]`.
+
+Only `*` (any text) and `?` (any character) are special: brackets are part of labels. Where several globs
+match a label, the last one written wins, so that exceptions follow the rule they are exceptions to; a case's
+rules come after its op's.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gradcheck_cli.spec.case import PairRule
+
+
+def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:
+    """Return the rule that governs a pair, or `None` where no glob matches its label.
+
+    Args:
+        rules: a case's rules, in the order written.
+        label: the pair's label, `dOUT/dIN`.
+
+    Returns:
+        The last rule that matches.
+    """
+    return next((rule for rule in reversed(rules) if matches(rule.glob, label)), None)
+
+
+def unmatched_rules(rules: Sequence[PairRule], labels: Iterable[str]) -> tuple[PairRule, ...]:
+    """Return the rules that match none of the labels: misspelt, most likely, and without effect."""
+    labels = list(labels)
+    return tuple(rule for rule in rules if not any(matches(rule.glob, label) for label in labels))
+
+
+def matches(glob: str, label: str) -> bool:
+    """Tell whether a glob matches a whole label."""
+    return _pattern(glob).fullmatch(label) is not None
+
+
+@lru_cache(maxsize=1024)
+def _pattern(glob: str) -> re.Pattern[str]:
+    # Runs of stars are one star: a regex with many `.*.*` backtracks for ages.
+    glob = re.sub(r"\*+", "*", glob)
+    return re.compile("".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in glob), re.DOTALL)

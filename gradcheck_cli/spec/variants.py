@@ -1,0 +1,128 @@
+"""The parts of a case that depend on its dtype: arguments, outputs, and which pairs there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.spec.bindings import KEYS, binding_of
+from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec, PairRule
+from gradcheck_cli.spec.faults import FaultLog, show, suggest
+from gradcheck_cli.spec.inputs import InputReader
+from gradcheck_cli.spec.models import InputModel, OpModel
+from gradcheck_cli.spec.pairs import unmatched_rules
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.yaml_nodes import Node
+
+# Bindings whose forward tells TensorFlow nothing of its outputs.
+UNTYPED = ("py_func", "defun")
+
+
+def read_variant(  # noqa: PLR0913, PLR0917 (one case's context, used by `resolve` alone)
+    log: FaultLog, node: Node, model: OpModel, broken: set[str], folder: str, variant: str | None
+) -> tuple[tuple[Argument, ...], tuple[OutputSpec, ...]]:
+    """Read what depends on the dtype.
+
+    Args:
+        log: where faults go.
+        node: the merged case.
+        model: its sound keys.
+        broken: keys with faults, from which others would only follow.
+        folder: where the files of inputs are.
+        variant: the entry of `dtypes`, if there are any.
+
+    Returns:
+        The arguments, none if one of them has faults, and the outputs.
+    """
+    reader = InputReader(log, folder, variant)
+    arguments = []
+    is_sound = not any(part.startswith("inputs") for part in broken)
+    for name, tensors in (model.inputs or {}).items():
+        written = node.get("inputs", name) or node
+        is_list = isinstance(tensors, list)
+        read = [
+            reader.read(
+                f"{name}[{i}]" if is_list else name, written.items[i] if is_list else written, element
+            )
+            for i, element in enumerate(elements_of(tensors))
+        ]
+        sound = tuple(tensor for tensor in read if tensor is not None)
+        is_sound = is_sound and len(sound) == len(read)
+        arguments.append(Argument(name, sound, is_list))
+    outputs = () if broken & (KEYS | {"outputs"}) else _outputs(log, node, model, variant)
+    if not is_sound:
+        return (), outputs
+    _check_pairs(log, node, model, [tensor for argument in arguments for tensor in argument.tensors], outputs)
+    return tuple(arguments), outputs
+
+
+def elements_of(tensors: InputModel | list[InputModel] | None) -> list[InputModel]:
+    """Return the tensors of an argument; a name alone declares one of which nothing is said."""
+    return tensors if isinstance(tensors, list) else [tensors or InputModel()]
+
+
+def main_dtype(arguments: tuple[Argument, ...]) -> str:
+    """Return what a report shows as a case's dtype: the first differentiable input's, or the first's."""
+    tensors = [tensor for argument in arguments for tensor in argument.tensors]
+    return next((tensor.dtype for tensor in tensors if tensor.is_differentiable), tensors[0].dtype)
+
+
+def rules_of(model: OpModel) -> tuple[PairRule, ...]:
+    """Return the pair rules in the order written."""
+    return tuple(
+        PairRule(glob, str(rule.expect), rule.atol, rule.rtol, rule.reason or "")
+        for glob, rule in (model.pairs or {}).items()
+    )
+
+
+def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> tuple[OutputSpec, ...]:
+    binding, written = binding_of(model), model.outputs
+    if written is None:
+        if binding in UNTYPED:
+            log.add(
+                node, f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs"
+            )
+        return ()
+    if isinstance(written, list):
+        if binding in UNTYPED:
+            log.add(
+                node,
+                f"must be a mapping of names to dtypes for binding {binding}, but got {show(written)}. "
+                f"Write {{{written[0]}: {{dtype: float32}}}}",
+                "outputs",
+            )
+        for index, name in enumerate(written):
+            if name in written[:index]:
+                log.add(node, f"must be unique, but got {name!r} twice. Rename one", "outputs", index)
+        return tuple(OutputSpec(name) for name in written)
+    outputs = []
+    for name, output in written.items():
+        dtype = (output.dtype if output else None) or variant
+        shape = tuple(output.shape) if output and output.shape is not None else None
+        if dtype is None and binding in UNTYPED:
+            log.add(
+                node,
+                f"is missing; binding {binding} needs the dtype of each output",
+                "outputs",
+                name,
+                "dtype",
+            )
+        outputs.append(OutputSpec(name, dtype, shape))
+    return tuple(outputs)
+
+
+def _check_pairs(
+    log: FaultLog, node: Node, model: OpModel, tensors: list[InputSpec], outputs: tuple[OutputSpec, ...]
+) -> None:
+    """Log pair rules that can match nothing; without named outputs, that shows only at run time."""
+    labels = [
+        f"d{out.name}/d{tensor.name}" for out in outputs for tensor in tensors if tensor.is_differentiable
+    ]
+    pairs = node.get("pairs")
+    if not outputs or pairs is None:
+        return
+    for rule in unmatched_rules(rules_of(model), labels):
+        remedy = suggest(rule.glob, labels) or (
+            f"Pairs: {', '.join(labels[:8])}" if labels else "There are no pairs"
+        )
+        log.add_key(pairs, f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)
