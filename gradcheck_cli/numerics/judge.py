@@ -96,14 +96,24 @@ def judge(
     Returns:
         The judgement.
     """
+    wanted = np.asarray(analytic, dtype=np.float64)
+    if wanted.ndim != 2:  # noqa: PLR2004 (a Jacobian)
+        raise ValueError(f"analytic: expected shape (rows, columns), got {wanted.shape}")
     problem = Problem.of(
-        evaluate, point, input_precision, row_precision, low=low, high=high, scale=scale, columns=columns
+        evaluate,
+        point,
+        input_precision,
+        row_precision,
+        low=low,
+        high=high,
+        scale=scale,
+        columns=columns,
+        rows=wanted.shape[0],
     )
     reference = coarsest(problem.working, input_precision)
     problem.rule = rule if rule is not None else rule_for(gradient_precision or reference, reference)
     if base_value is not None:
-        problem.value = np.asarray(base_value, dtype=np.float64).ravel()
-    wanted = np.asarray(analytic, dtype=np.float64)
+        problem.known_value = np.asarray(base_value, dtype=np.float64).ravel()
     if wanted.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {wanted.shape}")
     first = _first(problem)

@@ -31,24 +31,35 @@ class Sampler:
     carries the base point itself, and what is differenced comes from one call.
     """
 
-    def __init__(self, evaluate: Evaluate, point: Float, precision: Precision) -> None:
-        """Evaluate the base point once, to learn the number of rows.
+    def __init__(
+        self, evaluate: Evaluate, point: Float, precision: Precision, rows: int | None = None
+    ) -> None:
+        """Keep the parts; nothing is evaluated yet.
 
         Args:
             evaluate: takes (B, n), returns (B, m).
             point: (n,), rounded to `precision` here.
             precision: the input's.
+            rows: m, where it's known beforehand.
         """
         self._evaluate = evaluate
         self.precision = precision
         self.point = precision.round(np.array(point, dtype=np.float64))
         self.evaluations = 0
-        self.base = self.at(self.point[None, :])[0]
+        self._rows = rows
+        self._base: Float | None = None
+
+    @property
+    def base(self) -> Float:
+        """f(x), (m,), for scales; not to be differenced against another call's values."""
+        if self._base is None:
+            self._base = self.at(self.point[None, :])[0]
+        return self._base
 
     @property
     def rows(self) -> int:
         """The number m of outputs."""
-        return int(self.base.shape[0])
+        return int(self.base.shape[0]) if self._rows is None else self._rows
 
     def at(self, points: Float) -> Float:
         """Evaluate at points (B, n) in one call; returns (B, m)."""
@@ -60,6 +71,8 @@ class Sampler:
                 f"evaluate: expected shape ({points.shape[0]}, rows) for {points.shape[0]} points, "
                 f"got {values.shape}"
             )
+        if self._rows is not None and values.shape[1] != self._rows:
+            raise ValueError(f"evaluate: expected {self._rows} rows, got {values.shape[1]}")
         return values
 
     def along(
@@ -88,4 +101,6 @@ class Sampler:
                 chunk
             ].ravel()
             values = self.at(where)
+            if self._base is None:
+                self._base = values[0]
             yield Batch(chunk, values[0], values[1:].reshape(size, points, -1))

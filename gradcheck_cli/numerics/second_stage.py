@@ -40,8 +40,8 @@ class Problem:
     step_scale: Float
     weight_scale: Float
     domain: Domain
-    value: Float
     rule: ToleranceRule
+    known_value: Float | None = None
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(20240229))
 
     @staticmethod
@@ -55,9 +55,10 @@ class Problem:
         high: npt.ArrayLike | None,
         scale: npt.ArrayLike | None,
         columns: npt.ArrayLike | None,
+        rows: int | None = None,
     ) -> Problem:
-        """Evaluate the base point and set up scales and room."""
-        sampler = Sampler(evaluate, np.asarray(point, dtype=np.float64).ravel(), input_precision)
+        """Set up scales and room; evaluates the base point only where the number of rows isn't given."""
+        sampler = Sampler(evaluate, np.asarray(point, dtype=np.float64).ravel(), input_precision, rows)
         x = sampler.point
         if isinstance(row_precision, Precision):
             unit = np.full(sampler.rows, row_precision.unit_roundoff)
@@ -80,7 +81,6 @@ class Problem:
             step_scale=sizes.step,
             weight_scale=sizes.weight,
             domain=domain,
-            value=sampler.base,
             rule=rule_for(working, working),
         )
 
@@ -88,6 +88,11 @@ class Problem:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the Jacobian."""
         return self.sampler.rows, int(self.columns.size)
+
+    @property
+    def value(self) -> Float:
+        """f(x), (m,), for tolerances."""
+        return self.sampler.base if self.known_value is None else self.known_value
 
     @property
     def weights(self) -> Float:
