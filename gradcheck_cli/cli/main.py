@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ from gradcheck_cli import __version__
 from gradcheck_cli.errors import GradcheckError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # name -> module (its attribute `command`) and the line that `--help` shows without importing it
 COMMANDS = {
@@ -31,8 +32,35 @@ INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
 
 
+class ReaderLeft(Exception):  # noqa: N818 (no error)
+    """Standard output was closed by whoever read it, as `head` does."""
+
+
+@contextmanager
+def _noticing_readers_who_leave() -> Iterator[None]:
+    """Keep a broken pipe from click and rich: both exit with 1, which would read as "gradient wrong"."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ReaderLeft from error
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):
+            raise ReaderLeft from error
+        raise
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module only when that command runs."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:  # noqa: ANN401 (click's own)
+        """Read the command line; `--help` and `--version` print here."""
+        with _noticing_readers_who_leave():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's own)
+        """Run the command."""
+        with _noticing_readers_who_leave():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names in the order in which a newcomer needs them."""
@@ -118,7 +146,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
+    except (ReaderLeft, BrokenPipeError):
         # What is still in the buffer would raise again when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE

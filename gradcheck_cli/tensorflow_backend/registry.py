@@ -127,7 +127,7 @@ def _import(name: str) -> ModuleType:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a `__main__` guard may exit
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(
             f"--import {name}: can't be imported: {reason}. Searched: {', '.join(sys.path[:5])}"

@@ -80,7 +80,7 @@ def test_differences_in_other_rows_stay_out_of_one_row():
 
 def test_a_large_jacobian_is_elided_with_a_notice():
     text = jacobian_text(CASE, view((100,), (50,), np.ones((100, 50)) * np.pi))
-    assert "  elided: 76 of 100 rows, 44 of 50 columns; --format json has all\n" in text
+    assert "  elided: 76 of 100 rows, 43 of 50 columns; --format json has all\n" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -1,0 +1,135 @@
+"""Stands in for the spec reader and the engine: the command line is tested by what it is told."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.cli.main import run_command
+from gradcheck_cli.results import CaseError, CaseResult, PairResult, Report, Status, WorstElement
+
+
+def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes):
+    """What the command line reads of a `Case`."""
+    fields = {
+        "op": op,
+        "name": name,
+        "spec": f"specs/{op}.yaml:1",
+        "path": f"specs/{op}.yaml",
+        "dtype": "float64",
+        "op_type": None,
+        "forward": None,
+        "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
+        "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
+    }
+    return SimpleNamespace(**{**fields, **changes})
+
+
+def make_result(op="op", status=Status.PASSED, case="default", **changes):
+    pair = PairResult("dy/dx", "y", "x", status, elements=4, max_abs_error=1e-12, allowed=1e-8)
+    if status is Status.MISMATCHED:
+        worst = WorstElement((0,), (0,), 1.0, 2.0, 1e-9)
+        pair = replace(pair, wrong_elements=1, max_abs_error=1.0, worst=worst)
+    error = CaseError("forward", "ValueError: no") if status is Status.ERROR else None
+    result = CaseResult(
+        op,
+        case,
+        f"specs/{op}.yaml:1",
+        "graph",
+        "float64",
+        status,
+        0.1,
+        f"gradcheck run specs/{op}.yaml --case {case} --seed 0",
+        error=error,
+        pairs=() if error else (pair,),
+    )
+    return replace(result, **changes)
+
+
+class Engine:
+    """The spec reader and the engine; tests set what they find, and read what they were asked."""
+
+    def __init__(self):
+        self.cases = [make_case()]
+        self.results = [make_result()]
+        self.report = {}  # further fields of the report
+        self.asked = {}
+        self.view = None
+        self.load_error = None
+        self.during = lambda: None
+
+    def load_cases(self, paths, *, seed=None):
+        self.asked.update(paths=list(paths), load_seed=seed)
+        if self.load_error is not None:
+            raise self.load_error
+        return tuple(self.cases)
+
+    def run_cases(self, cases, *, seed, on_case=None, on_start=None):
+        self.asked.update(cases=list(cases), seed=seed)
+        self.during()
+        for case, result in zip(cases, self.results, strict=False):
+            on_start(case)
+            on_case(result)
+        fields = {"seed": seed, "cases": tuple(self.results), "duration_s": 0.9, **self.report}
+        return Report("0.1.0", "2.21.0", "3.11.7", **fields)
+
+    def pair_jacobian(self, case, label, sample=0):
+        self.asked.update(case=case, label=label, sample=sample)
+        self.during()
+        return self.view
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    fake = Engine()
+    load, session = ModuleType("load"), ModuleType("session")
+    load.load_cases = fake.load_cases
+    session.run_cases, session.pair_jacobian = fake.run_cases, fake.pair_jacobian
+    session.start_tensorflow = lambda: None
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
+    return fake
+
+
+@pytest.fixture
+def invoke(capsys, monkeypatch):
+    """Run a command line in this process; return its exit code, standard output and standard error."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*arguments):
+        code = run_command(arguments)
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    return call
+
+
+@pytest.fixture
+def a_case():
+    return make_case
+
+
+@pytest.fixture
+def a_result():
+    return make_result
+
+
+@pytest.fixture
+def a_view():
+    """The pair dc/da of c = a b, b = [[5, 6], [7, 8]]."""
+    matrix = np.kron(np.eye(2), np.array([[5.0, 7.0], [6.0, 8.0]]))
+    return SimpleNamespace(
+        label="dc/da",
+        output="c",
+        input="a",
+        output_shape=(2, 2),
+        input_shape=(2, 2),
+        analytic=matrix,
+        numeric=matrix,
+        uncertainty=np.full(matrix.shape, 1e-9),
+    )

@@ -1,0 +1,135 @@
+"""`gradcheck list` as users call it, in a process of its own: it imports TensorFlow and their modules."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+MODULE = """
+import tensorflow as tf
+
+print("printed on import")
+
+@tf.custom_gradient
+def soft(x):
+    return x, lambda upstream: upstream
+
+@tf.RegisterGradient("MineSquare")
+def mine(op, upstream):
+    return upstream
+"""
+SPEC = "op: product\nop_type: MatMul\ninputs: {a: {shape: [2, 2]}, b: {shape: [2, 2]}}\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "mygradients.py").write_text(MODULE)
+    (folder / "broken.py").write_text("import no_such_module_here\n")
+    (folder / "specs").mkdir()
+    (folder / "specs" / "product.yaml").write_text(SPEC)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gradients(folder):
+    """Call `gradcheck list` in the project's folder."""
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "gradcheck_cli.cli.main", "list", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def everything(gradients):
+    done = gradients("--format", "json", "--status", "all", "--import", "mygradients", "--specs", "specs")
+    assert done.returncode == 0, done.stderr
+    return done.stderr, json.loads(done.stdout)
+
+
+def test_start_up_chatter_and_prints_stay_off_standard_output(everything):
+    assert everything[0] == "printed on import\n"
+
+
+def test_imports_come_last_with_their_origin(everything):
+    last = everything[1]["gradients"][-2:]
+    assert [(entry["op_type"], entry["status"]) for entry in last] == [
+        ("MineSquare", "gradient"),
+        ("mygradients:soft", "custom_gradient"),
+    ]
+    assert {entry["origin"] for entry in last} == {"mygradients"}
+    assert [(entry["file"], entry["line"]) for entry in last] == [
+        ("mygradients.py", 10),
+        ("mygradients.py", 6),
+    ]
+
+
+def test_specs_cover_op_types(everything):
+    (matmul,) = [entry for entry in everything[1]["gradients"] if entry["op_type"] == "MatMul"]
+    assert matmul["specs"] == ["specs/product.yaml:1"]
+
+
+@pytest.mark.skipif(not version("tensorflow").startswith("2.21."), reason="counts of TensorFlow 2.21")
+def test_counts(everything):
+    assert everything[1]["op_types"] == 1910
+    assert everything[1]["counts"] == {
+        "gradient": 414 + 1,
+        "not differentiable": 195,
+        "none": 1910 - (609 - 4),  # four registered names aren't op types any more
+        "custom_gradient": 1,
+    }
+
+
+def test_the_default_leaves_out_op_types_without_an_entry(gradients):
+    done = gradients("--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert {row["status"] for row in rows} == {"gradient", "not differentiable"}
+
+
+def test_patterns_are_globs_in_any_case(gradients):
+    done = gradients("batchmatmul*")
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:-1]] == [
+        "BatchMatMul",
+        "BatchMatMulV2",
+        "BatchMatMulV3",
+    ]
+    assert "tensorflow/python/ops/math_grad.py:" in done.stdout
+
+
+def test_a_plain_name_is_looked_up_without_an_entry_too(gradients):
+    done = gradients("quantizedmatmul")
+    assert done.stdout.splitlines()[1].split() == ["QuantizedMatMul", "none"]
+
+
+def test_nothing_found_says_what_is_near(gradients):
+    done = gradients("MatMull")
+    assert done.returncode == 0
+    assert done.stderr == "nothing matches 'MatMull'. Did you mean 'MatMul'?\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "wording"),
+    [
+        ("no_such", "--import no_such: can't be imported: ModuleNotFoundError: No module named 'no_such'."),
+        ("broken", "--import broken: can't be imported: ModuleNotFoundError: No module named 'no_such_m"),
+    ],
+)
+def test_a_module_that_can_not_be_imported(gradients, name, wording):
+    done = gradients("--import", name)
+    assert done.returncode == 2
+    assert done.stderr.startswith(wording)
+    assert "Traceback" not in done.stderr

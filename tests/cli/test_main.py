@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from gradcheck_cli import __version__
+from gradcheck_cli.cli.main import COMMANDS
+from gradcheck_cli.errors import Fault, GradcheckError, NoSpecsError, SpecError
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_names_every_command_and_exit_code(invoke, flag):
+    result = invoke(flag)
+    assert result.code == 0
+    assert all(re.search(rf"^  {name}  ", result.out, re.MULTILINE) for name in COMMANDS)
+    assert "Exit codes: 0 all right, 1 a gradient is wrong" in result.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_that_says_what_the_group_says(invoke, name):
+    result = invoke(name, "-h")
+    assert result.code == 0
+    assert f"Usage: gradcheck {name}" in result.out
+    assert sys.modules[COMMANDS[name][0]].command.short_help == COMMANDS[name][1]
+
+
+def test_version_names_tensorflow_too(invoke):
+    result = invoke("--version")
+    assert result.code == 0
+    assert result.out.startswith(f"gradcheck {__version__} (tensorflow {version('tensorflow')}, python 3.")
+
+
+def test_no_command_shows_the_help_and_fails(invoke):
+    result = invoke()
+    assert result.code == 2
+    assert "Usage: gradcheck" in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wording"),
+    [
+        (["runn"], "No such command 'runn'. Did you mean 'run'?"),
+        (["zzz"], "No such command 'zzz'. Commands: run, list, validate, schema, show."),
+        (["run", "--strickt"], "No such option"),
+        (["run", "--strickt"], "--strict"),
+        (["run", "--format", "yaml"], "'yaml' is not one of 'table', 'json'"),
+        (["run", "--seed", "x"], "'x' is not a valid integer"),
+        (["run", "-q", "-v"], "-q and -v exclude each other."),
+        (["run", "--report", "xml=a"], "must be json=FILE, but got 'xml=a'."),
+        (["run", "--report", "json="], "must be json=FILE, but got 'json='."),
+        (["run", "--report", "json=no/such/a.json"], "there is no folder 'no/such' to write 'a.json' into."),
+        (["run", "--report", "json=."], "'.' is a folder; name a file in it."),
+        (["show", "a.yaml"], "Missing option '--pair'"),
+        (["show", "a.yaml", "--pair", "dy/dx", "--output", "a"], "must be whole numbers from 0, such as 0,0"),
+        (
+            ["show", "a.yaml", "--pair", "dy/dx", "--output", "-1"],
+            "must be whole numbers from 0, such as 0,0",
+        ),
+        (["list", "--status", "unknown"], "'unknown' is not one of"),
+    ],
+)
+def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
+    result = invoke(*arguments)
+    assert result.code == 2
+    assert wording in result.err
+    assert not result.out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (NoSpecsError("no spec in 'specs'"), 5, "no spec in 'specs'\n"),
+        (SpecError([Fault("a.yaml", 3, "op", "bad"), Fault("a.yaml", 1, "", "worse")]), 2,
+         "a.yaml:1: worse\na.yaml:3: op: bad\n"),
+        (GradcheckError("[bold] no markup"), 2, "[bold] no markup\n"),
+    ],
+)  # fmt: skip
+def test_an_error_is_its_message_on_standard_error(invoke, engine, error, code, text):
+    engine.load_error = error
+    for command in ("run", "validate"):
+        result = invoke(command, "specs")
+        assert (result.code, result.out, result.err) == (code, "", text)
+
+
+def test_a_crash_of_ours_is_no_verdict(invoke, engine):
+    engine.load_error = ZeroDivisionError("oops")
+    result = invoke("run", "specs")
+    assert result.code == 3
+    assert "ZeroDivisionError: oops" in result.err
+    assert "gradcheck: internal error (ZeroDivisionError): a bug; please report it\n" in result.err
+
+
+def test_an_interrupt_outside_a_run(invoke, engine):
+    engine.load_error = KeyboardInterrupt()
+    result = invoke("run", "specs")
+    assert (result.code, result.err.strip()) == (130, "interrupted")
+
+
+@pytest.mark.parametrize(
+    "printing",
+    [
+        "m.click.echo('x')",
+        "print('x', flush=True)",
+        "print('x')",
+        "c.print_lines(c.console_for(sys.stdout), [c.Text('x')])",
+    ],
+)
+def test_a_reader_that_leaves_is_no_error_and_no_verdict(printing):
+    # Python's flush at exit would complain too: only a process of its own shows that.
+    script = (
+        "import sys, rich.text\n"
+        "import gradcheck_cli.cli.main as m, gradcheck_cli.cli.console as c\n"
+        "c.Text = rich.text.Text\n"
+        f"m.cli.callback = lambda: {printing}\n"
+        "m.cli.invoke_without_command = True\n"
+        "m.cli.no_args_is_help = False\n"
+        "sys.argv = ['gradcheck']\n"
+        "m.main()"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_terminal_without_unicode_gets_question_marks(tmp_path):
+    script = (
+        "import gradcheck_cli.cli.main as m\n"
+        "m.run_command = lambda: m.sys.stdout.write('a · b') and 0\n"
+        "m.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert done.stdout == b"a ? b"

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from gradcheck_cli.results import CheckResult, PairResult, Status
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([Status.PASSED], 0),
+        ([Status.EXPECTED_MISMATCH], 0),
+        ([Status.PASSED, Status.MISMATCHED], 1),
+        ([Status.UNEXPECTED_PASS], 1),
+        ([Status.INCONCLUSIVE], 3),
+        ([Status.ERROR], 3),
+        ([Status.SKIPPED], 3),
+        ([Status.ERROR, Status.MISMATCHED], 1),
+    ],
+)
+def test_the_exit_code_is_the_reports(invoke, engine, a_result, statuses, code):
+    engine.cases *= len(statuses)
+    engine.results = [a_result(f"op{place}", status) for place, status in enumerate(statuses)]
+    assert invoke("run").code == code
+
+
+def test_an_interrupted_run_reports_what_is_done(invoke, engine):
+    engine.report = {"interrupted": True}
+    result = invoke("run")
+    assert result.code == 130
+    assert "specs/op.yaml · op" in result.out
+    assert "interrupted · 1 op" in result.out
+
+
+def test_a_run_prints_tables_and_a_summary(invoke, engine):  # noqa: ARG001 (stands in for the engine)
+    result = invoke("run")
+    assert result.err == ""
+    assert result.out == (
+        "specs/op.yaml · op · float64 · graph                                      0.10 s\n"
+        "  pair        max abs error  max rel error  allowed  verdict\n"
+        "  dy/dx           1.000e-12       0.00e+00  1.0e-08  pass\n"
+        "1 op · 1 case · 1 pair: 1 passed                                           0.9 s\n"
+    )
+
+
+def test_results_stream(invoke, engine, a_case, a_result, capsys):
+    seen = []
+
+    def watch(cases, *, seed, on_case, on_start):
+        for case, result in zip(cases, engine.results, strict=True):
+            on_start(case)
+            on_case(result)
+            seen.append(capsys.readouterr().out)
+        return type(engine).run_cases(engine, (), seed=seed, on_case=on_case, on_start=on_start)
+
+    engine.cases, engine.results = [a_case("a"), a_case("b")], [a_result("a"), a_result("b")]
+    sys.modules["gradcheck_cli.running.session"].run_cases = watch
+    invoke("run")
+    assert [text.splitlines()[0].split()[0] for text in seen] == ["specs/a.yaml", "specs/b.yaml"]
+
+
+def test_quiet_shows_what_fails(invoke, engine, a_case, a_result):
+    engine.cases = [a_case("good"), a_case("bad"), a_case("meant")]
+    engine.results = [
+        a_result("good"),
+        a_result("bad", Status.MISMATCHED),
+        a_result("meant", Status.EXPECTED_MISMATCH),
+    ]
+    out = invoke("run", "-q").out
+    assert "specs/bad.yaml" in out
+    assert "specs/good.yaml" not in out
+    assert "specs/meant.yaml" not in out
+    assert "3 ops · 3 cases · 3 pairs: 1 passed, 1 expected mismatch, 1 mismatched" in out
+
+
+def test_verbose_shows_how(invoke, engine, a_result):
+    engine.results = [a_result(checks=(CheckResult("linearity", Status.PASSED),))]
+    out = invoke("run", "-v").out
+    assert "central · float64 · 0 evaluations" in out
+    assert "check linearity  pass" in out
+
+
+@pytest.mark.parametrize("flags", [[], ["-q"]])
+def test_strict_fails_on_whatever_was_skipped(invoke, engine, a_result, flags):
+    skipped = PairResult("dy/dz", "y", "z", Status.SKIPPED, note="no gradient here")
+    engine.results = [a_result(pairs=(*a_result().pairs, skipped))]
+    assert invoke("run", *flags).code == 0
+    result = invoke("run", "--strict", *flags)
+    assert result.code == 3
+    assert "skip  no gradient here" in result.out
+
+
+def test_strict_leaves_a_verdict_alone(invoke, engine, a_result):
+    engine.results = [a_result(status=Status.MISMATCHED, checks=(CheckResult("x", Status.SKIPPED),))]
+    assert invoke("run", "--strict").code == 1
+
+
+def test_json_is_all_there_is_on_standard_output(invoke, engine):
+    engine.during = lambda: sys.stdout.write("printed by a forward\n")
+    result = invoke("run", "--format", "json")
+    assert json.loads(result.out)["summary"]["passed"] == 1
+    assert result.err == "printed by a forward\n"
+
+
+def test_reports_are_written_beside_the_table(invoke, engine, a_result, tmp_path):
+    engine.results = [a_result(status=Status.MISMATCHED)]
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    result = invoke("run", *(f"--report=json={file}" for file in files))
+    assert "MISMATCH" in result.out
+    assert [json.loads(file.read_text())["exit_code"] for file in files] == [1, 1]
+
+
+def test_the_reports_exit_code_is_the_processs(invoke, engine, a_result, tmp_path):
+    engine.results = [a_result(checks=(CheckResult("modes", Status.SKIPPED),))]
+    file = tmp_path / "a.json"
+    result = invoke("run", "--strict", f"--report=json={file}")
+    assert result.code == json.loads(file.read_text())["exit_code"] == 3
+
+
+def test_a_report_that_can_not_be_written_is_said(invoke, engine, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    engine.during = folder.rmdir  # it was there when the command line was read
+    result = invoke("run", f"--report=json={folder / 'a.json'}")
+    assert result.code == 2
+    assert result.err == f"can't write the report to '{folder / 'a.json'}': No such file or directory\n"
+
+
+def test_seeds_go_to_specs_and_engine(invoke, engine):
+    invoke("run", "--seed", "7", "a.yaml")
+    assert (engine.asked["load_seed"], engine.asked["seed"], engine.asked["paths"]) == (7, 7, ["a.yaml"])
+    invoke("run", "a.yaml")
+    assert (engine.asked["load_seed"], engine.asked["seed"]) == (None, 0)
+
+
+def test_cases_are_chosen_by_name(invoke, engine, a_case):
+    engine.cases = [a_case("a"), a_case("a", "wide"), a_case("b", "wide"), a_case("b", "tall")]
+    invoke("run", "--case", "wide", "--case", "tall")
+    assert [(case.op, case.name) for case in engine.asked["cases"]] == [
+        ("a", "wide"),
+        ("b", "wide"),
+        ("b", "tall"),
+    ]
+
+
+def test_a_case_that_is_not_there(invoke, engine, a_case):
+    engine.cases = [a_case("a"), a_case("a", "wide")]
+    result = invoke("run", "--case", "wide", "--case", "wid")
+    assert (result.code, result.err) == (5, "no case is named 'wid'. Did you mean 'wide'?\n")
+    result = invoke("run", "--case", "zzz")
+    assert (result.code, result.err) == (5, "no case is named 'zzz'. There are: default, wide.\n")
+
+
+def test_notices_go_to_standard_error(invoke, engine):
+    engine.report = {"notices": ("no GPU here",)}
+    assert invoke("run").err == "no GPU here\n"
+
+
+def test_paths_default_to_the_projects(invoke, engine, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.gradcheck]\nspecs = "checks"\n')
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    invoke("run")
+    assert engine.asked["paths"] == [os.path.join("..", "checks")]  # noqa: PTH118 (as printed)
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "0"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": ""}, True),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, True),
+    ],
+)
+def test_colour(invoke, engine, monkeypatch, variables, coloured):  # noqa: ARG001
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[" in invoke("run").out) is coloured
+
+
+def test_the_width_is_the_terminals(invoke, engine, monkeypatch):  # noqa: ARG001
+    monkeypatch.setenv("COLUMNS", "100")
+    assert len(invoke("run").out.splitlines()[0]) == 100

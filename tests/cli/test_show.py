@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def matmul(engine, a_case, a_view):
+    engine.cases = [a_case("matmul", outputs=["c"], inputs=["a", "b"])]
+    engine.view = a_view
+    return engine
+
+
+def test_a_row_in_the_inputs_shape(invoke, matmul):
+    result = invoke("show", "specs/matmul.yaml", "--pair", "dc/da", "--output", "0,0")
+    assert (result.code, result.err) == (0, "")
+    assert "analytic\n    5  7\n    0  0\n" in result.out
+    assert matmul.asked["label"] == "dc/da"
+
+
+def test_the_whole(invoke, matmul):  # noqa: ARG001
+    result = invoke("show", "specs/matmul.yaml", "--pair", "dc/da")
+    assert "  c[1,1]  0  0  6  8\n" in result.out
+
+
+def test_json(invoke, matmul):
+    matmul.during = lambda: sys.stdout.write("printed by a forward\n")
+    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "[0, 0]", "--format", "json")
+    assert json.loads(result.out)["numeric"] == [[5.0, 7.0], [0.0, 0.0]]
+    assert result.err == "printed by a forward\n"
+
+
+def test_a_label_that_is_not_there_names_the_pairs(invoke, matmul):  # noqa: ARG001
+    result = invoke("show", "a.yaml", "--pair", "dc/daa")
+    assert (result.code, result.err) == (2, "no pair is labelled 'dc/daa'. Did you mean 'dc/da'?\n")
+    result = invoke("show", "a.yaml", "--pair", "nonsense")
+    assert result.err == "no pair is labelled 'nonsense'. There are: dc/da, dc/db.\n"
+
+
+def test_outputs_that_only_tracing_names_are_left_to_the_engine(invoke, matmul, a_case):
+    matmul.cases = [a_case("matmul", outputs=[], inputs=["a", "b"])]
+    assert invoke("show", "a.yaml", "--pair", "dproduct/da").code == 0
+    assert invoke("show", "a.yaml", "--pair", "dproduct/dz").code == 2
+
+
+@pytest.mark.parametrize(
+    ("index", "wording"),
+    [
+        ("2,0", "--output: 2,0 is out of range: c has shape (2, 2), and indices count from 0\n"),
+        ("0", "--output: c has shape (2, 2), but the index has 1 numbers; give 2 numbers, such as 0,0\n"),
+        ("", "--output: c has shape (2, 2), but the index has 0 numbers; give 2 numbers, such as 0,0\n"),
+    ],
+)
+def test_an_index_that_is_not_there(invoke, matmul, index, wording):  # noqa: ARG001
+    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", index)
+    assert (result.code, result.out, result.err) == (2, "", wording)
+
+
+def test_a_scalar_output_needs_no_index(invoke, matmul):
+    matmul.view.output_shape = ()
+    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "0")
+    assert "c has shape (), but the index has 1 numbers; leave --output out" in result.err
+
+
+def test_where_several_cases_have_the_pair_the_others_are_named(invoke, matmul, a_case):
+    wide = a_case("matmul", "wide", outputs=["c"], inputs=["a", "b"])
+    other = a_case("other", outputs=["y"], inputs=["x"])
+    matmul.cases = [other, *matmul.cases, wide]
+    result = invoke("show", "a.yaml", "--pair", "dc/da")
+    assert matmul.asked["case"].op == "matmul"
+    assert result.err == (
+        "showing matmul · float64 · case default; "
+        "there is this pair too in 1 more: matmul · float64 · case wide\n"
+    )
+    result = invoke("show", "a.yaml", "--pair", "dc/da", "--case", "wide")
+    assert matmul.asked["case"].name == "wide"
+    assert result.err == ""

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import functools
+import sys
+from importlib.metadata import version
+from types import ModuleType
+
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.tensorflow_backend import registry
+from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient, op_types, read_gradients
+
+
+@tf.custom_gradient
+def custom(x):
+    return x, lambda upstream: upstream
+
+
+def plain(x):
+    return x
+
+
+class Holder:
+    @tf.custom_gradient
+    def method(self, x):
+        return x, lambda upstream: upstream
+
+    @staticmethod
+    @tf.custom_gradient
+    def static(x):
+        return x, lambda upstream: upstream
+
+
+@functools.wraps(custom)
+def wrapped(x):
+    return custom(x)
+
+
+CIRCLE = ModuleType("circle")
+CIRCLE.__wrapped__ = CIRCLE
+
+
+class Proxy:
+    """Answers to every name, as lazy modules do."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"a stranger was asked for {name}")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (custom, True),
+        (tf.function(custom), True),
+        (tf.custom_gradient(tf.function(plain)), True),
+        (wrapped, True),
+        (tf.recompute_grad(plain), True),
+        (Holder.method, True),
+        (Holder.static, True),
+        (plain, False),
+        (tf.function(plain), False),
+        (tf.custom_gradient, False),
+        (Holder, False),
+        (CIRCLE, False),
+        (None, False),
+    ],
+)
+def test_custom_gradients_are_known(value, expected):
+    assert has_custom_gradient(value) is expected
+
+
+def test_strangers_are_asked_for_nothing():
+    assert not has_custom_gradient(Proxy())
+
+
+def test_every_op_type_and_every_entry_is_listed_once_and_sorted():
+    entries = read_gradients()
+    names = [entry.name for entry in entries]
+    assert len(names) == len(set(names))
+    assert set(names) >= op_types()
+    assert names == sorted(names, key=lambda name: (name.lower(), name))
+
+
+def test_an_entry_of_each_status():
+    entries = {entry.name: entry for entry in read_gradients()}
+    matmul = entries["MatMul"]
+    assert matmul.status == "gradient"
+    assert matmul.function == "tensorflow.python.ops.math_grad:_MatMulGrad"
+    assert matmul.file == "tensorflow/python/ops/math_grad.py"
+    assert matmul.line > 1000
+    assert entries["Rank"].status == "not differentiable"
+    assert entries["QuantizedMatMul"].status == "none"
+
+
+def test_every_gradient_has_a_function_and_a_place():
+    for entry in read_gradients():
+        has = (bool(entry.function), bool(entry.file), entry.line > 0)
+        assert has == ((entry.status == "gradient"),) * 3, entry
+
+
+@pytest.mark.skipif(not version("tensorflow").startswith("2.21."), reason="counts of TensorFlow 2.21")
+def test_counts():
+    entries = [entry for entry in read_gradients() if entry.file.startswith("tensorflow") or not entry.file]
+    registered = [entry for entry in entries if entry.status != "none"]
+    assert len(registered) == 609
+    assert sum(entry.status == "gradient" for entry in registered) == 414
+    assert len(op_types()) == 1910
+
+
+def test_what_is_registered_at_run_time_is_hidden():
+    with tf.Graph().as_default():
+        custom(tf.constant(1.0))
+    tf.RegisterGradient("gradcheck_test_of_the_registry")(lambda op, upstream: upstream)  # noqa: ARG005
+    raw = set(registry.gradient_registry.list())
+    assert any(name.startswith("CustomGradient-") for name in raw)
+    names = {entry.name for entry in read_gradients()}
+    assert not any(name.startswith(("CustomGradient-", "gradcheck_")) for name in names)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module that can be imported from the working directory, and forget it afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    made = []
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        made.append(name)
+
+    yield write
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def test_an_import_shows_what_it_brings_under_its_own_names(module):
+    module(
+        "registry_test_inner",
+        "import tensorflow as tf\n@tf.custom_gradient\ndef inner(x):\n    return x, lambda u: u\n",
+    )
+    module(
+        "registry_test_outer",
+        "import tensorflow as tf\n"
+        "from registry_test_inner import inner\n"
+        "@tf.function\n@tf.custom_gradient\ndef outer(x):\n    return x, lambda u: u\n"
+        "class Ops:\n    @staticmethod\n    @tf.custom_gradient\n"
+        "    def f(x):\n        return x, lambda u: u\n"
+        "@tf.RegisterGradient('RegistryTestOverride')\ndef override(op, u):\n    return u\n",
+    )
+    brought = [entry for entry in read_gradients(["registry_test_outer"]) if entry.origin != "tensorflow"]
+    assert {(entry.name, entry.status) for entry in brought} == {
+        ("RegistryTestOverride", "gradient"),
+        ("registry_test_inner:inner", "custom_gradient"),
+        ("registry_test_outer:outer", "custom_gradient"),
+        ("registry_test_outer:Ops.f", "custom_gradient"),
+    }
+    assert {entry.origin for entry in brought} == {"registry_test_outer"}
+    (override,) = [entry for entry in brought if entry.status == "gradient"]
+    assert (override.function, override.file) == ("registry_test_outer:override", "registry_test_outer.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("raise ValueError('half way')", "ValueError: half way"), ("exit(4)", "SystemExit: 4")],
+)
+def test_a_module_that_fails_names_the_reason(module, text, reason):
+    module("registry_test_broken", text)
+    with pytest.raises(UsageError, match=f"--import registry_test_broken: can't be imported: {reason}"):
+        read_gradients(["registry_test_broken"])
