@@ -42,8 +42,9 @@ UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
 class WorstElement:
     """The element with the largest ratio of error to bound.
 
-    Indices are those of the output's and the input's own shape; `analytic` and `numeric` are complex
-    where the pair is, and `uncertainty` bounds the numeric value's own error.
+    Indices are those of the output's and the input's own shape. Of a complex tensor the real and the
+    imaginary part are elements of their own: `output_part` and `input_part` say which ("re", "im", or ""
+    for a real tensor). `uncertainty` bounds the numeric value's own error.
     """
 
     output_index: tuple[int, ...]
@@ -51,6 +52,8 @@ class WorstElement:
     analytic: float | complex
     numeric: float | complex
     uncertainty: float
+    output_part: str = ""
+    input_part: str = ""
 
 
 @dataclass(frozen=True)

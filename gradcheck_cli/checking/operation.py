@@ -14,7 +14,7 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, dtype (TensorFlow's name of it) and static shape of an input or output."""
+    """Name, dtype (TensorFlow's name of it) and shape of an input or output at the base point."""
 
     name: str
     dtype: str
@@ -25,6 +25,11 @@ class TensorInfo:
     def size(self) -> int:
         """The number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether an element has a real and an imaginary part."""
+        return self.dtype.startswith("complex")
 
 
 class Operation(Protocol):
@@ -47,6 +52,26 @@ class Operation(Protocol):
     def point(self) -> Sequence[Array]:
         """The base point: one array per input."""
 
+    @property
+    def base_values(self) -> Sequence[Array]:
+        """The outputs at the base point."""
+
+    @property
+    def low_precision(self) -> Sequence[str]:
+        """Dtypes below float64 between differentiable inputs and outputs; empty where all is float64."""
+
+    @property
+    def random_types(self) -> Sequence[str]:
+        """Types of ops that draw anew at each evaluation; empty where the forward is a function."""
+
+    @property
+    def modified_inputs(self) -> Sequence[str]:
+        """Names of inputs that a NumPy forward was seen to write to."""
+
+    @property
+    def dtype_faults(self) -> Mapping[int, str]:
+        """Per input number, what is wrong with the dtype of its gradient."""
+
     def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
         """Evaluate the forward at several points.
 
@@ -56,6 +81,9 @@ class Operation(Protocol):
         Returns:
             One array per output, of shape (B, *output.shape).
         """
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
 
     def vjp(self, output: int, upstream: Array) -> list[Array | None]:
         """Pull upstreams of one output back to every input.
@@ -67,3 +95,18 @@ class Operation(Protocol):
         Returns:
             Per input, shape (B, *input.shape), or `None` where there's no path.
         """
+
+
+class GradientFormError(Exception):
+    """A gradient of wrong shape or dtype, found before it could be evaluated: a finding, not a failure.
+
+    Args:
+        inputs: numbers of the inputs whose gradient is wrong; empty where it can't be told.
+        message: what was expected and what was found.
+    """
+
+    def __init__(self, inputs: tuple[int, ...], message: str) -> None:
+        """Keep the parts; the exception's text is the message."""
+        self.inputs = inputs
+        self.message = message
+        super().__init__(message)

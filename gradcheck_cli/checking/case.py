@@ -1,0 +1,231 @@
+"""Check one case: every pair at every sample point, the structural checks, then what the spec expects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gradcheck_cli.checking.expectations import expect_of_case, expect_of_pair, skipped
+from gradcheck_cli.checking.forward import check_inputs_unmodified, check_random, check_reference_forward
+from gradcheck_cli.checking.operation import GradientFormError, Operation
+from gradcheck_cli.checking.packing import Float
+from gradcheck_cli.checking.pair import summarise
+from gradcheck_cli.checking.precision import judge_declared
+from gradcheck_cli.checking.sample import (
+    Operations,
+    Pair,
+    PairSample,
+    analytic_jacobians,
+    judge_pairs,
+    label_of,
+    pairs_of,
+)
+from gradcheck_cli.checking.upstream import check_linearity, check_same, check_zero_upstream, pull_random
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.spec.case import Case, PairRule
+from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
+
+
+class Opener(Protocol):
+    """Opens a case as an op at a sample point, traced afresh at each call."""
+
+    def declared(self, sample: int) -> Operation:
+        """Open the op in the dtypes that the spec names."""
+
+    def in_float64(self, sample: int, *, surrogate: bool = False) -> Operation | None:
+        """Open the op (or its reference function) in float64; `None` where that isn't the same function."""
+
+    def surrogate(self, sample: int) -> Operation:
+        """Open the spec's reference function in the dtypes that the spec names."""
+
+
+@dataclass
+class Findings:
+    """What was found about one case."""
+
+    pairs: tuple[PairResult, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    numeric_dtype: str = ""
+
+
+@dataclass
+class _Gathered:
+    """What the sample points have given so far."""
+
+    samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
+    checks: list[CheckResult] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def check_case(case: Case, opener: Opener, samples: range) -> Findings:
+    """Check a case.
+
+    Args:
+        case: the case.
+        opener: makes ops of it.
+        samples: numbers of the sample points.
+
+    Returns:
+        The findings, with the spec's expectations applied.
+
+    Raises:
+        CaseFailedError: the case can't be checked.
+    """
+    first = opener.declared(samples[0])
+    rules = _rules(case, first)
+    random = check_random(first)
+    if random is not None:
+        return Findings(checks=(random,))
+    gathered = _Gathered()
+    try:
+        for sample in samples:
+            op = first if sample == samples[0] else opener.declared(sample)
+            _check_sample(case, opener, sample, op, rules, gathered)
+    except GradientFormError as error:
+        return _malformed(case, first, rules, error)
+    pairs = tuple(_result(first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first))
+    pairs = _with_dtype_faults(first, pairs)
+    pairs, checks = expect_of_case(case, pairs, tuple(_once(gathered.checks)))
+    numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
+    return Findings(pairs, checks, tuple(dict.fromkeys(gathered.warnings)), numeric)
+
+
+def _rules(case: Case, op: Operation) -> dict[Pair, PairRule | None]:
+    labels = {pair: label_of(op, pair) for pair in pairs_of(op)}
+    unmatched = unmatched_rules(case.pairs, labels.values())
+    if unmatched:
+        globs = ", ".join(repr(rule.glob) for rule in unmatched)
+        raise CaseFailedError(
+            "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(labels.values()) or 'there are none'}."
+        )
+    return {pair: rule_for(case.pairs, label) for pair, label in labels.items()}
+
+
+def _is_expected_wrong(rule: PairRule | None) -> bool:
+    return rule is not None and rule.expect == "mismatch"
+
+
+def _is_skipped(rule: PairRule | None) -> bool:
+    return rule is not None and rule.expect == "skip"
+
+
+def _check_sample(
+    case: Case,
+    opener: Opener,
+    sample: int,
+    op: Operation,
+    rules: dict[Pair, PairRule | None],
+    gathered: _Gathered,
+) -> None:
+    pairs = [pair for pair in pairs_of(op) if not _is_skipped(rules[pair])]
+    operations = _operations(case, opener, sample, op)
+    declared = analytic_jacobians(op, pairs)
+    formula = analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
+    judged = judge_pairs(case, operations, formula, rules)
+    if operations.has_reference_precision:
+        wrong, warnings = judge_declared(case, operations, declared, judged, rules)
+        judged |= wrong
+        gathered.warnings += warnings
+    for pair, result in judged.items():
+        gathered.samples.setdefault(pair, []).append(result)
+    # Where a pair is expected to be wrong, what its upstream does to it is of no interest.
+    sound = {pair: matrix for pair, matrix in declared.items() if not _is_expected_wrong(rules[pair])}
+    gathered.checks += _upstream_checks(case, opener, sample, op, sound)
+    gathered.checks += check_inputs_unmodified(op)
+    if case.reference_forward:
+        gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
+
+
+def _operations(case: Case, opener: Opener, sample: int, op: Operation) -> Operations:
+    formula = opener.in_float64(sample) or op
+    if case.reference is None:
+        return Operations(op, formula, formula)
+    surrogate = opener.in_float64(sample, surrogate=True) or opener.surrogate(sample)
+    if _shapes(surrogate) != _shapes(op):
+        raise CaseFailedError(
+            "outputs",
+            f"the reference's outputs must have the forward's shapes {_shapes(op)}, but have {_shapes(surrogate)}.",
+        )
+    return Operations(op, formula, surrogate)
+
+
+def _shapes(op: Operation) -> list[list[int]]:
+    return [list(output.shape) for output in op.outputs]
+
+
+def _upstream_checks(
+    case: Case, opener: Opener, sample: int, op: Operation, analytic: dict[Pair, Float | None]
+) -> list[CheckResult]:
+    """Check the declared op's vjp as a function of its upstream; traced again at the first sample point."""
+    outputs = sorted({output for output, _ in analytic if op.outputs[output].size})
+    if not outputs:
+        return []
+    pulled = [pull_random(op, output, case.seed) for output in outputs]
+    again = [pull_random(op, output, case.seed) for output in outputs]
+    checks = [
+        check_linearity(op, pulled, analytic),
+        check_zero_upstream(op, pulled, analytic),
+        check_same("repeat", "when it is run again", op, pulled, again, analytic),
+    ]
+    if sample == 0:
+        afresh = opener.declared(sample)
+        retraced = [pull_random(afresh, output, case.seed) for output in outputs]
+        checks.append(check_same("retrace", "when it is traced again", op, pulled, retraced, analytic))
+    return checks
+
+
+def _result(op: Operation, pair: Pair, rule: PairRule | None, samples: list[PairSample]) -> PairResult:
+    output, number = pair
+    label = label_of(op, pair)
+    if rule is not None and _is_skipped(rule):
+        return skipped(label, op.outputs[output].name, op.inputs[number].name, rule)
+    result = summarise(label, op.outputs[output], op.inputs[number], samples)
+    return expect_of_pair(result, rule, samples)
+
+
+def _once(checks: list[CheckResult]) -> list[CheckResult]:
+    """Keep one result of each check: the first that didn't pass, else the first."""
+    kept: dict[str, CheckResult] = {}
+    for check in checks:
+        if check.name not in kept or kept[check.name].status is Status.PASSED:
+            kept[check.name] = check
+    return list(kept.values())
+
+
+def _with_dtype_faults(op: Operation, pairs: tuple[PairResult, ...]) -> tuple[PairResult, ...]:
+    """Turn pairs whose gradient has another dtype than its input into mismatches; TensorFlow accepts those."""
+    faults = {op.inputs[number].name: message for number, message in op.dtype_faults.items()}
+    return tuple(
+        replace(pair, status=Status.MISMATCHED, message=faults[pair.input])
+        if pair.input in faults and pair.status is not Status.SKIPPED
+        else pair
+        for pair in pairs
+    )
+
+
+def _malformed(case: Case, op: Operation, rules: dict[Pair, PairRule | None], error: GradientFormError) -> Findings:
+    """Report a gradient of wrong form: its pairs mismatch; of the others nothing could be said."""
+    results: list[PairResult] = []
+    for pair in pairs_of(op):
+        output, number = pair
+        rule = rules[pair]
+        label, produced, taken = label_of(op, pair), op.outputs[output].name, op.inputs[number].name
+        if rule is not None and _is_skipped(rule):
+            results.append(skipped(label, produced, taken, rule))
+            continue
+        guilty = not error.inputs or number in error.inputs
+        result = PairResult(
+            label,
+            produced,
+            taken,
+            Status.MISMATCHED if guilty else Status.INCONCLUSIVE,
+            method="none",
+            elements=op.outputs[output].size * op.inputs[number].size,
+            message=error.message if guilty else "not checked, since another gradient has the wrong form.",
+        )
+        results.append(expect_of_pair(result, rule, []))
+    pairs, checks = expect_of_case(case, tuple(results), ())
+    return Findings(pairs, checks)
+

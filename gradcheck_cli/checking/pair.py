@@ -1,0 +1,164 @@
+"""Sum up one pair over its elements and sample points: the row of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.packing import index_of, part_of
+from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
+from gradcheck_cli.results import PairResult, Status, WorstElement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.operation import TensorInfo
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.sample import PairSample
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """One sample's errors: absolute, relative to the larger side, and as a share of the bound."""
+
+    absolute: Float
+    relative: Float
+    ratio: Float
+
+
+def _errors(sample: PairSample) -> _Errors:
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        difference = np.abs(sample.analytic - sample.numeric)
+        # Equal infinities differ by nothing; NaN on either side differs by everything.
+        absolute = np.where(sample.analytic == sample.numeric, 0.0, difference)
+        absolute = np.where(np.isnan(absolute), np.inf, absolute)
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
+        relative = np.where(absolute == 0, 0.0, absolute / size)
+        bound = sample.allowed + sample.uncertainty
+        ratio = np.where(absolute == 0, 0.0, absolute / bound)
+    # An element that the numbers can't decide has an infinite uncertainty: it stands before those that passed.
+    undecided = sample.verdict == Verdict.INCONCLUSIVE
+    ratio = np.where(undecided, np.maximum(np.nan_to_num(ratio, nan=0.0), 1.0), ratio)
+    return _Errors(absolute, np.nan_to_num(relative, nan=np.inf), np.nan_to_num(ratio, nan=np.inf))
+
+
+# By verdict code: what stands before what when one element is to be shown.
+_RANK = np.zeros(len(Verdict), np.int8)
+_RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
+
+
+def summarise(label: str, output: TensorInfo, taken: TensorInfo, samples: Sequence[PairSample]) -> PairResult:
+    """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied."""
+    first = samples[0]
+    verdicts = [sample.verdict for sample in samples]
+    wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
+    undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
+    kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
+    status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
+    elements = int(first.verdict.size)
+    errors = [_errors(sample) for sample in samples]
+    worst, where = _worst(samples, errors, output, taken)
+    is_connected = any(sample.is_connected for sample in samples)
+    message = ""
+    if wrong and not is_connected:
+        message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+    elif status is Status.INCONCLUSIVE:
+        message = _why(samples)
+    elif elements and is_connected and status is Status.PASSED and _is_all_zero(samples):
+        status = Status.INCONCLUSIVE
+        message = (
+            "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; "
+            "choose inputs where the op has a slope, or say 'expect: zero'."
+        )
+    bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
+    uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
+    return PairResult(
+        label=label,
+        output=output.name,
+        input=taken.name,
+        status=status,
+        connected=is_connected,
+        method="ladder" if any(sample.method == "ladder" for sample in samples) else first.method,
+        reference_dtype=first.numeric_dtype,
+        evaluations=sum(sample.evaluations for sample in samples),
+        max_abs_error=_maximum([error.absolute for error in errors], verdicts),
+        max_rel_error=_maximum([error.relative for error in errors], verdicts),
+        allowed=bound,
+        uncertainty=uncertainty,
+        kinks=kinks,
+        elements=elements,
+        wrong_elements=wrong,
+        worst=worst,
+        note=_note(elements, wrong, kinks, is_connected=is_connected, status=status),
+        message=message,
+    )
+
+
+def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:  # type: ignore[type-arg]
+    """Return the largest error among elements that could be decided, over all samples."""
+    largest = 0.0
+    for value, verdict in zip(values, verdicts, strict=True):
+        decided = value[verdict != Verdict.INCONCLUSIVE]
+        largest = max(largest, float(np.max(decided, initial=0.0)))
+    return largest
+
+
+def _worst(
+    samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, taken: TensorInfo
+) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
+    """Find the element with the largest ratio of error to bound; a wrong one stands before an undecided one."""
+    best: tuple[tuple[int, float], int, tuple[int, int]] | None = None
+    for number, (sample, error) in enumerate(zip(samples, errors, strict=True)):
+        if not sample.verdict.size:
+            continue
+        rank = _RANK[sample.verdict]
+        gravest = int(rank.max())
+        # Kinks and passes are of one kind here: the largest ratio is what is shown.
+        among = rank == gravest if gravest > 1 else np.ones(rank.shape, dtype=bool)
+        ratio = np.where(among, error.ratio, -1.0)
+        row, column = (int(index) for index in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        key = (gravest if gravest > 1 else 0, float(ratio[row, column]))
+        if best is None or key > best[0]:
+            best = (key, number, (row, column))
+    if best is None:
+        return None, None
+    _, number, (row, column) = best
+    sample = samples[number]
+    element = WorstElement(
+        output_index=index_of(row, output),
+        input_index=index_of(column, taken),
+        analytic=float(sample.analytic[row, column]),
+        numeric=float(sample.numeric[row, column]),
+        uncertainty=float(sample.uncertainty[row, column]),
+        output_part=part_of(row, output),
+        input_part=part_of(column, taken),
+    )
+    return element, (number, (row, column))
+
+
+def _why(samples: Sequence[PairSample]) -> str:
+    """Explain the undecided elements by their most frequent reason."""
+    codes = np.concatenate(
+        [sample.reason[sample.verdict == Verdict.INCONCLUSIVE].ravel() for sample in samples]
+    )
+    values, counts = np.unique(codes, return_counts=True)
+    reason = Reason(int(values[np.argmax(counts)]))
+    return f"{len(codes)} element(s): {EXPLANATIONS[reason]}."
+
+
+def _is_all_zero(samples: Sequence[PairSample]) -> bool:
+    return all(not np.any(sample.analytic) and not np.any(sample.numeric) for sample in samples)
+
+
+def _note(elements: int, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
+    if not elements:
+        return "zero-size: shape only"
+    if wrong:
+        return f"{wrong} of {elements} elements"
+    if kinks and status is Status.PASSED:
+        return f"{kinks} at a kink"
+    if not is_connected and status is Status.PASSED:
+        return "no path, and no slope"
+    return ""

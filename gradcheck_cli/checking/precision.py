@@ -1,0 +1,117 @@
+"""The declared dtype against the formula: a right formula can lose its digits in float32 or below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.jacobian import working_precision
+from gradcheck_cli.checking.packing import index_of
+from gradcheck_cli.checking.sample import Operations, Pair, judge_pairs, label_of
+from gradcheck_cli.numerics import FLOAT64, Verdict, allowed_error, rule_for
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.tolerance import row_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.spec.case import Case, PairRule
+
+# A declared dtype that contradicts even its own differences is a fault, not a loss of digits, once the
+# error is a tenth of the value: an error below that the formula's own verdict would have had to explain.
+_GROSS = 0.1
+
+
+def judge_declared(
+    case: Case,
+    operations: Operations,
+    declared: Mapping[Pair, Float | None],
+    judged: Mapping[Pair, PairSample],
+    rules: Mapping[Pair, PairRule | None],
+) -> tuple[dict[Pair, PairSample], list[str]]:
+    """Hold the declared dtype's gradient against the formula's, pair by pair.
+
+    Args:
+        case: for its tolerances.
+        operations: with a formula in float64 beside the declared op.
+        declared: the declared op's Jacobians.
+        judged: the formula's verdicts.
+        rules: what the spec says of each pair.
+
+    Returns:
+        Pairs that the declared dtype gets wrong outright, with the verdicts in that dtype; and a warning
+        for each pair whose gradient is right but loses more digits than its dtype's tolerance.
+    """
+    pairs = [pair for pair, sample in judged.items() if sample.verdict.size]
+    wrong: dict[Pair, PairSample] = {}
+    warnings: list[str] = []
+    for pair in pairs:
+        found, formula = declared[pair], judged[pair]
+        if found is None or not formula.is_connected:
+            continue
+        beyond = _beyond(operations, pair, found, formula)
+        if not beyond.any():
+            continue
+        own = Operations(operations.declared, operations.declared, operations.declared)
+        again = None
+        if operations.differenced is operations.formula:  # a surrogate's own differences say nothing
+            again = judge_pairs(case, own, {pair: found}, {pair: rules[pair]})[pair]
+        if again is not None and _is_gross(again, beyond):
+            wrong[pair] = again
+        else:
+            warnings.append(_warning(operations, pair, found, formula, beyond))
+    return wrong, warnings
+
+
+def _beyond(operations: Operations, pair: Pair, found: Float, formula: PairSample) -> np.ndarray:  # type: ignore[type-arg]
+    """Return where the declared dtype is off by more than its tolerance, elements decided right only."""
+    op = operations.declared
+    output, number = pair
+    precision = coarsest(
+        working_precision(op, op.inputs[number].dtype), working_precision(op, op.outputs[output].dtype)
+    )
+    rule = rule_for(precision, FLOAT64)
+    point = np.abs(op.point[number]).ravel()
+    typical = float(np.median(point[point > 0])) if np.any(point > 0) else 1.0
+    columns = formula.analytic.shape[1] // max(point.size, 1)
+    weights = np.tile(np.where(point > 0, point, 0.1 * typical), columns)
+    steps = np.tile(np.maximum(point, 0.1 * typical), columns)
+    values = np.abs(op.base_values[output]).ravel()
+    values = np.tile(values, formula.analytic.shape[0] // max(values.size, 1))
+    allowed = allowed_error(
+        rule,
+        formula.analytic,
+        formula.analytic,
+        row_scale(formula.analytic, weights)[:, np.newaxis],
+        values[:, np.newaxis],
+        steps[np.newaxis, :],
+    )
+    with np.errstate(invalid="ignore"):
+        right = np.abs(found - formula.analytic) <= allowed
+    decided = (formula.verdict == Verdict.PASS) & np.isfinite(formula.analytic)
+    return np.asarray(decided & ~right)
+
+
+def _is_gross(again: PairSample, beyond: np.ndarray) -> bool:  # type: ignore[type-arg]
+    with np.errstate(invalid="ignore"):
+        error = np.abs(again.analytic - again.numeric)
+        size = np.maximum(np.abs(again.analytic), np.abs(again.numeric))
+        small = error <= _GROSS * size
+    return bool(np.any((again.verdict == Verdict.MISMATCH) & beyond & ~small))
+
+
+def _warning(operations: Operations, pair: Pair, found: Float, formula: PairSample, beyond: np.ndarray) -> str:  # type: ignore[type-arg]
+    op = operations.declared
+    with np.errstate(invalid="ignore"):
+        error = np.where(beyond, np.abs(found - formula.analytic), -1.0)
+    error = np.where(np.isnan(error), np.inf, error)
+    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    return (
+        f"precision: {label_of(op, pair)}: the formula is right in float64, but {int(np.count_nonzero(beyond))} of "
+        f"{beyond.size} elements lose more than {op.inputs[pair[1]].dtype}'s tolerance; output "
+        f"{list(index_of(row, op.outputs[pair[0]]))}, input {list(index_of(column, op.inputs[pair[1]]))}: "
+        f"{found[row, column]:.6e}, in float64 {formula.analytic[row, column]:.6e}."
+    )

@@ -1,0 +1,187 @@
+"""Judge every pair at one sample point: which op is differenced, in which dtype, with which tolerance."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
+from gradcheck_cli.checking.packing import Float, packed_size
+from gradcheck_cli.numerics import Precision, ToleranceRule, judge, rule_for
+from gradcheck_cli.numerics.precision import coarsest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.spec.case import Case, PairRule
+
+Pair = tuple[int, int]  # output number, input number
+
+
+@dataclass(frozen=True)
+class PairSample:
+    """One pair's packed Jacobians at one sample point, element by element, (m, n) each.
+
+    `verdict` and `reason` hold `numerics.Verdict` and `numerics.Reason` codes.
+    """
+
+    analytic: Float
+    numeric: Float
+    uncertainty: Float
+    allowed: Float
+    verdict: npt.NDArray[np.int8]
+    reason: npt.NDArray[np.int8]
+    is_connected: bool
+    evaluations: int
+    method: str
+    numeric_dtype: str
+    noisy: int = 0
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The ops that take part at one sample point.
+
+    Attributes:
+        declared: the op in the dtypes that the spec names.
+        formula: the same op in float64, or `declared` where there's no such thing.
+        differenced: what the numeric derivative is taken of: `formula`, or the spec's reference.
+    """
+
+    declared: Operation
+    formula: Operation
+    differenced: Operation
+
+    @property
+    def has_reference_precision(self) -> bool:
+        """Whether the formula is judged in float64 though the declared dtype is another."""
+        return self.formula is not self.declared
+
+
+def pairs_of(op: Operation) -> list[Pair]:
+    """Return the pairs to check: every differentiable output with every differentiable input."""
+    return [
+        (output, number)
+        for output, produced in enumerate(op.outputs)
+        if produced.is_differentiable
+        for number, taken in enumerate(op.inputs)
+        if taken.is_differentiable
+    ]
+
+
+def label_of(op: Operation, pair: Pair) -> str:
+    """Return a pair's label, such as `dM1/dM0`."""
+    return f"d{op.outputs[pair[0]].name}/d{op.inputs[pair[1]].name}"
+
+
+def analytic_jacobians(op: Operation, pairs: list[Pair]) -> dict[Pair, Float | None]:
+    """Return the analytic Jacobian of each pair, `None` where it is disconnected."""
+    found: dict[Pair, Float | None] = {}
+    for output in sorted({output for output, _ in pairs}):
+        rows = analytic_rows(op, output)
+        found |= {(output, number): matrix for number, matrix in rows.items() if (output, number) in pairs}
+    return found
+
+
+def judge_pairs(
+    case: Case,
+    operations: Operations,
+    analytic: Mapping[Pair, Float | None],
+    rules: Mapping[Pair, PairRule | None],
+) -> dict[Pair, PairSample]:
+    """Judge analytic Jacobians against differences, one input after another.
+
+    Args:
+        case: for its tolerances, domains and scales.
+        operations: `differenced` is what is evaluated.
+        analytic: the Jacobians of `operations.formula`; `None` counts as zero.
+        rules: what the spec says of each pair; only its tolerances matter here.
+
+    Returns:
+        The verdicts of each pair in `analytic`.
+    """
+    judged: dict[Pair, PairSample] = {}
+    by_input: dict[tuple[int, ToleranceRule], list[Pair]] = defaultdict(list)
+    for pair in analytic:
+        by_input[pair[1], tolerance_of(case, operations, pair, rules[pair])].append(pair)
+    for (number, rule), pairs in by_input.items():
+        judged |= _judge_input(case, operations, number, pairs, analytic, rule)
+    return judged
+
+
+def tolerance_of(case: Case, operations: Operations, pair: Pair, rule: PairRule | None) -> ToleranceRule:
+    """Return the tolerance rule of a pair: the table's, the case's own, the pair's own, in rising order."""
+    gradient = _gradient_precision(operations.formula, pair)
+    reference = _gradient_precision(operations.differenced, pair)
+    table = rule_for(gradient, reference).with_user(case.tolerance.atol, case.tolerance.rtol)
+    return table if rule is None else table.with_user(rule.atol, rule.rtol)
+
+
+def _gradient_precision(op: Operation, pair: Pair) -> Precision:
+    output, number = pair
+    return coarsest(
+        working_precision(op, op.inputs[number].dtype), working_precision(op, op.outputs[output].dtype)
+    )
+
+
+def _judge_input(
+    case: Case,
+    operations: Operations,
+    number: int,
+    pairs: list[Pair],
+    analytic: Mapping[Pair, Float | None],
+    rule: ToleranceRule,
+) -> dict[Pair, PairSample]:
+    op = operations.differenced
+    info = op.inputs[number]
+    columns = packed_size(info)
+    outputs = [output for output, _ in pairs]
+    heights = [packed_size(op.outputs[output]) for output in outputs]
+    matrices = [
+        matrix if (matrix := analytic[pair]) is not None else np.zeros((height, columns))
+        for pair, height in zip(pairs, heights, strict=True)
+    ]
+    whole = np.concatenate(matrices)
+    low, high = case.tensors[number].domain
+    judgement = None
+    if whole.size:
+        judgement = judge(
+            packed_function(op, number, outputs),
+            packed_point(op, number),
+            whole,
+            input_precision=working_precision(op, info.dtype),
+            row_precision=[
+                working_precision(op, op.outputs[output].dtype)
+                for output, height in zip(outputs, heights, strict=True)
+                for _ in range(height)
+            ],
+            rule=rule,
+            low=low,
+            high=high,
+            scale=case.tensors[number].scale,
+        )
+    judged = {}
+    start = 0
+    for pair, height, matrix in zip(pairs, heights, matrices, strict=True):
+        rows = slice(start, start + height)
+        start += height
+        empty = np.zeros((height, columns))
+        judged[pair] = PairSample(
+            analytic=matrix,
+            numeric=empty if judgement is None else judgement.numeric[rows],
+            uncertainty=empty if judgement is None else judgement.uncertainty[rows],
+            allowed=empty if judgement is None else judgement.allowed[rows],
+            verdict=empty.astype(np.int8) if judgement is None else judgement.verdict[rows],
+            reason=empty.astype(np.int8) if judgement is None else judgement.reason[rows],
+            is_connected=analytic[pair] is not None,
+            evaluations=0 if judgement is None else judgement.evaluations,
+            method="none" if judgement is None else judgement.method,
+            numeric_dtype=op.inputs[number].dtype,
+            noisy=0 if judgement is None else judgement.noisy,
+        )
+    return judged

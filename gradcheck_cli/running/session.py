@@ -1,0 +1,235 @@
+"""Run cases in this process, one after another, and gather their results into a report."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import gradcheck_cli
+from gradcheck_cli.checking.case import Findings, check_case
+from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
+from gradcheck_cli.checking.packing import packed_size
+from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.numerics import estimate
+from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.spec.case import Case
+
+
+def start_tensorflow() -> str:
+    """Import TensorFlow quietly and return its version."""
+    from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (late: the import costs seconds)
+
+    startup.start()
+    return startup.version()
+
+
+def run_cases(
+    cases: Sequence[Case],
+    *,
+    seed: int | None = None,
+    on_case: Callable[[CaseResult], None] | None = None,
+    on_start: Callable[[Case], None] | None = None,
+) -> Report:
+    """Run cases in order.
+
+    Args:
+        cases: what to run.
+        seed: the seed that the command line gave, for the report.
+        on_case: called with each result as it comes.
+        on_start: called as a case begins.
+
+    Returns:
+        The report; `interrupted` if Ctrl-C ended it early, with what was done.
+    """
+    began = time.perf_counter()
+    results: list[CaseResult] = []
+    interrupted = False
+    tensorflow = ""
+    try:
+        tensorflow = start_tensorflow()
+        for case in cases:
+            if on_start is not None:
+                on_start(case)
+            result = run_case(case)
+            results.append(result)
+            if on_case is not None:
+                on_case(result)
+    except KeyboardInterrupt:
+        interrupted = True
+    return Report(
+        gradcheck_version=gradcheck_cli.__version__,
+        tensorflow_version=tensorflow,
+        python_version=platform.python_version(),
+        seed=seed if seed is not None else next((case.seed for case in cases), 0),
+        cases=tuple(results),
+        duration_s=time.perf_counter() - began,
+        interrupted=interrupted,
+    )
+
+
+def run_case(case: Case) -> CaseResult:
+    """Run one case; whatever goes wrong in it becomes part of its result."""
+    began = time.perf_counter()
+    findings = Findings()
+    error: CaseError | None = None
+    try:
+        with _users_code(case):
+            findings = _check(case)
+    except CaseFailedError as failure:
+        error = CaseError(failure.kind, failure.message, failure.traceback)
+    except KeyboardInterrupt:
+        raise
+    except MemoryError:
+        error = CaseError("memory", "ran out of memory; make the inputs smaller.")
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 (one case's failure must not end the run)
+        error = _unforeseen(failure)
+    status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
+    if error is None and not findings.pairs and not findings.checks:
+        error = CaseError(
+            "pairs", "there is nothing to check: no floating-point output, or no floating-point input."
+        )
+        status = Status.ERROR
+    return CaseResult(
+        op=case.op,
+        case=case.name,
+        spec=case.spec,
+        mode="graph",
+        dtype=case.dtype,
+        status=status,
+        duration_s=time.perf_counter() - began,
+        reproduce=reproduce(case),
+        numeric_dtype=findings.numeric_dtype,
+        reason=case.reason,
+        error=error,
+        checks=findings.checks,
+        pairs=findings.pairs,
+        warnings=findings.warnings,
+    )
+
+
+def reproduce(case: Case) -> str:
+    """Return the command that runs this case alone."""
+    return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
+
+
+def _check(case: Case) -> Findings:
+    from gradcheck_cli.tensorflow_backend.graph_operation import points  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+
+    return check_case(case, GraphOpener(case), points(case))
+
+
+@contextlib.contextmanager
+def _users_code(case: Case) -> Iterator[None]:
+    """Make the spec's folder importable, and send what the user's code prints to standard error.
+
+    Standard output carries results, which may be JSON for another program.
+    """
+    from gradcheck_cli.tensorflow_backend.loading import importable  # noqa: PLC0415
+
+    with importable(case.folder), contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _unforeseen(failure: BaseException) -> CaseError:
+    from gradcheck_cli.tensorflow_backend import frames  # noqa: PLC0415
+
+    if isinstance(failure, SystemExit):
+        return CaseError(
+            "forward", f"the user's code called sys.exit({failure.code!r}).", frames.user_frames(failure)
+        )
+    place = frames.own_place(failure)
+    return CaseError(
+        "internal",
+        f"{frames.first_line(failure)} (at {place}). This is a fault of gradcheck's, or of something it relies "
+        "on; please report it with the spec.",
+        frames.user_frames(failure),
+    )
+
+
+@dataclass(frozen=True)
+class JacobianView:
+    """One pair's Jacobians at one sample point, (output size, input size), C order, real or complex.
+
+    Of a complex tensor the gradient for an upstream of 1 is shown, in TensorFlow's convention.
+    """
+
+    label: str
+    output: str
+    input: str
+    output_shape: tuple[int, ...]
+    input_shape: tuple[int, ...]
+    analytic: np.ndarray[Any, Any]
+    numeric: np.ndarray[Any, Any]
+    uncertainty: np.ndarray[Any, Any]
+
+
+def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
+    """Compute the analytic and the numeric Jacobian of one pair.
+
+    Args:
+        case: the case.
+        label: the pair, such as `dM1/dM0`.
+        sample: number of the sample point.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be evaluated.
+    """
+    start_tensorflow()
+    with _users_code(case):
+        from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+
+        opener = GraphOpener(case)
+        declared = opener.declared(sample)
+        labels = {label_of(declared, pair): pair for pair in pairs_of(declared)}
+        if label not in labels:
+            raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(labels) or 'none'}.")
+        output, number = labels[label]
+        differenced: Operation = opener.in_float64(sample) or declared
+        if case.reference is not None:
+            differenced = opener.in_float64(sample, surrogate=True) or opener.surrogate(sample)
+        matrix = analytic_rows(declared, output)[number]
+        produced, taken = declared.outputs[output], declared.inputs[number]
+        found = estimate(
+            packed_function(differenced, number, [output]),
+            packed_point(differenced, number),
+            input_precision=working_precision(differenced, differenced.inputs[number].dtype),
+            row_precision=working_precision(differenced, differenced.outputs[output].dtype),
+            low=case.tensors[number].domain[0],
+            high=case.tensors[number].domain[1],
+            scale=case.tensors[number].scale,
+        )
+    shape = (packed_size(produced), packed_size(taken))
+    analytic = np.zeros(shape) if matrix is None else matrix
+    return JacobianView(
+        label,
+        produced.name,
+        taken.name,
+        produced.shape,
+        taken.shape,
+        _complex_rows(analytic, produced.size, taken.size),
+        _complex_rows(found.numeric, produced.size, taken.size),
+        np.abs(_complex_rows(found.uncertainty, produced.size, taken.size)),
+    )
+
+
+def _complex_rows(matrix: np.ndarray[Any, Any], rows: int, columns: int) -> np.ndarray[Any, Any]:
+    """Take the rows of real upstreams, and join real and imaginary columns."""
+    upper = matrix[:rows]
+    if upper.shape[1] == columns:
+        return upper
+    return upper[:, :columns] + 1j * upper[:, columns:]

@@ -1,0 +1,305 @@
+"""Bind a case's forward and gradient into one function of tensors, in each of the five ways.
+
+The result is called once per trace, in a graph. Which override it carries is noted, so that the trace
+can tell whether it took effect.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes, frames, loading, private, registry, user_gradient
+from gradcheck_cli.tensorflow_backend.op_view import OpView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.spec.case import Case, FunctionRef
+
+PREFIX = "gradcheck_"  # of every name that we register; `list` hides them
+_NUMBERS = itertools.count(1)
+_PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+def unique_name(stem: str) -> str:
+    """Return a name that no earlier registration in this process has."""
+    safe = "".join(char if char.isalnum() else "_" for char in stem)
+    return f"{PREFIX}{safe}_{next(_NUMBERS)}"
+
+
+@dataclass(frozen=True)
+class Override:
+    """A gradient that was attached by `gradient_override_map`, and the op types it was meant for."""
+
+    name: str
+    op_types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function of flat tensors that returns flat outputs, and the override it carries, if any."""
+
+    call: Callable[..., list[Any]]
+    override: Override | None = None
+
+
+@dataclass(frozen=True)
+class Binder:
+    """Binds a case, at its own dtypes or at others.
+
+    Attributes:
+        case: what is bound.
+        dtype_of: maps a dtype that the spec names to the one that is traced: itself, or its reference.
+        point: the inputs' values, wide; a NumPy gradient is tried there once.
+        output_shapes: known from running the forward; `None` in the first trace.
+        modified: names of inputs that a NumPy forward was seen to write to, filled in as it runs.
+    """
+
+    case: Case
+    dtype_of: Callable[[str], str]
+    point: Sequence[np.ndarray[Any, Any]]
+    output_shapes: Sequence[tuple[int, ...]] | None = None
+    modified: list[str] = field(default_factory=list)
+
+    def forward(self) -> Bound:
+        """Bind forward and gradient.
+
+        Raises:
+            CaseFailedError: where a function can't be found.
+        """
+        case = self.case
+        if case.binding == "autodiff":
+            return Bound(self._plain(case.forward, "forward"))
+        gradient = self._gradient()
+        if case.binding == "custom_gradient":
+            return Bound(self._custom_gradient(self._plain(case.forward, "forward"), gradient))
+        if case.binding == "defun":
+            return Bound(self._defun(gradient))
+        if case.binding == "py_func":
+            override = Override(unique_name(case.op), _PY_FUNC_TYPES)
+            body = self._py_func(self._load(case.forward, "forward"))
+        else:
+            override = Override(unique_name(case.op), (str(case.op_type),))
+            body = self._plain(case.forward, "forward")
+        tf.RegisterGradient(override.name)(gradient)
+
+        def overridden(*tensors: Any) -> list[Any]:
+            mapping = dict.fromkeys(override.op_types, override.name)
+            with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
+                return body(*tensors)
+
+        return Bound(overridden, override)
+
+    def reference(self) -> Bound:
+        """Bind the reference, which TensorFlow or differences differentiate; NumPy ones go through py_func."""
+        return Bound(self._either(self._load(self.case.reference, "reference"), "reference"))
+
+    # How forward is called.
+
+    def _load(self, ref: FunctionRef | None, role: str) -> Callable[..., Any]:
+        if ref is None:
+            raise CaseFailedError("attribute", f"{role}: is missing.")
+        target = loading.load(ref.target, role)
+        if role == "forward" and self.case.build is not None:
+            try:
+                target = target(**dict(self.case.build))
+            except Exception as error:
+                raise CaseFailedError(
+                    "forward",
+                    f"build: {ref.target}(**build) raised {frames.first_line(error)}",
+                    frames.user_frames(error),
+                ) from error
+            if not callable(target):
+                raise CaseFailedError(
+                    "forward",
+                    f"build: {ref.target}(**build) must return the function, layer or module to check, but "
+                    f"returned a {type(target).__name__}.",
+                )
+        return target  # type: ignore[no-any-return]
+
+    def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
+        """Return forward as a function of flat tensors: the user's, or the raw op."""
+        if ref is None:
+            return self._raw_op
+        function = self._load(ref, role)
+        if ref.numpy:
+            return self._py_func(function)
+        return self._of_tensors(function, role)
+
+    def _of_tensors(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
+        def call(*tensors: Any) -> list[Any]:
+            result = private.call_with_autograph(function, self._grouped(tensors), self.case.attrs)
+            return self._outputs(result, role)
+
+        return call
+
+    def _either(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
+        """Call a function of tensors; one that can't take symbolic tensors is a NumPy function."""
+
+        def call(*tensors: Any) -> list[Any]:
+            try:
+                return self._of_tensors(function, role)(*tensors)
+            except NotImplementedError as error:
+                if "NumPy" not in str(error) and "numpy" not in str(error):
+                    raise
+                return self._py_func(function)(*tensors)
+
+        return call
+
+    def _raw_op(self, *tensors: Any) -> list[Any]:
+        op_type = str(self.case.op_type)
+        definition = private.op_def(op_type)
+        if definition is None:
+            raise CaseFailedError("op_type", unknown_op_type(op_type))
+        known = [argument.name for argument in definition.input_arg]
+        given = [argument.name for argument in self.case.arguments]
+        if set(known) != set(given):
+            raise CaseFailedError(
+                "op_type",
+                f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
+                f"{', '.join(given) or 'none'}.",
+            )
+        named = dict(zip(given, self._grouped(tensors), strict=True))
+        attr_names = {attr.name for attr in definition.attr}
+        unknown = sorted(set(self.case.attrs) - attr_names)
+        if unknown:
+            raise CaseFailedError(
+                "op_type",
+                f"op_type {op_type} has no attr {unknown[0]!r}; it has {', '.join(sorted(attr_names)) or 'none'}.",
+            )
+        result = private.apply_op(op_type, {**named, **self.case.attrs})
+        if isinstance(result, tf.Operation):
+            raise CaseFailedError("op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate.")
+        return self._outputs(result, "op_type")
+
+    def _py_func(self, function: Callable[..., Any]) -> Callable[..., list[Any]]:
+        case = self.case
+        if not case.outputs or any(output.dtype is None for output in case.outputs):
+            raise CaseFailedError(
+                "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
+            )
+        declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
+
+        def body(*arrays: np.ndarray[Any, Any]) -> Any:
+            # The arrays may be TensorFlow's own memory: a forward that writes to one gets a copy, and
+            # is found out.
+            copies = [np.array(array) for array in arrays]
+            result = function(*self._grouped(copies), **dict(case.attrs))
+            for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
+                if not _same(array, copy) and tensor.name not in self.modified:
+                    self.modified.append(tensor.name)
+            return result
+
+        def call(*tensors: Any) -> list[Any]:
+            results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
+            for number, result in enumerate(results):
+                if self.output_shapes is not None:
+                    result.set_shape(self.output_shapes[number])
+                elif case.outputs[number].shape is not None:
+                    result.set_shape(case.outputs[number].shape)
+            return results
+
+        return call
+
+    # How the gradient is attached.
+
+    def _gradient(self) -> Callable[..., list[Any]]:
+        case = self.case
+        names = [tensor.name for tensor in case.tensors]
+        function = self._load(case.gradient, "gradient")
+        if case.gradient is not None and case.gradient.numpy:
+            # Its dtypes and Nones are asked at the base point, once the forward's shapes are known.
+            function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
+        return user_gradient.guarded(function, names)
+
+    def _custom_gradient(
+        self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
+    ) -> Callable[..., list[Any]]:
+        case = self.case
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def bound(*tensors: Any) -> Any:
+            outputs = body(*tensors)
+            view = OpView(
+                type=case.op_type or case.op, name=case.op, inputs=tensors, outputs=outputs, attrs=case.attrs
+            )
+            return outputs, lambda *upstream: gradient(view, *upstream)
+
+        def call(*tensors: Any) -> list[Any]:
+            result = bound(*tensors)
+            return list(result) if isinstance(result, list | tuple) else [result]
+
+        return call
+
+    def _defun(self, gradient: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        body = self._either(self._load(self.case.forward, "forward"), "forward")
+
+        def call(*tensors: Any) -> list[Any]:
+            result = private.call_defun(unique_name(self.case.op), body, gradient, tensors)
+            outputs = list(result) if isinstance(result, list | tuple) else [result]
+            shapes = self.output_shapes or [output.shape for output in self.case.outputs]
+            for output, shape in zip(outputs, shapes, strict=False):
+                if shape is not None:
+                    output.set_shape(shape)
+            return outputs
+
+        return call
+
+    # Flat tensors to arguments, results to flat tensors.
+
+    def _grouped(self, tensors: Sequence[Any]) -> list[Any]:
+        values = iter(tensors)
+        grouped: list[Any] = []
+        for argument in self.case.arguments:
+            taken = list(itertools.islice(values, len(argument.tensors)))
+            grouped.append(taken if argument.is_list else taken[0])
+        return grouped
+
+    def _outputs(self, result: Any, role: str) -> list[Any]:
+        flat = tf.nest.flatten(result)
+        if not flat or any(value is None for value in flat):
+            raise CaseFailedError(
+                "outputs", f"{role}: must return tensors, but returned {type(result).__name__}; return each output."
+            )
+        tensors = []
+        for value in flat:
+            if isinstance(value, tf.IndexedSlices):
+                tensors.append(tf.convert_to_tensor(value))
+                continue
+            try:
+                tensors.append(tf.convert_to_tensor(value))
+            except (TypeError, ValueError) as error:
+                raise CaseFailedError(
+                    "outputs",
+                    f"{role}: must return tensors, but returned a {type(value).__name__} "
+                    f"({frames.first_line(error)}).",
+                ) from error
+        return tensors
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two arrays hold the same values, NaN like NaN."""
+    if left.dtype.kind in "fcV":
+        return bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 (NaN)
+    return bool((left == right).all())
+
+
+def unknown_op_type(op_type: str) -> str:
+    """Say that TensorFlow has no such op type, with the nearest ones."""
+    near = difflib.get_close_matches(op_type, sorted(registry.op_types()), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else " See 'gradcheck list --status all'."
+    return f"TensorFlow {tf.__version__} has no op type {op_type!r}.{hint}"
+
+
+def traced_dtypes(case: Case, *, reference: bool) -> Mapping[str, str]:
+    """Return each input's dtype in a trace: as declared, or its float64 / complex128 counterpart."""
+    return {
+        tensor.name: dtypes.reference_dtype(tensor.dtype) if reference else tensor.dtype for tensor in case.tensors
+    }

@@ -1,0 +1,44 @@
+"""Dtypes at the border: TensorFlow's own inside, wide NumPy ones (float64, complex128, int64, ...) outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64, "b": np.bool_}
+REFERENCE = {
+    "float16": "float64",
+    "bfloat16": "float64",
+    "float32": "float64",
+    "complex64": "complex128",
+}
+
+
+def is_differentiable(dtype: tf.DType) -> bool:
+    """Whether TensorFlow propagates gradients through this dtype."""
+    return bool(dtype.is_floating or dtype.is_complex)
+
+
+def narrow(value: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Cast a wide array to the NumPy form of a TensorFlow dtype, rounding to nearest."""
+    target = tf.as_dtype(dtype)
+    if target == tf.string:
+        return value.astype(object)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return value.astype(target.as_numpy_dtype)
+
+
+def widen(value: Any) -> np.ndarray[Any, Any]:
+    """Cast a tensor's value to its wide NumPy form, which holds it exactly."""
+    array = np.asarray(value)
+    if array.dtype == object:
+        return array
+    kind = "f" if array.dtype.name == "bfloat16" else array.dtype.kind
+    return array.astype(_WIDE.get(kind, array.dtype))
+
+
+def reference_dtype(dtype: str) -> str:
+    """Return the dtype in which a float or complex dtype is referenced; others stay as they are."""
+    return REFERENCE.get(dtype, dtype)

@@ -1,0 +1,96 @@
+"""Tracebacks trimmed to the frames of the user's own code."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+from gradcheck_cli.tensorflow_backend import private
+
+_OWN = str(Path(__file__).resolve().parents[1])
+_LIBRARIES = tuple(
+    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+)
+_GENERATED = "__autograph_generated_file"
+
+
+def _is_users(filename: str) -> bool:
+    """Tell the user's files from ours, the standard library's, installed packages' and generated ones."""
+    if filename.startswith("<") or _GENERATED in filename:
+        return False
+    path = str(Path(filename).resolve())
+    return not path.startswith((_OWN, *_LIBRARIES))
+
+
+def _line(filename: str, number: int, function: str, code: str) -> list[str]:
+    lines = [f"{_shown(filename)}:{number}: in {function}"]
+    if code:
+        lines.append(f"    {code}")
+    return lines
+
+
+def _shown(filename: str) -> str:
+    path = Path(filename)
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return filename
+
+
+def user_frames(error: BaseException) -> tuple[str, ...]:
+    """Return the user's own frames of an exception, outermost first, two lines a frame.
+
+    AutoGraph runs generated code; where it converted a function, its map back to the source is used.
+    """
+    lines: list[str] = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if _is_users(frame.filename):
+            lines += _line(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
+    seen = set(lines)
+    for filename, number, function, code in private.autograph_frames(error):
+        if _is_users(filename):
+            entry = _line(filename, number, function, code)
+            if entry[0] not in seen:
+                lines += entry
+    return tuple(lines)
+
+
+_RUNTIME_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
+
+
+def runtime_frames(message: str) -> tuple[str, ...]:
+    """Return the user's frames from the traceback text that `py_func` puts into a runtime error."""
+    lines: list[str] = []
+    text = message.splitlines()
+    for position, line in enumerate(text):
+        match = _RUNTIME_FRAME.match(line)
+        if match and _is_users(match["file"]):
+            code = text[position + 1].strip() if position + 1 < len(text) else ""
+            entry = _line(match["file"], int(match["line"]), match["function"].strip(), code)
+            if entry[0] not in lines:
+                lines += entry
+    return tuple(lines)
+
+
+def first_line(error: BaseException) -> str:
+    """Return `Type: first line` of an exception, without the node names that TensorFlow wraps around it."""
+    text = str(getattr(error, "message", "") or error).strip()
+    text = re.sub(r"^\{\{.*?\}\}\s*", "", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # AutoGraph prefixes "in user code:" and its own listing; the message proper is the last line then.
+    if lines and lines[0] == "in user code:":
+        lines = lines[-1:]
+        return lines[0]
+    head = lines[0] if lines else "no message"
+    # A py_func's error carries "ValueError: text" itself.
+    if re.match(r"^[A-Za-z_.]+(Error|Exception|Interrupt|Exit): ", head):
+        return head
+    return f"{type(error).__name__}: {head}"
+
+
+def own_place(error: BaseException) -> str:
+    """Return `file.py:line` of our innermost frame, for a report of a fault of ours."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OWN)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "unknown"

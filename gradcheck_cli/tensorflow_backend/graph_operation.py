@@ -1,0 +1,226 @@
+"""An op in graph mode, as the checks see it: `Operation` over two traces of one case at one sample point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.values import draw
+from gradcheck_cli.tensorflow_backend import dtypes, tracing
+from gradcheck_cli.tensorflow_backend.batching import Batched
+from gradcheck_cli.tensorflow_backend.binding import Binder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class GraphOperation:
+    """One case, traced into graphs at one sample point.
+
+    Attributes:
+        case: what is traced.
+        sample: number of the sample point.
+        reference_precision: trace in float64 / complex128 instead of the declared dtypes; the values
+            are still those that the declared dtypes can hold.
+        surrogate: trace the spec's `reference` in place of its forward.
+    """
+
+    case: Case
+    sample: int = 0
+    reference_precision: bool = False
+    surrogate: bool = False
+    _vjps: dict[int, Batched] = field(default_factory=dict)
+    _modified: list[str] = field(default_factory=list)
+
+    @cached_property
+    def point(self) -> tuple[Array, ...]:
+        """The base point, wide, holding values that the declared dtypes can hold."""
+        return tuple(
+            dtypes.widen(dtypes.narrow(draw(self.case, tensor, self.sample), tensor.dtype))
+            for tensor in self.case.tensors
+        )
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened."""
+        return tuple(
+            TensorInfo(tensor.name, self._dtype_of(tensor.dtype), value.shape, tensor.is_differentiable)
+            for tensor, value in zip(self.case.tensors, self.point, strict=True)
+        )
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Every output, with its shape at the base point."""
+        return tuple(
+            TensorInfo(name, dtype.name, value.shape, dtypes.is_differentiable(dtype))
+            for name, dtype, value in zip(self._names, self._forward.dtypes, self.base_values, strict=True)
+        )
+
+    @cached_property
+    def base_values(self) -> list[Array]:
+        """The outputs at the base point, from an unbatched call."""
+        try:
+            return self._batched_forward.once()
+        except tf.errors.OpError as error:
+            raise tracing.run_error(error, "forward") from error
+
+    @property
+    def random_types(self) -> tuple[str, ...]:
+        """Stateful op types that make the forward draw anew at each call."""
+        return self._forward.random_types
+
+    @property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the differentiable inputs and the outputs."""
+        return self._forward.low_precision
+
+    @property
+    def modified_inputs(self) -> tuple[str, ...]:
+        """Names of inputs that a NumPy forward was seen to write to."""
+        return tuple(self._modified)
+
+    @property
+    def dtype_faults(self) -> Mapping[int, str]:
+        """Per input number, what is wrong with its gradient's dtype."""
+        return self._vjp.dtype_faults
+
+    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+        """Evaluate the forward at several points; see `Operation`."""
+        size = sum(output.size for output in self.outputs)
+        try:
+            return self._batched_forward(batch, size)
+        except tf.errors.OpError as error:
+            raise tracing.run_error(error, "forward") from error
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
+        return number in self._vjp.connected.get(output, ())
+
+    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        result: list[Array | None] = [None] * len(self.inputs)
+        connected = self._vjp.connected.get(output, ())
+        if not connected:
+            return result
+        size = sum(self.inputs[number].size for number in connected)
+        try:
+            gradients = self._batched_vjp(output)({len(self.inputs): upstream}, size)
+        except tf.errors.OpError as error:
+            raise tracing.run_error(error, "gradient") from error
+        for number, gradient in zip(connected, gradients, strict=True):
+            result[number] = gradient
+        return result
+
+    # Traces, each made once, when it is first needed.
+
+    @cached_property
+    def _forward(self) -> tracing.ForwardTrace:
+        binder = Binder(self.case, self._dtype_of, self.point, modified=self._modified)
+        bound = binder.reference() if self.surrogate else binder.forward()
+        trace = tracing.trace_forward(bound, self._signature, self._differentiable)
+        self._check_outputs(trace)
+        return trace
+
+    @cached_property
+    def _vjp(self) -> tracing.VjpTrace:
+        shapes = [output.shape for output in self.outputs]
+        bound = Binder(self.case, self._dtype_of, self.point, shapes).forward()
+        return tracing.trace_vjp(bound, self._signature, self._differentiable, shapes, self._forward.dtypes)
+
+    @cached_property
+    def _batched_forward(self) -> Batched:
+        return Batched(
+            self._forward.function,
+            self._arguments,
+            self._narrow_point,
+            self._forward.dtypes,
+            vectorize=not self._forward.random_types,
+        )
+
+    def _batched_vjp(self, output: int) -> Batched:
+        if output not in self._vjps:
+            info = self.outputs[output]
+            self._vjps[output] = Batched(
+                self._vjp.functions[output],
+                [*self._arguments, (info.dtype, info.shape)],
+                [*self._narrow_point, np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype)],
+                [tf.as_dtype(self.inputs[number].dtype) for number in self._vjp.connected[output]],
+                vectorize=not self._vjp.random_types,
+            )
+        return self._vjps[output]
+
+    def _dtype_of(self, dtype: str) -> str:
+        return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
+
+    @cached_property
+    def _arguments(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(info.dtype, info.shape) for info in self.inputs]
+
+    @cached_property
+    def _narrow_point(self) -> list[Array]:
+        return [dtypes.narrow(value, info.dtype) for value, info in zip(self.point, self.inputs, strict=True)]
+
+    @cached_property
+    def _signature(self) -> list[Any]:
+        return [tf.TensorSpec(shape, dtype) for dtype, shape in self._arguments]
+
+    @cached_property
+    def _differentiable(self) -> list[int]:
+        return [number for number, info in enumerate(self.inputs) if info.is_differentiable]
+
+    @cached_property
+    def _names(self) -> list[str]:
+        if self.case.outputs:
+            return [output.name for output in self.case.outputs]
+        count = len(self._forward.dtypes)
+        return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
+
+    def _check_outputs(self, trace: tracing.ForwardTrace) -> None:
+        declared = self.case.outputs
+        if not declared:
+            return
+        role = "reference" if self.surrogate else "forward"
+        if len(declared) != len(trace.dtypes):
+            raise CaseFailedError(
+                "outputs",
+                f"the {role} returns {len(trace.dtypes)} output(s), but the spec names {len(declared)}: "
+                f"{', '.join(output.name for output in declared)}.",
+            )
+        for output, dtype in zip(declared, trace.dtypes, strict=True):
+            if output.dtype is not None and self._dtype_of(output.dtype) != dtype.name:
+                raise CaseFailedError(
+                    "outputs",
+                    f"output {output.name} of the {role} must be {self._dtype_of(output.dtype)} by the spec, "
+                    f"but is {dtype.name}.",
+                )
+
+    def check_output_shapes(self) -> None:
+        """Hold the outputs' shapes against those that the spec gives.
+
+        Raises:
+            CaseFailedError: of kind "outputs".
+        """
+        for declared, value in zip(self.case.outputs, self.base_values, strict=False):
+            wanted = declared.shape
+            if wanted is not None and not tf.TensorShape(wanted).is_compatible_with(value.shape):
+                raise CaseFailedError(
+                    "outputs",
+                    f"output {declared.name} must have shape {tracing.shape_text(wanted)} by the spec, but has "
+                    f"{tracing.shape_text(value.shape)}.",
+                )
+
+
+def points(case: Case) -> Sequence[int]:
+    """Return the sample numbers of a case: one where every value is fixed."""
+    return range(case.samples if case.is_generated else 1)

@@ -1,0 +1,29 @@
+"""What a registered-gradient function sees as `op` where there is no real op: inputs, outputs, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OpView:
+    """Stands in for `tf.Operation` under the binding `custom_gradient`.
+
+    `inputs` and `outputs` are tensors, lists flattened, as TensorFlow's own ops hold them. `get_attr`
+    reads the spec's `attrs`.
+    """
+
+    type: str
+    name: str
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    attrs: Mapping[str, Any]
+
+    def get_attr(self, name: str) -> Any:
+        """Return the attribute of that name; ValueError if the spec gives none, as `tf.Operation` does."""
+        if name not in self.attrs:
+            known = ", ".join(sorted(self.attrs)) or "none"
+            raise ValueError(f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {known}.")
+        return self.attrs[name]

@@ -1,0 +1,80 @@
+"""Open a case as traced ops: as declared, in float64 where that is the same function, or its reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
+
+# The float64 forward may differ from the declared one by what the declared dtype rounds, relative to the
+# output's largest value. About the square root of the unit roundoff: far more than a sane forward loses,
+# far less than another function gives.
+_AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.25}
+
+
+@dataclass(frozen=True)
+class GraphOpener:
+    """Opens one case in graph mode; every call traces afresh."""
+
+    case: Case
+
+    def declared(self, sample: int) -> GraphOperation:
+        """Open the op in the dtypes that the spec names.
+
+        Raises:
+            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+        """
+        op = GraphOperation(self.case, sample)
+        op.check_output_shapes()
+        return op
+
+    def surrogate(self, sample: int) -> GraphOperation:
+        """Open the spec's reference function in the dtypes that the spec names."""
+        return GraphOperation(self.case, sample, surrogate=True)
+
+    def in_float64(self, sample: int, *, surrogate: bool = False) -> GraphOperation | None:
+        """Open the op (or its reference) in float64; `None` where that isn't the same function.
+
+        It isn't where a float32 Keras layer casts down again, where the forward refuses float64, or where
+        its values are others than the declared dtype's. Nor is it needed where all is float64 already.
+        """
+        own = GraphOperation(self.case, sample, surrogate=surrogate)
+        if not own.low_precision:
+            return None
+        wide = GraphOperation(self.case, sample, reference_precision=True, surrogate=surrogate)
+        try:
+            if wide.low_precision or not _agree(own, wide):
+                return None
+            if not surrogate:
+                wide.dtype_faults  # noqa: B018 (traces the vjp: one that refuses float64 is no reference)
+        except (CaseFailedError, GradientFormError):
+            return None
+        return wide
+
+
+def _agree(own: GraphOperation, wide: GraphOperation) -> bool:
+    for narrow, output, value, reference in zip(
+        own.outputs, wide.outputs, own.base_values, wide.base_values, strict=True
+    ):
+        if value.shape != reference.shape:
+            return False
+        if not output.is_differentiable:
+            if not np.array_equal(value, reference):
+                return False
+            continue
+        finite = np.isfinite(value)
+        if not np.array_equal(finite, np.isfinite(reference)):
+            return False
+        scale = float(np.max(np.abs(reference[finite]), initial=0.0))
+        allowed = _AGREEMENT.get(narrow.dtype, 1e-9) * scale
+        if np.any(np.abs(value[finite] - reference[finite]) > allowed):
+            return False
+    return True

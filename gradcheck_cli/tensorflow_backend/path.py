@@ -1,0 +1,154 @@
+"""What lies between a graph's inputs and its outputs: op types, dtypes, the override that should be there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gradcheck_cli.tensorflow_backend.binding import Override
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_BOOKKEEPING = {"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"}
+# Stateful by their OpDef, but the same inputs give the same outputs.
+_HARMLESS_STATEFUL = {
+    "Placeholder",
+    "PyFunc",
+    "EagerPyFunc",
+    "VarHandleOp",
+    "ReadVariableOp",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "StatefulPartitionedCall",
+    "While",
+    "If",
+    "Case",
+    "Assert",
+}
+
+
+def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
+    """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
+    reached: set[Any] = set()
+    stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
+    while stack:
+        op = stack.pop()
+        if op not in reached:
+            reached.add(op)
+            stack += [consumer for output in op.outputs for consumer in output.consumers()]
+    needed: set[Any] = set()
+    ordered: list[Any] = []
+    stack = [tensor.op for tensor in outputs]
+    while stack:
+        op = stack.pop()
+        if op not in needed:
+            needed.add(op)
+            if op in reached:
+                ordered.append(op)
+            stack += [tensor.op for tensor in op.inputs]
+    return ordered
+
+
+def function_names(op: Any) -> list[str]:
+    """Return the names of the functions that an op calls: a tf.function's body, a loop's, a branch's."""
+    names = []
+    for attr in op.node_def.attr.values():
+        if attr.HasField("func"):
+            names.append(attr.func.name)
+        names += [function.name for function in attr.list.func]
+    return names
+
+
+def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
+    """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    waiting, seen = function_names(op), set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in library:
+            continue
+        seen.add(name)
+        for node in library[name].node_def:
+            yield node
+            for attr in node.attr.values():
+                if attr.HasField("func"):
+                    waiting.append(attr.func.name)
+                waiting += [function.name for function in attr.list.func]
+
+
+def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override) -> None:
+    """Make sure that an op between inputs and outputs carries the override.
+
+    `gradient_override_map` never enters a tf.function's body and misses silently where the type is
+    another one; TensorFlow's own gradient would be checked in place of the user's.
+
+    Raises:
+        CaseFailedError: of kind "override_missed", naming the op types found and the tf.function in the way.
+    """
+    on_path = ops_between(inputs, outputs)
+    for op in on_path:
+        attr = op.node_def.attr.get("_gradient_op_type")
+        if attr is not None and attr.s.decode() == override.name:
+            return
+    found = sorted({op.type for op in on_path} - _BOOKKEEPING - set(_CALLS))
+    wanted = override.op_types[0]
+    message = (
+        f"the override of {wanted} took effect on no op between the inputs and the outputs; "
+        f"op types found there: {', '.join(found) or 'none'}."
+    )
+    inside = []
+    for op in on_path:
+        if op.type in _CALLS or op.type in ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"):
+            types = {node.op for node in inner_nodes(graph, op)}
+            if types & set(override.op_types):
+                inside.append(f"{op.name} ({op.type}, calls {', '.join(function_names(op))})")
+    if inside:
+        message += (
+            f" A {wanted} is inside a tf.function or a loop's or a branch's body, which no override enters: "
+            f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: custom_gradient."
+        )
+    elif found:
+        near = [name for name in found if wanted.lower() in name.lower() or name.lower() in wanted.lower()]
+        remedy = near[0] if near else "one of these"
+        message += f" Set op_type to {remedy}."
+    raise CaseFailedError("override_missed", message)
+
+
+def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return dtypes below float64 that occur on the path; a float64 reference counts only where there are none."""
+    found: set[str] = set()
+    for op in ops_between(inputs, outputs):
+        for tensor in (*op.inputs, *op.outputs):
+            base = tensor.dtype.base_dtype
+            if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
+                found.add(base.name)
+        for node in inner_nodes(graph, op):
+            for key in ("T", "dtype", "DstT", "SrcT"):
+                attr = node.attr.get(key)
+                if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
+                    found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+    return sorted(found)
+
+
+def stateful_types(graph: Any, outputs: Sequence[Any]) -> list[str]:
+    """Return the types of stateful ops that the outputs depend on and whose results may vary: random ones."""
+    found: set[str] = set()
+    stack, seen = [tensor.op for tensor in outputs], set()
+    from gradcheck_cli.tensorflow_backend import private  # noqa: PLC0415 (only here)
+
+    while stack:
+        op = stack.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        stack += [tensor.op for tensor in op.inputs]
+        stack += list(op.control_inputs)
+        for name in (op.type, *(node.op for node in inner_nodes(graph, op) if function_names(op))):
+            definition = private.op_def(name)
+            if definition is not None and definition.is_stateful and name not in _HARMLESS_STATEFUL:
+                found.add(name)
+    return sorted(found)

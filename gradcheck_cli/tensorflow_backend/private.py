@@ -1,0 +1,60 @@
+"""All reliance on TensorFlow's private parts, in one place, so that a new TensorFlow breaks it here.
+
+`tests/tensorflow_backend/test_private.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.autograph.core import converter
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.framework import function, op_def_library, op_def_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+def call_with_autograph(target: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Call a Python function as `tf.function` would: AutoGraph converts it and what it calls.
+
+    `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it.
+    """
+    options = converter.ConversionOptions(recursive=True, user_requested=True)
+    return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
+
+
+def autograph_frames(error: BaseException) -> list[tuple[str, int, str, str]]:
+    """Return (file, line, function, code) of the user's frames that AutoGraph noted on an exception."""
+    metadata = getattr(error, "ag_error_metadata", None)
+    if metadata is None:
+        return []
+    return [
+        (frame.filename, frame.lineno, frame.function_name, (frame.code or "").strip())
+        for frame in reversed(metadata.translated_stack)
+        if not frame.is_allowlisted
+    ]
+
+
+def op_def(op_type: str) -> Any | None:
+    """Return the OpDef of an op type, or `None` if TensorFlow has no such op."""
+    return op_def_registry.get(op_type)
+
+
+def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
+    """Create an op of any type in the current graph, inputs and attrs by their OpDef names.
+
+    `tf.raw_ops` lacks the op types that aren't exported; this has every one.
+    """
+    return op_def_library.apply_op(op_type, **arguments)
+
+
+def call_defun(
+    name: str,
+    body: Callable[..., Any],
+    gradient: Callable[..., Any],
+    inputs: Sequence[Any],
+) -> Any:
+    """Call `body` through `function.Defun` with a Python gradient function attached."""
+    defined = function.Defun(*[tensor.dtype for tensor in inputs], func_name=name, python_grad_func=gradient)(body)
+    return defined(*inputs)

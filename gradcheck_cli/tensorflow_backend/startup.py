@@ -1,0 +1,70 @@
+"""Import TensorFlow late and quietly: its start-up chatter stays off the user's terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STDERR = 2
+
+
+@contextmanager
+def _held_back_stderr() -> Iterator[None]:
+    """Hold back what is written to descriptor 2, C++ included; play it back only if the body raises."""
+    sys.stderr.flush()
+    try:
+        saved = os.dup(_STDERR)
+    except OSError:  # no standard error at all, as under some daemons: nothing to hold back
+        yield
+        return
+    with tempfile.TemporaryFile() as caught:
+        os.dup2(caught.fileno(), _STDERR)
+        try:
+            yield
+        except BaseException:
+            os.dup2(saved, _STDERR)
+            caught.seek(0)
+            os.write(_STDERR, caught.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, _STDERR)
+            os.close(saved)
+
+
+def start() -> None:
+    """Import TensorFlow, silence its log and switch Grappler's meta-optimiser off.
+
+    The environment variable alone leaves lines that are written before absl's log is set up, and the
+    redirection alone leaves those that come with the first op: both together leave nothing, and lose
+    nothing that the user's own code prints later.
+
+    Grappler costs 2 s on the first call of a 400-op chain, and rewrites arithmetic in ways that
+    would make the graph that is differenced another one than the user's.
+    """
+    if "tensorflow" not in sys.modules:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        with _held_back_stderr():
+            import tensorflow as tf  # noqa: PLC0415 (the point of this module: late)
+
+            tf.constant(0.0)  # devices are looked for, and complained about, at the first op
+    import tensorflow as tf  # noqa: PLC0415
+
+    # pfor logs an error for each op that it has no converter for; batching handles those.
+    tf.get_logger().setLevel(logging.CRITICAL)
+    tf.autograph.set_verbosity(0)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+def version() -> str:
+    """Return TensorFlow's version."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    return str(tf.__version__)

@@ -1,0 +1,216 @@
+"""Trace a bound function twice: forward alone for the differences, forward and vjp for the gradient.
+
+Building a gradient changes the forward (a while loop gains accumulators), and a forward pruned from
+that graph then fails under vectorized_map: hence two graphs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes, frames, path
+from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.tensorflow_backend.binding import Bound
+
+_SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
+
+
+@dataclass(frozen=True)
+class ForwardTrace:
+    """The forward alone, in a graph of its own."""
+
+    function: Any
+    dtypes: tuple[Any, ...]  # of the outputs
+    random_types: tuple[str, ...]  # stateful op types that draw anew at each call
+    low_precision: tuple[str, ...]  # dtypes below float64 between differentiable inputs and outputs
+
+
+@dataclass(frozen=True)
+class VjpTrace:
+    """Forward and vjp in one graph: one pruned function per differentiable output.
+
+    `functions[j]` takes the inputs and the upstream of output j and returns the gradients that exist;
+    `connected[j]` holds the numbers of the inputs these belong to. `dtype_faults[i]` says what is
+    wrong with the dtype of input i's gradient.
+    """
+
+    functions: dict[int, Any]
+    connected: dict[int, tuple[int, ...]]
+    dtype_faults: dict[int, str]
+    random_types: tuple[str, ...]
+
+
+def trace_forward(bound: Bound, signature: Sequence[Any], differentiable: Sequence[int]) -> ForwardTrace:
+    """Trace the forward.
+
+    Raises:
+        CaseFailedError: what the forward raised, with the user's own frames.
+    """
+    graph_inputs: list[Any] = []
+    graph_outputs: list[Any] = []
+
+    def forward(*tensors: Any) -> list[Any]:
+        graph_inputs[:] = tensors
+        graph_outputs[:] = [tf.identity(output) for output in bound.call(*tensors)]
+        return list(graph_outputs)
+
+    function = _wrapped(forward, signature)
+    inputs = [graph_inputs[number] for number in differentiable]
+    graph = function.graph
+    return ForwardTrace(
+        function=function,
+        dtypes=tuple(output.dtype for output in graph_outputs),
+        random_types=tuple(path.stateful_types(graph, graph_outputs)),
+        low_precision=tuple(path.low_precision_dtypes(graph, inputs, graph_outputs)),
+    )
+
+
+def trace_vjp(
+    bound: Bound,
+    signature: Sequence[Any],
+    differentiable: Sequence[int],
+    output_shapes: Sequence[tuple[int, ...]],
+    output_dtypes: Sequence[Any],
+) -> VjpTrace:
+    """Trace forward and vjp; each differentiable output has an upstream of its own.
+
+    Raises:
+        CaseFailedError: what the gradient raised, or an override that no op on the path carries.
+        GradientFormError: a gradient of wrong shape, found as the graph is built.
+    """
+    sources = [number for number, dtype in enumerate(output_dtypes) if dtypes.is_differentiable(dtype)]
+    upstream_specs = [tf.TensorSpec(output_shapes[number], output_dtypes[number]) for number in sources]
+    kept: dict[str, Any] = {}
+
+    def forward_and_vjp(*tensors: Any) -> Any:
+        inputs, upstreams = tensors[: len(signature)], tensors[len(signature) :]
+        outputs = bound.call(*inputs)
+        kept["inputs"], kept["upstreams"], kept["outputs"] = inputs, upstreams, outputs
+        wanted = [inputs[number] for number in differentiable]
+        kept["gradients"] = {
+            number: [
+                _dense(gradient, tensor)
+                for gradient, tensor in zip(
+                    _gradients(outputs[number], wanted, upstream), wanted, strict=True
+                )
+            ]
+            for number, upstream in zip(sources, upstreams, strict=True)
+        }
+        return [tf.identity(output) for output in outputs]
+
+    whole = _wrapped(forward_and_vjp, [*signature, *upstream_specs])
+    inputs = [kept["inputs"][number] for number in differentiable]
+    if bound.override is not None:
+        path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
+    functions: dict[int, Any] = {}
+    connected: dict[int, tuple[int, ...]] = {}
+    faults: dict[int, str] = {}
+    for number, upstream in zip(sources, kept["upstreams"], strict=True):
+        gradients = dict(zip(differentiable, kept["gradients"][number], strict=True))
+        for which, gradient in gradients.items():
+            expected = kept["inputs"][which].dtype
+            if gradient is not None and gradient.dtype != expected:
+                faults[which] = f"the gradient must be {expected.name}, as its input is, but is {gradient.dtype.name}."
+        connected[number] = tuple(which for which, gradient in gradients.items() if gradient is not None)
+        if connected[number]:
+            functions[number] = whole.prune(
+                [*kept["inputs"], upstream], [gradients[which] for which in connected[number]]
+            )
+    everything = [gradient for row in kept["gradients"].values() for gradient in row if gradient is not None]
+    return VjpTrace(functions, connected, faults, tuple(path.stateful_types(whole.graph, everything)))
+
+
+def _gradients(output: Any, inputs: Sequence[Any], upstream: Any) -> list[Any]:
+    """Call `tf.gradients` for one output, and say what went wrong in the user's words."""
+    if not inputs:
+        return []
+    try:
+        return list(tf.compat.v1.gradients([output], list(inputs), grad_ys=[upstream]))
+    except (CaseFailedError, GradientFormError):
+        raise
+    except ValueError as error:
+        if _SHAPE_CLASH in str(error):
+            raise _shape_fault(error, inputs) from error
+        raise CaseFailedError(
+            "gradient_count" if "gradients generated for" in str(error) else "gradient",
+            f"building the gradient raised {frames.first_line(error)}",
+            frames.user_frames(error),
+        ) from error
+    except AttributeError as error:
+        if "'name'" in str(error) or "'op'" in str(error) or "'dtype'" in str(error):
+            raise CaseFailedError(
+                "gradient",
+                "a gradient function returned something that is no tensor (an ndarray or a Python number): "
+                f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None.",
+                frames.user_frames(error),
+            ) from error
+        raise CaseFailedError(
+            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
+        ) from error
+    except LookupError as error:
+        raise CaseFailedError(
+            "gradient",
+            f"{str(error).strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'.",
+            frames.user_frames(error),
+        ) from error
+    except Exception as error:
+        raise CaseFailedError(
+            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
+        ) from error
+
+
+def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
+    """Turn TensorFlow's shape clash into a finding; it names the op and the op's own input number."""
+    text = str(error)
+    guilty: tuple[int, ...] = ()
+    if len(inputs) == 1:
+        guilty = (0,)
+    detail = text[text.index(_SHAPE_CLASH) :]
+    return GradientFormError(guilty, f"a gradient has another shape than its input: {detail}")
+
+
+def _dense(gradient: Any, tensor: Any) -> Any:
+    """Add up IndexedSlices into the input's shape; their own `dense_shape` may be missing."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows = tf.shape(tensor)[0]
+    dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+    return tf.ensure_shape(dense, tensor.shape)
+
+
+def _wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+    try:
+        return tf.compat.v1.wrap_function(function, list(signature))
+    except (CaseFailedError, GradientFormError):
+        raise
+    except KeyboardInterrupt:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CaseFailedError(
+            "forward", f"the forward raised {_described(error)}", frames.user_frames(error)
+        ) from error
+
+
+def _described(error: BaseException) -> str:
+    line = frames.first_line(error)
+    if isinstance(error, NotImplementedError) and "symbolic" in str(error):
+        return f"{line} It looks like a NumPy function: use binding: py_func."
+    return line
+
+
+def run_error(error: BaseException, what: str) -> CaseFailedError:
+    """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
+    message = str(getattr(error, "message", error))
+    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message))
+
+
+__all__ = ["ForwardTrace", "VjpTrace", "run_error", "shape_text", "trace_forward", "trace_vjp"]
