@@ -44,9 +44,19 @@ def op_def(op_type: str) -> Any | None:
 def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
     """Create an op of any type in the current graph, inputs and attrs by their OpDef names.
 
-    `tf.raw_ops` lacks the op types that aren't exported; this has every one.
+    `tf.raw_ops` lacks the op types that aren't exported; this has every one. It asks for attrs that have
+    a default, too: `None` stands for it. Attrs that follow from the inputs must be left out.
     """
-    return op_def_library.apply_op(op_type, **arguments)
+    definition = op_def(op_type)
+    inferred = {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    defaults = {
+        attr.name: None
+        for attr in definition.attr
+        if attr.HasField("default_value") and attr.name not in inferred
+    }
+    return op_def_library.apply_op(op_type, **{**defaults, **arguments})
 
 
 def call_defun(
