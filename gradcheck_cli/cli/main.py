@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from gradcheck_cli import __version__
-from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.errors import CaseFailedError, GradcheckError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,6 +139,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except GradcheckError as error:
         click.echo(str(error), err=True)
+        if isinstance(error, CaseFailedError):
+            for frame in error.traceback:  # the user's own frames: where to look
+                click.echo(f"  {frame}", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()

@@ -96,7 +96,7 @@ def command(  # noqa: PLR0913 (one argument per option)
                 with bar.paused():
                     print_lines(console, case_lines(case, width=width, verbose=verbose))
 
-        report = run_cases(cases, seed=seed or 0, on_case=on_case, on_start=bar.start_case)
+        report = run_cases(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
 
     exit_code = _exit_code(report, strict=strict)
     for notice in report.notices:

@@ -83,12 +83,12 @@ def _choose(cases: Sequence[Case], label: str) -> Case:
     if not fitting:
         raise UsageError(f"no pair is labelled '{label}'.{meant(label, known)}")
     chosen = fitting[0]
-    others = [f"{case.op} · {case.dtype} · case {case.name}" for case in fitting[1:]]
-    if others:
+    if len(fitting) > 1:
+        others = dict.fromkeys(case.name for case in fitting if case.name != chosen.name)
+        choice = f"; others: --case {', '.join(others)}" if others else ""
         click.echo(
-            f"showing {chosen.op} · {chosen.dtype} · case {chosen.name}; "
-            f"there is this pair too in {len(others)} more: {'; '.join(others[:5])}"
-            + ("; ..." if len(others) > 5 else ""),  # noqa: PLR2004 (a few lines' worth)
+            f"showing {chosen.op} · {chosen.dtype} · case {chosen.name}, "
+            f"the first of {len(fitting)} with this pair{choice}",
             err=True,
         )
     return chosen

@@ -114,7 +114,11 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
         parts.append(f"case {case.case}")
     duration = f"{case.duration_s:.2f} s"
     room = width - len(duration) - 2
-    packed = layout.pack([layout.clean(part) for part in parts], separator=" · ", width=room, indent=4)
+    parts = [layout.clean(part) for part in parts]
+    packed = layout.pack(parts, separator=" · ", width=room, indent=4)
+    if len(packed) > 1:  # what the case is on one line, how it was run on the next
+        rest = layout.pack(["    " + parts[2], *parts[3:]], separator=" · ", width=room, indent=4)
+        packed = layout.pack(parts[:2], separator=" · ", width=width, indent=4) + rest
     lines = [Text(line, style="bold") for line in packed]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     return lines

@@ -10,7 +10,7 @@ import pytest
 
 from gradcheck_cli import __version__
 from gradcheck_cli.cli.main import COMMANDS
-from gradcheck_cli.errors import Fault, GradcheckError, NoSpecsError, SpecError
+from gradcheck_cli.errors import CaseFailedError, Fault, GradcheckError, NoSpecsError, SpecError
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -78,6 +78,8 @@ def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
         (SpecError([Fault("a.yaml", 3, "op", "bad"), Fault("a.yaml", 1, "", "worse")]), 2,
          "a.yaml:1: worse\na.yaml:3: op: bad\n"),
         (GradcheckError("[bold] no markup"), 2, "[bold] no markup\n"),
+        (CaseFailedError("forward", "ValueError: no", ('File "a.py", line 3', "  f(x)")), 3,
+         'ValueError: no\n  File "a.py", line 3\n    f(x)\n'),
     ],
 )  # fmt: skip
 def test_an_error_is_its_message_on_standard_error(invoke, engine, error, code, text):

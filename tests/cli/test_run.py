@@ -134,7 +134,7 @@ def test_seeds_go_to_specs_and_engine(invoke, engine):
     invoke("run", "--seed", "7", "a.yaml")
     assert (engine.asked["load_seed"], engine.asked["seed"], engine.asked["paths"]) == (7, 7, ["a.yaml"])
     invoke("run", "a.yaml")
-    assert (engine.asked["load_seed"], engine.asked["seed"]) == (None, 0)
+    assert (engine.asked["load_seed"], engine.asked["seed"]) == (None, None)
 
 
 def test_cases_are_chosen_by_name(invoke, engine, a_case):

@@ -71,8 +71,7 @@ def test_where_several_cases_have_the_pair_the_others_are_named(invoke, matmul, 
     result = invoke("show", "a.yaml", "--pair", "dc/da")
     assert matmul.asked["case"].op == "matmul"
     assert result.err == (
-        "showing matmul · float64 · case default; "
-        "there is this pair too in 1 more: matmul · float64 · case wide\n"
+        "showing matmul · float64 · case default, the first of 2 with this pair; others: --case wide\n"
     )
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--case", "wide")
     assert matmul.asked["case"].name == "wide"

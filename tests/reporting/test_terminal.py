@@ -13,8 +13,8 @@ specs/seeds/sparse_conv.yaml · sparse_conv_2layer · float64 · graph       0.4
   pair        max abs error  max rel error  allowed  verdict
   dM1/dM0         1.890e-13       3.10e-13  1.0e-08  pass
   dt1/dM0      disconnected                          pass  as expected
-specs/huber.yaml · huber · float32 (numeric: float64) · graph
-    case wide                                                             0.05 s
+specs/huber.yaml · huber
+    float32 (numeric: float64) · graph · case wide                        0.05 s
   pair        max abs error  max rel error  allowed  verdict
   dy/dx           2.000e-03       2.00e-03  1.0e-06  MISMATCH  3 of 16 elements
     worst: y[2,5] / x[2,5]   analytic 1.000e+00   numeric 9.980e-01 ± 3.1e-09
