@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.spec.dtypes import INTEGER_RANGES, LARGEST_FLOATS, kind_of
-from gradcheck_cli.spec.faults import suggest
+from gradcheck_cli.spec.faults import show, suggest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,17 +42,19 @@ def load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
     if not file.is_file():
         siblings = sorted(entry.name for entry in file.parent.iterdir()) if file.parent.is_dir() else []
         near = suggest(file.name, siblings)
-        raise ArrayError(f"must be a file, but got {path!r}, which doesn't exist. {near}".rstrip())
+        raise ArrayError(f"must be a file, but got {path!r}, which doesn't exist{near and '. ' + near}")
     try:
-        with warnings.catch_warnings():
+        # Opened here: numpy leaves a broken archive open.
+        with file.open("rb") as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            loaded = np.load(file, allow_pickle=False)
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray) != (key is None):
+                raise ValueError("the other of the two formats, .npy and .npz")  # noqa: TRY301 (same words)
             if key is None:
                 return np.asarray(loaded)
-            with loaded:
-                names = list(loaded.files)
-                if key in names:
-                    return np.asarray(loaded[key])
+            names = list(loaded.files)
+            if key in names:
+                return np.asarray(loaded[key])
     except Exception as error:  # numpy, zipfile and zlib raise whatever the bytes provoke
         # numpy's own text may run over several lines.
         detail = " ".join(str(error).split()) or type(error).__name__
@@ -100,7 +102,7 @@ def check_domain(array: NDArray[np.generic], low: float | None, high: float | No
     least, most = array.min(), array.max()
     # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
     if (low is not None and not least >= low) or (high is not None and not most <= high):
-        bounds = f"{'-.inf' if low is None else low!r} to {'.inf' if high is None else high!r}"
+        bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
         raise ArrayError(f"must stay inside the domain {bounds}, but holds values from {least} to {most}")
 
 

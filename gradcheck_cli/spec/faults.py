@@ -131,7 +131,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 def show(value: object) -> str:
     """Write a value as a spec would, on one line and not too long."""
     if isinstance(value, dict):
-        return "a mapping"
+        return "a mapping" if value else "an empty mapping"
     if isinstance(value, (list, tuple)):
         text = f"[{', '.join(map(show, value[:MAX_SHOWN]))}]"
         return text if len(text) <= MAX_SHOWN else f"a list of {len(value)}"

@@ -43,14 +43,20 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
     cases: list[Case] = []
     names: dict[str, str] = {}
     seen: set[str] = set()
+    empty: list[str] = []
     for path in paths:
-        for file in _files(Path(path), faults):
+        files = _files(Path(path), faults)
+        if files == []:
+            empty.append(shown(Path(path)))
+        for file in files or ():
             real = os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
                 cases += _load_file(file, faults, names, seed)
     if faults:
         raise SpecError(faults)
+    if empty:
+        raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
     return tuple(cases)
 
 
@@ -62,22 +68,20 @@ def shown(path: Path) -> str:
     return path.as_posix()
 
 
-def _files(path: Path, faults: list[Fault]) -> list[Path]:
+def _files(path: Path, faults: list[Fault]) -> list[Path] | None:
+    """Return the files that a path stands for, or `None` and a fault where it stands for nothing."""
     try:
         if path.is_dir():
-            found = sorted(_below(path))
-            if not found:
-                raise NoSpecsError(f"{shown(path)}: no specs: looked for *.yaml and *.yml in it and below")
-            return found
+            return sorted(_below(path))
         if path.exists():
             return [path]
         siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
         near = suggest(path.name, siblings)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         faults.append(Fault(shown(path), 0, "", f"can't be read: {_reason(error)}"))
-        return []
-    faults.append(Fault(shown(path), 0, "", f"no such file or folder. {near}".rstrip()))
-    return []
+        return None
+    faults.append(Fault(shown(path), 0, "", f"no such file or folder{near and '. ' + near}"))
+    return None
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -107,12 +107,14 @@ class _Composer:
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Node, int, int] | None] = {}
         self._count = 0
+        self._document_line = 0
 
     def take(self, event: yaml.Event) -> None:
         """Use one event of the parser."""
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.DocumentStartEvent):
             self._anchors = {}
+            self._document_line = line
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event.anchor, line)
         elif isinstance(event, yaml.ScalarEvent):
@@ -128,7 +130,7 @@ class _Composer:
     def _position(self, line: int) -> tuple[str, int]:
         """Return the place of the next value, and the line of its key (or of itself)."""
         if not self._open:
-            return "", line
+            return "", self._document_line or line
         parent = self._open[-1]
         if isinstance(parent.node.value, list):
             return f"{parent.node.place}[{len(parent.node.value)}]", line
@@ -139,6 +141,7 @@ class _Composer:
 
     def _start(self, event: yaml.CollectionStartEvent, line: int) -> None:
         place, key_line = self._position(line)
+        key_line = key_line if self._open else line
         if self._expects_key():
             raise _Stop(line, "must have text as keys, but got a list or mapping as a key", place)
         self._check_depth(1, line)

@@ -1,0 +1,60 @@
+# ruff: noqa: E501 (a document stands on one line, where a search finds it)
+
+import jsonschema
+import pytest
+import yaml
+
+from gradcheck_cli.spec.schema import json_schema
+
+
+@pytest.fixture(scope="module")
+def validator():
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+GOOD = [
+    "{op: f, forward: 'm:f', outputs: [M1], inputs: {M0: {shape: [3, 2], dtype: float64, value: [[1.5], [2]]}}}",
+    "{forward: 'm:f', gradient: {numpy: 'm:g'}, binding: py_func, inputs: {x: {shape: [4]}}, outputs: {y: {shape: [null]}}}",
+    "{op: c, op_type: C, inputs: {values: [{shape: [2]}, {value: 0}], axis: null}, dtypes: [float32], cases: [{name: a}]}",
+    "{ops: [{op: a, forward: 'm:f'}], defaults: {samples: 3, inputs: {x: {bool: true}}}}",
+    "{forward: 'm:f', inputs: {x: {shape: [2], bool: 0.5, domain: {low: 0}, away_from: [1]}}, pairs: {dy/dx: {expect: zero}}}",
+]
+BAD = [
+    "{forwrd: 'm:f', inputs: {x: {shape: [2]}}}",
+    "{forward: 'm:f'}",
+    "{forward: 'mf', inputs: {x: {shape: [2]}}}",
+    "{forward: 'm:f', inputs: {x: {shpe: [2]}}}",
+    "{forward: 'm:f', inputs: {x: {dtype: flaot32}}}",
+    "{forward: 'm:f', inputs: {x: {shape: [-1]}}}",
+    "{forward: 'm:f', inputs: {x: {dtype: null}}}",
+    "{forward: 'm:f', inputs: {x: {one_hot: false}}}",
+    "{forward: 'm:f', inputs: {x: {shape: [2]}}, cases: [{}]}",
+    "{forward: 'm:f', inputs: {x: {shape: [2]}}, modes: [graph]}",
+    "{ops: [{op: a, frward: 'm:f'}]}",
+    "{ops: [{op: a}], default: {}}",
+    "[1]",
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_accepts(validator, text):
+    validator.validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_rejects(validator, text):
+    assert not validator.is_valid(yaml.safe_load(text))
+
+
+def test_every_key_is_described_and_no_other_allowed():
+    for name, definition in json_schema()["$defs"].items():
+        assert definition["additionalProperties"] is False, name
+        for key, part in definition["properties"].items():
+            assert part.get("description"), f"{name}.{key}"
+            assert part.get("default", 0) is not None
+
+
+def test_the_dialect_is_named():
+    assert json_schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
