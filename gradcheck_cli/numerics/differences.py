@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.precision import smallest_subnormals
+
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
 
@@ -78,7 +80,8 @@ def differences(
         largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
         largest = np.maximum(largest, np.abs(base))
         # Half an ulp is u|f|; doubled, since the last operation is seldom the only one that rounds.
-        error = np.maximum(2 * unit * largest, measured)
+        # Underflow loses up to half a subnormal per operation: four operations' worth.
+        error = np.maximum(2 * unit * largest + 2 * smallest_subnormals(unit), measured)
         noise = 2 * error / span
     return Differences(
         slope=slope,

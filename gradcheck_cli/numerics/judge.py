@@ -15,7 +15,7 @@ from gradcheck_cli.numerics.second_stage import Problem, climb
 from gradcheck_cli.numerics.series import Elements
 from gradcheck_cli.numerics.staircase import PROBE, Flatness, probe_flat_rows
 from gradcheck_cli.numerics.tolerance import ToleranceRule, row_scale, rule_for
-from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN
+from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,7 +199,7 @@ def _judged(problem: Problem, first: FirstPass, analytic: Float, method: str) ->
     reason = np.zeros(problem.shape, dtype=np.int8)
     with np.errstate(all="ignore"):
         error = np.abs(analytic - numeric)
-        agrees = error <= allowed
+        agrees = (error <= allowed) & says_something(analytic, numeric, allowed, problem.working)
     is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
     stairs = _stairs(problem, first, is_zero)
     is_zero &= (stairs != Flatness.ROUNDED)[:, None]

@@ -97,3 +97,11 @@ def precision_of(dtype_name: str) -> Precision:
 def coarsest(*precisions: Precision) -> Precision:
     """Return the precision with the largest rounding error: it limits what differences can show."""
     return max(precisions, key=lambda precision: precision.unit_roundoff)
+
+
+def smallest_subnormals(unit: Float) -> Float:
+    """Return, per unit roundoff, the smallest subnormal of the precision that has it: what underflow may lose."""
+    found = np.zeros(unit.shape)
+    for precision in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16):
+        found = np.where(unit == precision.unit_roundoff, precision.smallest_subnormal, found)
+    return found

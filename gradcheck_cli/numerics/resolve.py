@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.edges import Edge, find_edges
 from gradcheck_cli.numerics.kinks import find_jumps, find_kinks
 from gradcheck_cli.numerics.ladder import CENTRAL, ONE_SIDED, Settled, settle
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
@@ -40,6 +41,9 @@ class Resolution:
         is_flat: f is bitwise unchanged at the smallest steps.
         reason: what stands in the way of a slope, as `Reason`.
         rungs: number of steps that had a difference.
+        edge: how the slope is left towards large steps, as `Edge`.
+        edge_low: the largest step that still agrees with the slope.
+        edge_high: the smallest that doesn't.
         noise: relative noise of the forward's values, a bound over |f|.
     """
 
@@ -51,6 +55,9 @@ class Resolution:
     is_flat: Mask
     reason: np.ndarray
     rungs: np.ndarray
+    edge: np.ndarray
+    edge_low: Float
+    edge_high: Float
     noise: Float
 
     @staticmethod
@@ -67,6 +74,9 @@ class Resolution:
             is_flat=false.copy(),
             reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
             rungs=np.zeros(size, dtype=np.int64),
+            edge=np.full(size, Edge.NONE, dtype=np.int8),
+            edge_low=np.zeros(size),
+            edge_high=np.zeros(size),
             noise=np.zeros(size),
         )
 
@@ -98,6 +108,9 @@ def resolve(series: Series) -> Resolution:
     slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
     uncertainty = np.where(is_kink, kinks.uncertainty, settled.uncertainty)
     is_known = np.isfinite(uncertainty) & ~is_jump
+    # An intermediate's rounding shows at the larger noise points only. A kink or a jump isn't noise.
+    middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+    noise = np.where(is_kink | is_jump, series.unit * np.abs(series.base), np.maximum(noise, middle))
     reason = np.where(is_known, Reason.NONE, _why_not(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
     with np.errstate(all="ignore"):
@@ -111,6 +124,7 @@ def resolve(series: Series) -> Resolution:
         is_flat=series.at.is_flat[: series.sentinels + 2].all(axis=0),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
+        **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty), strict=True)),
         noise=relative,
     )
 
@@ -143,10 +157,9 @@ def _noise_of_movement(series: Series) -> Float:
         most, least = lowest.max(axis=0), lowest.min(axis=0)
         is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
         known = series.at.error[first]
-        middle = 2 * BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
-        limit = np.maximum(MOST_UNKNOWN_NOISE * known, middle)
-        bound = np.maximum(2 * most, np.where(middle <= limit, 0.5 * middle, 0.0))
-        return np.where(is_noise & (2 * most <= limit), bound, 0.0)
+        middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+        is_believed = is_noise & (2 * most <= np.maximum(MOST_UNKNOWN_NOISE * known, 2 * middle))
+        return np.maximum(np.where(is_believed, 2 * most, 0.0), middle)
 
 
 def _why_not(series: Series) -> np.ndarray:

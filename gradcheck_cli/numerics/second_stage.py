@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.edges import Edge, absorbed_slope, find_edges, hidden_slope
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
 from gradcheck_cli.numerics.reasons import Reason, Verdict
@@ -140,6 +141,12 @@ def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Floa
         if chosen.size:
             _sample_into(problem, sampled, chosen, scale, exponents, resolution)
         climbed = _weigh(problem, trusted, elements, resolution, analytic)
+        if analytic is not None:
+            is_hidden = _confirm(problem, sampled, resolution, climbed.verdict == Verdict.MISMATCH, analytic)
+            if is_hidden.any():
+                resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
+                resolution.reason[is_hidden] = Reason.STAIRCASE
+                climbed = _weigh(problem, trusted, elements, resolution, analytic)
         if analytic is None:
             open_now = ~(resolution.uncertainty <= PASS_REACH * climbed.allowed)
         else:
@@ -198,6 +205,60 @@ def _sample_into(
         resolution.put(which[is_better], new.take(is_better))
 
 
+def _confirm(
+    problem: Problem, sampled: Elements, resolution: Resolution, fails: np.ndarray, analytic: Float
+) -> np.ndarray:
+    """Say which of the mismatches stairs could explain; notes the edges and the noise seen in `resolution`."""
+    rows = sampled.rows
+    absorbed = absorbed_slope(problem.value[rows], problem.unit[rows], problem.step_scale[sampled.columns])
+    with np.errstate(invalid="ignore"):
+        is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
+    unseen = np.flatnonzero(fails & (resolution.edge == Edge.NONE))
+    if unseen.size:  # straight as far as was seen: look further
+        _look_further(problem, sampled, unseen, resolution)
+    abrupt = np.flatnonzero(fails & (resolution.edge == Edge.ABRUPT) & ~resolution.is_kink)
+    if abrupt.size:
+        slope = resolution.slope[abrupt]
+        hidden, height = hidden_slope(
+            problem.sampler,
+            sampled.take(abrupt),
+            problem.domain,
+            problem.unit,
+            slope,
+            resolution.edge_low[abrupt],
+            resolution.edge_high[abrupt],
+        )
+        with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
+            is_hidden[abrupt] |= np.abs(analytic[abrupt] - slope) <= hidden
+            relative = np.where(height > 0, height / np.abs(problem.value[rows[abrupt]]), 0.0)
+        relative = np.where(np.isfinite(relative), relative, 0.0)
+        # Stairs that explain an error are noise to the whole row; others are a jump some way off.
+        resolution.noise[abrupt] = np.where(
+            is_hidden[abrupt], np.maximum(resolution.noise[abrupt], relative), resolution.noise[abrupt]
+        )
+        resolution.edge[abrupt[~is_hidden[abrupt]]] = Edge.GRADUAL  # seen to be no stairs
+    return is_hidden
+
+
+def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolution: Resolution) -> None:
+    """Find the edges of functions that are straight as far as was seen; there may be none."""
+    reach = REACHES[problem.working.name]
+    for series in sample(
+        problem.sampler,
+        sampled.take(which),
+        problem.domain.fitted(problem.step_scale),
+        problem.domain,
+        problem.unit,
+        problem.working,
+        reach.inner[-1:] + reach.outer + reach.far,
+        problem.generator,
+    ):
+        here = which[series.which]
+        found = find_edges(series, resolution.slope[here], resolution.uncertainty[here])
+        resolution.edge[here], resolution.edge_low[here], resolution.edge_high[here] = found
+    resolution.edge[which[resolution.edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
+
+
 def _weigh(
     problem: Problem, trusted: Float, elements: Elements, resolution: Resolution, analytic: Float | None
 ) -> Climbed:
@@ -210,8 +271,12 @@ def _weigh(
     numeric[rows, where] = np.where(is_sure, size, 0.0)
     scale = row_scale(numeric, problem.weights)
     value = np.abs(np.where(np.isfinite(problem.value), problem.value, 0.0))
+    # Noise seen in one column is in the row's values, whichever input moves.
+    row_noise = np.zeros(problem.shape[0])
+    np.maximum.at(row_noise, rows, np.where(resolution.is_kink, 0.0, resolution.noise))
+    noise = np.maximum(resolution.noise, row_noise[rows])
     with np.errstate(all="ignore"):
-        share = resolution.noise / BOUND_PER_SIGMA * value[rows] / np.maximum(value, scale)[rows]
+        share = noise / BOUND_PER_SIGMA * value[rows] / np.maximum(value, scale)[rows]
         widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
     rtol = np.maximum(problem.rule.rtol, np.where(np.isfinite(widened), widened, 0.0))
     if problem.rule.is_rtol_fixed:
@@ -230,5 +295,5 @@ def _weigh(
     if analytic is None:
         verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
         return Climbed(resolution, verdict, resolution.reason, allowed, 0)
-    verdict, reason = decide(resolution, analytic, allowed, problem.unit[rows], problem.working)
+    verdict, reason = decide(resolution, analytic, allowed, noise, problem.unit[rows], problem.working)
     return Climbed(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))

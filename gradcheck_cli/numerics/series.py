@@ -40,8 +40,8 @@ class Reach:
 # Sentinels: 2^-24 and 2^-36 in float64, 2^-12 and 2^-17 in float32 (NUMERICS), moved by an octave or two to
 # clear the ladder below them; the smallest step is 32 ulp in float32, 4 ulp in half precision.
 REACHES = {
-    "float64": Reach((-36, -26), (-21, -19, -17, -15, -13, -11, -9), (-7, -5, -3, -1), (1, 3, 4), -27),
-    "float32": Reach((-18, -16), (-13, -11, -9, -7, -5), (-3, -1), (1, 3), -18),
+    "float64": Reach((-36, -26), (-21, -19, -17, -15, -13, -11, -9, -7, -5, -3), (-1,), (1, 3), -27),
+    "float32": Reach((-18, -16), (-13, -11, -9, -7, -5, -3), (-1,), (1, 3), -18),
     "float16": Reach((-8,), (-7, -5, -3), (-1,), (1, 3), -8),
     "bfloat16": Reach((-6,), (-5, -3), (-1,), (1, 3), -5),
 }
@@ -127,8 +127,8 @@ def sample(
         x, step_scale[:, None] * np.exp2(np.array(reach.sentinels + exponents)), room, sampler.precision
     )
     noise_points = _noise_points(x, step_scale, working, reach.middle, sampler.precision, generator)
-    limit = (x - room.below)[:, None], (x + room.above)[:, None]
-    noise_points = np.clip(noise_points, *limit)
+    with np.errstate(invalid="ignore"):
+        noise_points = np.clip(noise_points, (x - room.below)[:, None], (x + room.above)[:, None])
     rungs = taken.up.shape[1]
     coordinates = np.concatenate([taken.up, taken.down, noise_points], axis=1)
     per_column = max(1, int(np.bincount(owner).max()))
@@ -149,7 +149,7 @@ def sample(
             base=base,
             unit=unit[row],
             noise=noise,
-            middle_noise=standard_deviation(_around(base, rest[POINTS - 1 :])),
+            middle_noise=standard_deviation(_around(base, rest[POINTS - 1 :]), only_noise=True),
             above=above,
             below=below,
             step_up=step_up,

@@ -72,7 +72,9 @@ class Domain:
         """Measure the room from a point to the bounds; outside of them there's none."""
         lowest = np.broadcast_to(np.asarray(-np.inf if low is None else low, dtype=np.float64), point.shape)
         highest = np.broadcast_to(np.asarray(np.inf if high is None else high, dtype=np.float64), point.shape)
-        return Domain(np.maximum(point - lowest, 0.0), np.maximum(highest - point, 0.0))
+        with np.errstate(invalid="ignore"):  # an infinite coordinate has no room
+            below, above = point - lowest, highest - point
+        return Domain(np.fmax(below, 0.0), np.fmax(above, 0.0))
 
     def take(self, columns: np.ndarray) -> Domain:
         """Return the room of some columns."""
