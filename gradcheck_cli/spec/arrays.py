@@ -5,6 +5,7 @@ Needs numpy: `written` imports it only for a spec that names a file.
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.spec.dtypes import INTEGER_RANGES, LARGEST_FLOATS, kind_of
-from gradcheck_cli.spec.faults import show, suggest
+from gradcheck_cli.spec.faults import show, suggest, suggest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,10 +40,10 @@ def load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
         ArrayError: there is no such file or key, or it can't be read.
     """
     file = Path(folder, path)
-    if not file.is_file():
-        siblings = sorted(entry.name for entry in file.parent.iterdir()) if file.parent.is_dir() else []
-        near = suggest(file.name, siblings)
-        raise ArrayError(f"must be a file, but got {path!r}, which doesn't exist{near and '. ' + near}")
+    # Not Path.is_file, which raises for names too long.
+    if not os.path.isfile(file):  # noqa: PTH113
+        near = suggest_file(file)
+        raise ArrayError(f"must be a file, but got {show(path)}, which doesn't exist{near and '. ' + near}")
     try:
         # Opened here: numpy leaves a broken archive open.
         with file.open("rb") as stream, warnings.catch_warnings():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +15,7 @@ from gradcheck_cli.spec.yaml_nodes import Node, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from pydantic_core import ErrorDetails
 
@@ -126,6 +128,13 @@ def suggest(word: str, known: Iterable[str]) -> str:
     folded = {name.lower(): name for name in reversed(known)}
     near = difflib.get_close_matches(word[:MAX_SHOWN].lower(), folded, n=1)
     return f"Did you mean '{folded[near[0]]}'?" if near else ""
+
+
+def suggest_file(path: Path) -> str:
+    """Return "Did you mean 'x'?" for the nearest name in a path's folder, or nothing."""
+    with suppress(OSError):
+        return suggest(path.name, sorted(entry.name for entry in path.parent.iterdir()))
+    return ""
 
 
 def show(value: object) -> str:

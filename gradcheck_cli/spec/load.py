@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.spec import yaml_tree
-from gradcheck_cli.spec.faults import FaultLog, show, suggest
+from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.leaf_types import OP_NAME
 from gradcheck_cli.spec.merge import in_order_of, merge_op
 from gradcheck_cli.spec.models import Defaults
@@ -75,8 +75,7 @@ def _files(path: Path, faults: list[Fault]) -> list[Path] | None:
             return sorted(_below(path))
         if path.exists():
             return [path]
-        siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
-        near = suggest(path.name, siblings)
+        near = suggest_file(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         faults.append(Fault(shown(path), 0, "", f"can't be read: {_reason(error)}"))
         return None

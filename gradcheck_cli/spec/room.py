@@ -37,9 +37,15 @@ class Generator:
 
     @property
     def points(self) -> list[float]:
-        """The real values of `choice`."""
+        """The finite values of `choice`: the others lie in no interval."""
         values = self.arguments.get("values")
-        return [float(value) for value in values] if isinstance(values, (list, tuple)) else []
+        points = [float(value) for value in values] if isinstance(values, (list, tuple)) else []
+        return [point for point in points if math.isfinite(point)]
+
+    @property
+    def _count(self) -> int:
+        values = self.arguments.get("values")
+        return len(values) if isinstance(values, (list, tuple)) else 1
 
     @property
     def range(self) -> Interval:
@@ -49,7 +55,7 @@ class Generator:
         if self.kind == "integers":
             return self.number("low"), self.number("high") - 1
         if self.kind == "choice":
-            return min(self.points), max(self.points)
+            return min(self.points, default=math.nan), max(self.points, default=math.nan)
         return -math.inf, math.inf
 
     @property
@@ -64,8 +70,11 @@ class Generator:
         if self.kind == "integers":
             count = high - low + 1
             return math.sqrt(max(count * count - 1, 0) / 12)
-        mean = math.fsum(self.points) / len(self.points)
-        return math.sqrt(math.fsum((point - mean) ** 2 for point in self.points) / len(self.points))
+        # In units of the largest, so that no square overflows.
+        unit = max(map(abs, self.points), default=0.0) or 1.0
+        shares = [point / unit for point in self.points]
+        mean = math.fsum(shares) / max(len(shares), 1)
+        return unit * math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / max(len(shares), 1))
 
     def chance(self, intervals: Sequence[Interval]) -> float:
         """Return the probability that one element falls into one of the open intervals."""
@@ -79,7 +88,7 @@ class Generator:
             )
             return held / (high - low + 1)
         if self.kind == "choice":
-            return sum(contains(intervals, point) for point in self.points) / len(self.points)
+            return sum(contains(intervals, point) for point in self.points) / self._count
         mean, width = self.number("mean"), self.number("stddev") * math.sqrt(2)
         return (
             math.fsum(math.erf((b - mean) / width) - math.erf((a - mean) / width) for a, b in intervals) / 2

@@ -55,7 +55,8 @@ class Node:
 
 def join(place: str, key: str) -> str:
     """Return the place of `key` below `place`."""
-    return f"{place}.{key}" if place else key
+    shown = key if key.isprintable() else repr(key)[1:-1]  # a fault is one line
+    return f"{place}.{shown}" if place else shown
 
 
 def moved(node: Node, place: str, key_line: int) -> Node:

@@ -186,6 +186,7 @@ OPS = [
     (ONE + "---\n" + ONE[6:], 5, "op: is missing; only a file that holds a single op lends it its name"),
     (ONE + "---\n- 1", 5, "must be a spec, but got [1]. Write op, forward and inputs"),
     (ONE + "---\n", 4, "must be a spec, but got nothing. Write op, forward and inputs"),
+    (ONE + '"a\\nb": 1', 4, "a\\nb: unknown key. Possible keys: "),
     ("ops: {}", 1, "ops: must be a list of ops, but got an empty mapping. Write one op each"),
     ("ops:\n - 3", 2, "ops[0]: must be a mapping, but got 3. Write op, forward and inputs"),
     (

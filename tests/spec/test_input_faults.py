@@ -188,6 +188,12 @@ INPUTS = [
         "{file: data.txt}",
         "x.file: must be data.npz:KEY or data.npy, but got 'data.txt'. Save arrays with numpy.save or numpy.savez",
     ),
+    (
+        "{shape: [2], choice: [.nan], domain: {low: 0}}",
+        "x.domain: must leave room for drawn values, but less than 1% of what choice draws is left. Draw from where values are wanted, for example with uniform",
+    ),
+    (f"{{file: {'a' * 5000}.npy}}", f"x.file: must be a file, but got '{'a' * 39}..., which doesn't exist"),
+    ('{file: "a\\0.npy"}', "x.file: must be a file, but got 'a\\x00.npy', which doesn't exist"),
     ("{file: data.npy}", "x.file: must be a file, but got 'data.npy', which doesn't exist"),
 ]
 

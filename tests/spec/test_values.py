@@ -114,6 +114,8 @@ def test_default_integers_and_booleans(drawn):
         ("{shape: [99], choice: [true, false], dtype: bool}", {True, False}),
         ("{shape: [99], choice: [1, 2], dtype: int8}", {1, 2}),
         ("{shape: [99], choice: [1, 2, 3], away_from: [2]}", {1.0, 3.0}),
+        ("{shape: [99], choice: [1e308, -1e308], domain: {low: 0}}", {1e308}),
+        ("{shape: [99], choice: [.inf, 1, .nan], domain: {low: 0}}", {1.0}),
     ],
 )
 def test_choice(drawn, written, values):
