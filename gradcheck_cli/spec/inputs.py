@@ -19,7 +19,7 @@ from gradcheck_cli.spec.written import Written
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
-    from gradcheck_cli.spec.models import InputModel
+    from gradcheck_cli.spec.input_model import InputModel
     from gradcheck_cli.spec.yaml_nodes import Node
 
 # Kinds of dtype that a generator can fill; those not named fit all that `literals` or `arrays` let pass.

@@ -7,38 +7,27 @@ attaches ours, and `faults` puts them together.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from gradcheck_cli.spec.input_model import InputModel, Strict, described
 from gradcheck_cli.spec.leaf_types import (
     Binding,
     Count,
     DtypeField,
     Expectation,
-    FileName,
     Flag,
-    Integer,
     Label,
     Module,
     NonNegative,
     OpName,
     PairExpectation,
-    Positive,
-    Probability,
-    Real,
-    Reals,
-    Scalars,
     Seed,
-    Shape,
-    Side,
     Text,
     Texts,
-    Value,
     VaryingDtypes,
     VaryingShape,
-    Yes,
     expects,
 )
 
@@ -50,88 +39,6 @@ def _form(value: object) -> str:
     if value is None or isinstance(value, BaseModel):
         return NOTHING if value is None else MAPPING
     return LIST if isinstance(value, list) else MAPPING
-
-
-# A switch's one value, for the examples of keys that are switched on.
-ON: Final = True
-
-
-def described(text: str, *examples: object, alias: str | None = None) -> Any:  # noqa: ANN401 (pydantic's own type)
-    """Return a field that may be left out, with its line of documentation for the JSON Schema."""
-    return Field(default=None, description=text, examples=list(examples) or None, alias=alias)
-
-
-class Strict(BaseModel):
-    """A mapping that allows the keys named here and no others, and converts nothing but int to float."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _reject_null(cls, value: object) -> object:
-        # An empty value would silently mean the default: more likely, something was forgotten.
-        if value is None:
-            raise PydanticCustomError("empty", "empty")
-        return value
-
-
-class Uniform(Strict):
-    """Uniform between `low` and `high`."""
-
-    low: Real = Field(description="Lower end of the range.")
-    high: Real = Field(description="Upper end of the range.")
-
-
-class Normal(Strict):
-    """Normal distribution."""
-
-    mean: Real = Field(default=0.0, description="Mean; default 0.")
-    stddev: Positive = Field(default=1.0, description="Standard deviation; default 1.")
-
-
-class Integers(Strict):
-    """Whole numbers from `low` up to and without `high`."""
-
-    low: Integer = Field(description="Smallest value.")
-    high: Integer = Field(description="End of the range, excluded as in NumPy.")
-
-
-class Domain(Strict):
-    """Bounds that neither a drawn value nor a perturbation leaves."""
-
-    low: Real | None = described("Lower bound.", 0)
-    high: Real | None = described("Upper bound.", 1)
-
-
-class InputModel(Strict):
-    """One tensor that goes into the op: dtype, shape, where its values come from, and modifiers."""
-
-    shape: Shape | None = described("Dimensions; may be left out with `value` or `file`.", [3, 2])
-    dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
-    value: Value | None = described(
-        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.", 0.5, [1, 2]
-    )
-    file: FileName | None = described("Values from a file beside the spec.", "data.npz:weights", "data.npy")
-    uniform: Uniform | None = described("Draw uniformly.", {"low": -2, "high": 2})
-    normal: Normal | None = described("Draw from a normal distribution.", {"mean": 0, "stddev": 2})
-    integers: Integers | None = described("Draw whole numbers; high is excluded.", {"low": 0, "high": 10})
-    choice: Scalars | None = described("Draw from these values.", [-1, 1])
-    bool_: Probability | None = described(
-        "Draw booleans: true for fair ones, or the probability of true.", ON, 0.3, alias="bool"
-    )
-    permutation: Yes | None = described("Shuffled 0..n-1 along the last axis.", ON)
-    one_hot: Yes | None = described("A single 1 along the last axis, at random.", ON)
-    spd: Yes | None = described("Symmetric (Hermitian) positive definite, well conditioned.", ON)
-    orthogonal: Yes | None = described("Orthogonal (unitary) matrices.", ON)
-    triangular: Side | None = described("Triangular with a diagonal away from 0.", "lower")
-    probabilities: Yes | None = described("Positive, with sum 1 along the last axis.", ON)
-    away_from: Reals | None = described(
-        "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
-    )
-    min_gap: Positive | None = described("Least distance between any two drawn elements: no ties.", 0.01)
-    domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
-    scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
-    differentiate: Flag = Field(default=True, description="false passes the tensor through.")
 
 
 class OutputModel(Strict):

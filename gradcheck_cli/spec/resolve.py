@@ -10,15 +10,19 @@ can't vary, which is a fault rather than a table of equal rows under different l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.bindings import binding_of, check_binding, function_ref
 from gradcheck_cli.spec.case import Case, Tolerance
 from gradcheck_cli.spec.faults import FaultLog, suggest
 from gradcheck_cli.spec.inputs import takes_variant
 from gradcheck_cli.spec.merge import merge_op
-from gradcheck_cli.spec.models import InputModel, OpModel
+from gradcheck_cli.spec.models import OpModel
 from gradcheck_cli.spec.variants import elements_of, main_dtype, read_variant, rules_of
 from gradcheck_cli.spec.yaml_nodes import Node
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.input_model import InputModel
 
 DEFAULT_CASE = "default"
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.spec.bindings import KEYS, binding_of
 from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec, PairRule
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
+from gradcheck_cli.spec.input_model import InputModel
 from gradcheck_cli.spec.inputs import InputReader
-from gradcheck_cli.spec.models import InputModel, OpModel
 from gradcheck_cli.spec.pairs import unmatched_rules
 
 if TYPE_CHECKING:
+    from gradcheck_cli.spec.models import OpModel
     from gradcheck_cli.spec.yaml_nodes import Node
 
 # Bindings whose forward tells TensorFlow nothing of its outputs.
