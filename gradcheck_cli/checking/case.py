@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import numpy as np
 
 from gradcheck_cli.checking.expectations import expect_of_case, expect_of_pair, skipped
 from gradcheck_cli.checking.forward import check_inputs_unmodified, check_random, check_reference_forward
@@ -27,16 +29,19 @@ from gradcheck_cli.spec.case import Case, PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
 
-class Opener(Protocol):
+Op = TypeVar("Op", bound=Operation)
+
+
+class Opener(Protocol[Op]):
     """Opens a case as an op at a sample point, traced afresh at each call."""
 
-    def declared(self, sample: int) -> Operation:
+    def declared(self, sample: int) -> Op:
         """Open the op in the dtypes that the spec names."""
 
-    def in_float64(self, sample: int, *, surrogate: bool = False) -> Operation | None:
-        """Open the op (or its reference function) in float64; `None` where that isn't the same function."""
+    def in_float64(self, own: Op) -> Op | None:
+        """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
 
-    def surrogate(self, sample: int) -> Operation:
+    def surrogate(self, sample: int) -> Op:
         """Open the spec's reference function in the dtypes that the spec names."""
 
 
@@ -59,7 +64,7 @@ class _Gathered:
     warnings: list[str] = field(default_factory=list)
 
 
-def check_case(case: Case, opener: Opener, samples: range) -> Findings:
+def check_case(case: Case, opener: Opener[Op], samples: range) -> Findings:
     """Check a case.
 
     Args:
@@ -74,6 +79,7 @@ def check_case(case: Case, opener: Opener, samples: range) -> Findings:
         CaseFailedError: the case can't be checked.
     """
     first = opener.declared(samples[0])
+    _require_finite(first)
     rules = _rules(case, first)
     random = check_random(first)
     if random is not None:
@@ -90,6 +96,22 @@ def check_case(case: Case, opener: Opener, samples: range) -> Findings:
     pairs, checks = expect_of_case(case, pairs, tuple(_once(gathered.checks)))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(pairs, checks, tuple(dict.fromkeys(gathered.warnings)), numeric)
+
+
+def _require_finite(op: Operation) -> None:
+    """Refuse inputs where there can be no difference: NaN and infinities have no neighbours.
+
+    Raises:
+        CaseFailedError: of kind "values".
+    """
+    for info, value in zip(op.inputs, op.point, strict=True):
+        if info.is_differentiable and not np.isfinite(value).all():
+            where = tuple(int(index) for index in np.argwhere(~np.isfinite(value))[0])
+            raise CaseFailedError(
+                "values",
+                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take there; give a "
+                "finite value, or say 'differentiate: false'.",
+            )
 
 
 def _rules(case: Case, op: Operation) -> dict[Pair, PairRule | None]:
@@ -113,9 +135,9 @@ def _is_skipped(rule: PairRule | None) -> bool:
 
 def _check_sample(
     case: Case,
-    opener: Opener,
+    opener: Opener[Op],
     sample: int,
-    op: Operation,
+    op: Op,
     rules: dict[Pair, PairRule | None],
     gathered: _Gathered,
 ) -> None:
@@ -138,11 +160,12 @@ def _check_sample(
         gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
 
 
-def _operations(case: Case, opener: Opener, sample: int, op: Operation) -> Operations:
-    formula = opener.in_float64(sample) or op
+def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:
+    formula = opener.in_float64(op) or op
     if case.reference is None:
         return Operations(op, formula, formula)
-    surrogate = opener.in_float64(sample, surrogate=True) or opener.surrogate(sample)
+    surrogate = opener.surrogate(sample)
+    surrogate = opener.in_float64(surrogate) or surrogate
     if _shapes(surrogate) != _shapes(op):
         raise CaseFailedError(
             "outputs",
@@ -156,7 +179,7 @@ def _shapes(op: Operation) -> list[list[int]]:
 
 
 def _upstream_checks(
-    case: Case, opener: Opener, sample: int, op: Operation, analytic: dict[Pair, Float | None]
+    case: Case, opener: Opener[Op], sample: int, op: Op, analytic: dict[Pair, Float | None]
 ) -> list[CheckResult]:
     """Check the declared op's vjp as a function of its upstream; traced again at the first sample point."""
     outputs = sorted({output for output, _ in analytic if op.outputs[output].size})

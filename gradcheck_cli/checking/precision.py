@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.jacobian import working_precision
-from gradcheck_cli.checking.packing import index_of
+from gradcheck_cli.checking.jacobian import packed_point, working_precision
+from gradcheck_cli.checking.packing import index_of, pack
 from gradcheck_cli.checking.sample import Operations, Pair, judge_pairs, label_of
 from gradcheck_cli.numerics import FLOAT64, Verdict, allowed_error, rule_for
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import row_scale
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def judge_declared(
         found, formula = declared[pair], judged[pair]
         if found is None or not formula.is_connected:
             continue
-        beyond = _beyond(operations, pair, found, formula)
+        beyond = _beyond(case, operations, pair, found, formula)
         if not beyond.any():
             continue
         own = Operations(operations.declared, operations.declared, operations.declared)
@@ -66,7 +67,7 @@ def judge_declared(
     return wrong, warnings
 
 
-def _beyond(operations: Operations, pair: Pair, found: Float, formula: PairSample) -> np.ndarray:  # type: ignore[type-arg]
+def _beyond(case: Case, operations: Operations, pair: Pair, found: Float, formula: PairSample) -> np.ndarray:  # type: ignore[type-arg]
     """Return where the declared dtype is off by more than its tolerance, elements decided right only."""
     op = operations.declared
     output, number = pair
@@ -74,20 +75,15 @@ def _beyond(operations: Operations, pair: Pair, found: Float, formula: PairSampl
         working_precision(op, op.inputs[number].dtype), working_precision(op, op.outputs[output].dtype)
     )
     rule = rule_for(precision, FLOAT64)
-    point = np.abs(op.point[number]).ravel()
-    typical = float(np.median(point[point > 0])) if np.any(point > 0) else 1.0
-    columns = formula.analytic.shape[1] // max(point.size, 1)
-    weights = np.tile(np.where(point > 0, point, 0.1 * typical), columns)
-    steps = np.tile(np.maximum(point, 0.1 * typical), columns)
-    values = np.abs(op.base_values[output]).ravel()
-    values = np.tile(values, formula.analytic.shape[0] // max(values.size, 1))
+    sizes = scales(packed_point(op, number), case.tensors[number].scale)
+    values = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
     allowed = allowed_error(
         rule,
         formula.analytic,
         formula.analytic,
-        row_scale(formula.analytic, weights)[:, np.newaxis],
+        row_scale(formula.analytic, sizes.weight)[:, np.newaxis],
         values[:, np.newaxis],
-        steps[np.newaxis, :],
+        sizes.step[np.newaxis, :],
     )
     with np.errstate(invalid="ignore"):
         right = np.abs(found - formula.analytic) <= allowed

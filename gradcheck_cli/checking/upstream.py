@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.jacobian import pull_back, working_precision
-from gradcheck_cli.checking.packing import Float, packed_size
+from gradcheck_cli.checking.packing import Float, pack, packed_size
+from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def check_linearity(
         for row in range(1, len(one.upstream)):
             with np.errstate(invalid="ignore", over="ignore"):
                 expected = one.upstream[row] @ matrix
-                slack = _slack(op, one.output, number) * (np.abs(one.upstream[row]) @ np.abs(matrix))
+                slack = _slack(op, one.output, number, one.upstream[row : row + 1], matrix)[0]
                 right = np.abs(gradient[row] - expected) <= slack
             right |= ~np.isfinite(expected)  # judged as it is, element by element, in the pair
             if not right.all():
@@ -107,7 +108,7 @@ def check_same(
         if matrix is None or first is None or second is None:
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            slack = _slack(op, one.output, number) * (np.abs(one.upstream) @ np.abs(matrix))
+            slack = _slack(op, one.output, number, one.upstream, matrix)
             right = (np.abs(first - second) <= slack) | (first == second) | ~np.isfinite(slack)
         right |= np.isnan(first) & np.isnan(second)
         if not right.all():
@@ -129,9 +130,17 @@ def _each(op: Operation, pulled: list[Pulled]) -> list[tuple[Pulled, int, str]]:
     ]
 
 
-def _slack(op: Operation, output: int, number: int) -> float:
-    """Return the rounding that sums in the coarser of the two dtypes may show, relative to magnitudes."""
-    units = [
-        working_precision(op, info.dtype).unit_roundoff for info in (op.outputs[output], op.inputs[number])
-    ]
-    return min(_ROUNDINGS * max(units), 0.25)
+def _slack(op: Operation, output: int, number: int, upstream: Float, matrix: Float) -> Float:
+    """Return the rounding, (B, n), that a gradient may show in the coarser of the two dtypes.
+
+    Beside the rows' own magnitudes, the outputs' values over the input's scale count: a vjp that cancels,
+    such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is as good as its terms.
+    """
+    taken, produced = op.inputs[number], op.outputs[output]
+    unit = max(working_precision(op, info.dtype).unit_roundoff for info in (produced, taken))
+    point = np.abs(pack(op.point[number][np.newaxis], taken)[0])
+    value = np.abs(pack(op.base_values[output][np.newaxis], produced)[0])
+    value = np.where(np.isfinite(value), value, 0.0)
+    size = np.abs(upstream)
+    magnitudes = size @ np.abs(matrix) + (size @ value)[:, np.newaxis] / scales(point).step[np.newaxis, :]
+    return np.asarray(min(_ROUNDINGS * unit, 0.25) * magnitudes)

@@ -45,6 +45,7 @@ class Resolution:
         edge_low: the largest step that still agrees with the slope.
         edge_high: the smallest that doesn't.
         noise: relative noise of the forward's values, a bound over |f|.
+        value: the largest |f| near the point: f itself may be 0 there.
     """
 
     slope: Float
@@ -59,6 +60,7 @@ class Resolution:
     edge_low: Float
     edge_high: Float
     noise: Float
+    value: Float
 
     @staticmethod
     def empty(size: int) -> Resolution:
@@ -78,6 +80,7 @@ class Resolution:
             edge_low=np.zeros(size),
             edge_high=np.zeros(size),
             noise=np.zeros(size),
+            value=np.zeros(size),
         )
 
     def put(self, which: np.ndarray, other: Resolution) -> None:
@@ -107,17 +110,20 @@ def resolve(series: Series) -> Resolution:
     is_kink = kinks.is_kink & ~is_jump
     slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
     uncertainty = np.where(is_kink, kinks.uncertainty, settled.uncertainty)
-    is_known = np.isfinite(uncertainty) & ~is_jump
+    is_singular = _diverges(series) & ~is_kink
+    is_known = np.isfinite(uncertainty) & ~is_jump & ~is_singular
     # An intermediate's rounding shows at the larger noise points only. A kink or a jump isn't noise.
     middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
     noise = np.where(is_kink | is_jump, series.unit * np.abs(series.base), np.maximum(noise, middle))
     reason = np.where(is_known, Reason.NONE, _why_not(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
     with np.errstate(all="ignore"):
-        relative = np.where(series.base != 0, noise / np.abs(series.base), 0.0)
+        relative = noise / np.abs(series.base)
+        relative = np.where(np.isfinite(relative), relative, 0.0)
+    slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     return Resolution(
-        slope=np.where(is_jump, np.nan, slope),
-        uncertainty=np.where(is_jump, np.inf, uncertainty),
+        slope=slope,
+        uncertainty=uncertainty,
         low=np.where(is_kink, kinks.low, slope),
         high=np.where(is_kink, kinks.high, slope),
         is_kink=is_kink,
@@ -126,6 +132,7 @@ def resolve(series: Series) -> Resolution:
         rungs=settled.rungs,
         **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty), strict=True)),
         noise=relative,
+        value=_value_nearby(series),
     )
 
 
@@ -133,9 +140,9 @@ def _slope(series: Series) -> Settled:
     """Settle central differences; one-sided ones where only one side is finite, or f bends like |x|x."""
     at, first = series.at, series.sentinels
     central = settle(at.slope, at.noise, at.is_central, first)
-    once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED, levels=1)
+    once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED)
     penalised = Settled(once.slope, ONCE_DIFFERENTIABLE_PENALTY * once.uncertainty, once.rungs)
-    best = central.where(~np.isfinite(central.uncertainty), penalised)
+    best = central.where(penalised.uncertainty < central.uncertainty, penalised)
     for side in (at.up, at.down):
         is_there = np.isfinite(side)
         is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + 3  # at least three rungs more
@@ -166,12 +173,25 @@ def _why_not(series: Series) -> np.ndarray:
     """Name what keeps a slope from being found."""
     at = series.at
     usable = at.is_usable.sum(axis=0)
+    is_singular = _diverges(series)
+    has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
+    reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
+    reason = np.where(has_room, reason, Reason.DOMAIN)
+    return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
+
+
+def _diverges(series: Series) -> Mask:
+    """Say where slopes grow without bound as steps shrink, as at the end of a square root."""
+    at = series.at
     with np.errstate(all="ignore"):
         size = np.abs(at.slope[: series.sentinels + 4])
         noise = at.noise[: series.sentinels + 4]
         grows = (size[:-1] > 1.3 * size[1:]) | (noise[:-1] > 0.3 * size[:-1])
-        is_singular = grows.all(axis=0) & (size[-1] > 10 * noise[-1])
-        has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
-    reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
-    reason = np.where(has_room, reason, Reason.DOMAIN)
-    return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
+        return np.asarray(grows.all(axis=0) & (size[-1] > 10 * noise[-1]) & (size[-2] > 10 * noise[-2]))
+
+
+def _value_nearby(series: Series) -> Float:
+    """Return the largest finite |f| over the sentinels and all rungs but the two longest."""
+    values = np.concatenate([series.base[None], series.above[:-2], series.below[:-2]])
+    size = np.abs(values)
+    return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))

@@ -288,7 +288,7 @@ def _weigh(
         given,
         known,
         scale[rows],
-        value[rows],
+        np.maximum(value[rows], resolution.value),
         problem.step_scale[problem.columns[where]],
         rtol,
     )

@@ -126,9 +126,9 @@ def sample(
     taken = pairs(
         x, step_scale[:, None] * np.exp2(np.array(reach.sentinels + exponents)), room, sampler.precision
     )
-    noise_points = _noise_points(x, step_scale, working, reach.middle, sampler.precision, generator)
-    with np.errstate(invalid="ignore"):
-        noise_points = np.clip(noise_points, (x - room.below)[:, None], (x + room.above)[:, None])
+    noise_points, is_centred = _noise_points(
+        x, step_scale, room, working, reach.middle, sampler.precision, generator
+    )
     rungs = taken.up.shape[1]
     coordinates = np.concatenate([taken.up, taken.down, noise_points], axis=1)
     per_column = max(1, int(np.bincount(owner).max()))
@@ -138,7 +138,8 @@ def sample(
         values = batch.values[column - batch.columns.start, :, row].T  # (points, e)
         base = batch.base[row]
         above, below, rest = values[:rungs], values[rungs : 2 * rungs], values[2 * rungs :]
-        noise = standard_deviation(_around(base, rest[: POINTS - 1]))
+        centred = is_centred[column].T
+        noise = standard_deviation(_around(base, rest[: POINTS - 1], centred[0]))
         step_up, step_down = taken.step_up[column].T, taken.step_down[column].T
         measured = BOUND_PER_SIGMA * np.nan_to_num(noise, nan=0.0, posinf=0.0)
         yield Series(
@@ -149,7 +150,7 @@ def sample(
             base=base,
             unit=unit[row],
             noise=noise,
-            middle_noise=standard_deviation(_around(base, rest[POINTS - 1 :]), only_noise=True),
+            middle_noise=standard_deviation(_around(base, rest[POINTS - 1 :], centred[1]), only_noise=True),
             above=above,
             below=below,
             step_up=step_up,
@@ -157,23 +158,38 @@ def sample(
         )
 
 
-def _around(base: Float, others: Float) -> Float:
+def _around(base: Float, others: Float, is_centred: np.ndarray) -> Float:
+    """Put f(x) where it belongs among the noise points' values: in their middle, or before them."""
     middle = POINTS // 2
-    return np.concatenate([others[:middle], base[None], others[middle:]])
+    return np.where(
+        is_centred,
+        np.concatenate([others[:middle], base[None], others[middle:]]),
+        np.concatenate([base[None], others]),
+    )
 
 
-def _noise_points(
+def _noise_points(  # noqa: PLR0913, PLR0917 (as `sample`)
     x: Float,
     scale: Float,
+    room: Domain,
     working: Precision,
     middle: int,
     precision: Precision,
     generator: np.random.Generator,
-) -> Float:
-    """Place evenly spaced points around each x, twice: a few ulp apart, and at the lowest rungs' distance."""
-    offsets = OFFSETS[OFFSETS != 0]
+) -> tuple[Float, np.ndarray]:
+    """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
+
+    Returns:
+        The points, (c, 2 * (POINTS - 1)), and whether x is in their middle, (c, 2): not where the domain ends.
+    """
     ulp = working.spacing(np.maximum(np.abs(x), scale / 16))
     odd = generator.choice(ODD_MULTIPLES, size=(2, x.size))
-    spacing = np.stack([odd[0] * ulp, np.maximum(odd[1] * scale * 2.0**middle, ulp)])
-    points = x[:, None] + spacing[:, :, None] * offsets
-    return precision.round(np.concatenate([points[0], points[1]], axis=1))
+    spacing = np.stack([odd[0] * ulp, np.maximum(odd[1] * scale * 2.0**middle, ulp)], axis=1)
+    reach = spacing * (POINTS // 2)
+    is_centred = (reach <= room.below[:, None]) & (reach <= room.above[:, None])
+    outward = np.where(room.above >= room.below, 1, -1)[:, None] * np.arange(1, POINTS)
+    offsets = np.where(is_centred[:, :, None], OFFSETS[OFFSETS != 0], outward[:, None, :])
+    there = x[:, None, None] + spacing[:, :, None] * offsets
+    with np.errstate(invalid="ignore"):
+        there = np.clip(there, (x - room.below)[:, None, None], (x + room.above)[:, None, None])
+    return precision.round(there.reshape(x.size, -1)), is_centred

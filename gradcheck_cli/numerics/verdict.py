@@ -61,6 +61,8 @@ def decide(
         bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
         beyond = is_known & ~(error <= allowed + MISMATCH_MARGIN * (uncertainty + bias))
         tells = says_something(analytic, resolution.slope, allowed, working)
+        # Not finite against an uncertain slope proves nothing: the slope may be no more finite.
+        beyond &= np.isfinite(analytic) | (uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed))
     passes = (within & is_sharp & tells) | (resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE))
     fails = beyond & ~is_biased & (resolution.rungs >= rungs_needed) & ~passes
     verdict = np.full(analytic.shape, Verdict.INCONCLUSIVE, dtype=np.int8)

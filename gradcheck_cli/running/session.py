@@ -24,7 +24,6 @@ from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_st
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
 
 
@@ -199,9 +198,8 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
         if label not in labels:
             raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(labels) or 'none'}.")
         output, number = labels[label]
-        differenced: Operation = opener.in_float64(sample) or declared
-        if case.reference is not None:
-            differenced = opener.in_float64(sample, surrogate=True) or opener.surrogate(sample)
+        differenced = declared if case.reference is None else opener.surrogate(sample)
+        differenced = opener.in_float64(differenced) or differenced
         matrix = analytic_rows(declared, output)[number]
         produced, taken = declared.outputs[output], declared.inputs[number]
         found = estimate(

@@ -74,20 +74,37 @@ def runtime_frames(message: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+_NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning): ")
+# Names that AutoGraph gives the functions it generates.
+_CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
+
+
 def first_line(error: BaseException) -> str:
-    """Return `Type: first line` of an exception, without the node names that TensorFlow wraps around it."""
-    text = str(getattr(error, "message", "") or error).strip()
-    text = re.sub(r"^\{\{.*?\}\}\s*", "", text)
+    """Return `Type: first line` of an exception, without what TensorFlow wraps around it."""
+    text = str(getattr(error, "message", "") or error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # AutoGraph prefixes "in user code:" and its own listing; the message proper is the last line then.
+    if lines and lines[0] == "Graph execution error:":
+        return _runtime_line(error, lines)
     if lines and lines[0] == "in user code:":
-        lines = lines[-1:]
-        return lines[0]
-    head = lines[0] if lines else "no message"
-    # A py_func's error carries "ValueError: text" itself.
-    if re.match(r"^[A-Za-z_.]+(Error|Exception|Interrupt|Exit): ", head):
-        return head
-    return f"{type(error).__name__}: {head}"
+        # AutoGraph puts its own listing first; the message proper is the last line.
+        return _CONVERTED.sub("", lines[-1])
+    head = _CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0])) if lines else "no message"
+    return head if _NAMED_ERROR.match(head) else f"{type(error).__name__}: {head}"
+
+
+def _runtime_line(error: BaseException, lines: list[str]) -> str:
+    """Find the message in a graph's error: after the listing of where the op was made, before its node."""
+    told = [
+        line
+        for line in lines[1:]
+        if not line.startswith(("File ", "Detected at node", "[[{{node", "Traceback ", "node: "))
+        and "root error(s) found" not in line
+    ]
+    named = next((line for line in told if _NAMED_ERROR.match(line)), None)
+    if named is not None:
+        return named
+    told = [re.sub(r"^\(\d+\) [A-Z_ ]+: +", "", line) for line in told]
+    return f"{type(error).__name__}: {told[0] if told else lines[0]}"
 
 
 def own_place(error: BaseException) -> str:

@@ -40,20 +40,19 @@ class GraphOpener:
         """Open the spec's reference function in the dtypes that the spec names."""
         return GraphOperation(self.case, sample, surrogate=True)
 
-    def in_float64(self, sample: int, *, surrogate: bool = False) -> GraphOperation | None:
-        """Open the op (or its reference) in float64; `None` where that isn't the same function.
+    def in_float64(self, own: GraphOperation) -> GraphOperation | None:
+        """Open an opened op in float64 too; `None` where that isn't the same function.
 
         It isn't where a float32 Keras layer casts down again, where the forward refuses float64, or where
         its values are others than the declared dtype's. Nor is it needed where all is float64 already.
         """
-        own = GraphOperation(self.case, sample, surrogate=surrogate)
         if not own.low_precision:
             return None
-        wide = GraphOperation(self.case, sample, reference_precision=True, surrogate=surrogate)
+        wide = GraphOperation(self.case, own.sample, reference_precision=True, surrogate=own.surrogate)
         try:
             if wide.low_precision or not _agree(own, wide):
                 return None
-            if not surrogate:
+            if not own.surrogate:
                 wide.dtype_faults  # noqa: B018 (traces the vjp: one that refuses float64 is no reference)
         except (CaseFailedError, GradientFormError):
             return None

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.autograph.core import converter
 from tensorflow.python.autograph.impl import api as autograph_api
-from tensorflow.python.framework import function, op_def_library, op_def_registry
+from tensorflow.python.framework import function, op_def_library, op_def_registry, ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+# The class of tensors that have a value now; others belong to a graph.
+EAGER_TENSOR = ops.EagerTensor
 
 
 def call_with_autograph(target: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
@@ -20,7 +23,8 @@ def call_with_autograph(target: Callable[..., Any], arguments: Sequence[Any], ke
 
     `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it.
     """
-    options = converter.ConversionOptions(recursive=True, user_requested=True)
+    # No optional features, as tf.function has none: with all of them, `[]` becomes a tensor list.
+    options = converter.ConversionOptions(recursive=True, optional_features=None, user_requested=True)
     return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
 
 

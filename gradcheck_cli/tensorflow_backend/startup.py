@@ -28,7 +28,7 @@ def _held_back_stderr() -> Iterator[None]:
         os.dup2(caught.fileno(), _STDERR)
         try:
             yield
-        except BaseException:
+        except Exception:
             os.dup2(saved, _STDERR)
             caught.seek(0)
             os.write(_STDERR, caught.read())

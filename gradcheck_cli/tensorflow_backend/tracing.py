@@ -6,6 +6,7 @@ that graph then fails under vectorized_map: hence two graphs.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, frames, path
+from gradcheck_cli.tensorflow_backend import dtypes, frames, path, private
 from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def trace_forward(bound: Bound, signature: Sequence[Any], differentiable: Sequen
         return list(graph_outputs)
 
     function = _wrapped(forward, signature)
+    _require_no_leak(function, "forward")
     inputs = [graph_inputs[number] for number in differentiable]
     graph = function.graph
     return ForwardTrace(
@@ -108,6 +110,7 @@ def trace_vjp(
         return [tf.identity(output) for output in outputs]
 
     whole = _wrapped(forward_and_vjp, [*signature, *upstream_specs])
+    _require_no_leak(whole, "gradient")
     inputs = [kept["inputs"][number] for number in differentiable]
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
@@ -207,10 +210,35 @@ def _described(error: BaseException) -> str:
     return line
 
 
+_WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
+
+
 def run_error(error: BaseException, what: str) -> CaseFailedError:
     """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
     message = str(getattr(error, "message", error))
+    wrong = _WRONG_RETURN.search(message)
+    if wrong is not None and what == "forward":
+        number, found, expected = wrong.groups()
+        return CaseFailedError(
+            "outputs",
+            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is {found}.",
+        )
     return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message))
+
+
+def _require_no_leak(function: Any, what: str) -> None:
+    """Refuse tensors of another graph: a function that keeps a tensor from one trace to the next.
+
+    Raises:
+        CaseFailedError: of the kind `what`.
+    """
+    for outer, _ in function.graph.captures:
+        if not isinstance(outer, private.EAGER_TENSOR):
+            raise CaseFailedError(
+                what,
+                f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between calls: "
+                "take them from op.inputs and op.outputs.",
+            )
 
 
 __all__ = ["ForwardTrace", "VjpTrace", "run_error", "shape_text", "trace_forward", "trace_vjp"]
