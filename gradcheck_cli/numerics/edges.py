@@ -9,10 +9,12 @@ was seen to be no staircase that could explain it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from gradcheck_cli.numerics.differences import differences
 from gradcheck_cli.numerics.steps import power_of_two
@@ -28,13 +30,14 @@ if TYPE_CHECKING:
 ABRUPT = 64.0
 # ... and goes on growing: a slope that differs, but by as much at the next rung, is another slope.
 GROWTH = 2.7
-# A fine grid from the last step that agrees to a half beyond the first that doesn't: steps are a factor of 4
-# apart, so at most six treads.
-GRID = 20
-BEYOND = 1.5
-# Increments below a tenth of the largest are a tread; a third of them makes stairs (a kink's are all alike,
-# those of a parabola's branch grow evenly: a tenth of them is small). (empirical)
+# A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4 apart
+# and agree to both sides, so a tread is at least half of that first step wide: six points of the grid.
+GRID = 48
+BEYOND = 4.0
+# Increments below a tenth of the largest nearby are a tread; a third of them makes stairs (a kink's are alike
+# all along, a smooth function's change little from one to the next). (empirical)
 TREAD = 0.1
+NEARBY = 8
 TREADS = 0.35
 # Stairs of height J that start at distance d hide slopes up to J / d; four times that, as either is rough.
 HIDDEN = 4.0
@@ -52,6 +55,15 @@ class Edge(IntEnum):
     GRADUAL = 0  # as smooth functions do
     ABRUPT = 1  # a kink or a jump away from the point, or stairs
     NONE = 2  # not within the steps taken
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """(e,) each, 0 where there are none: the slope they may hide, their height, how many risers were seen."""
+
+    hidden: Float
+    height: Float
+    risers: np.ndarray
 
 
 def find_edges(series: Series, slope: Float, uncertainty: Float) -> tuple[np.ndarray, Float, Float]:
@@ -85,7 +97,7 @@ def absorbed_slope(base: Float, unit: Float, step_scale: Float) -> Float:
     return ABSORBED * unit * np.maximum(np.abs(base), COMMONEST_INTERMEDIATE) / step_scale
 
 
-def hidden_slope(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the function)
+def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the function)
     sampler: Sampler,
     elements: Elements,
     domain: Domain,
@@ -93,8 +105,8 @@ def hidden_slope(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the fun
     slope: Float,
     low: Float,
     high: Float,
-) -> tuple[Float, Float]:
-    """Return how large a slope the stairs beyond the tread may hide, and their height; 0 where there are none.
+) -> Stairs:
+    """Look at what lies beyond the steps that agree with a slope.
 
     Args:
         sampler: the function.
@@ -106,9 +118,10 @@ def hidden_slope(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the fun
         high: (e,) the smallest that doesn't.
 
     Returns:
-        The slopes and the heights, (e,) each.
+        What stairs there are.
     """
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
+    count = np.zeros(slope.shape, dtype=np.int64)
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
     groups, owner = np.unique(np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True)
@@ -131,15 +144,21 @@ def hidden_slope(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the fun
                 rest = values - base - sign * slope[which] * step
                 moved = np.abs(np.diff(rest, axis=0))
                 height = moved.max(axis=0)
+                around = sliding_window_view(
+                    np.pad(moved, ((NEARBY, NEARBY), (0, 0))), 2 * NEARBY + 1, axis=0
+                ).max(axis=-1)
+                is_tread = moved <= TREAD * around
                 has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
                 # The first movement's own increment is no tread; what follows may be.
                 after = has_begun[:-1]
-                treads = (after & (moved[1:] <= TREAD * height)).sum(axis=0)
+                treads = (after & is_tread[1:]).sum(axis=0)
                 is_stair = (height > 8 * error.max(axis=0)) & (treads >= TREADS * np.maximum(after.sum(axis=0), 1))
                 is_stair |= ~np.isfinite(height)
+                risers = np.where(is_stair, (moved > 0.5 * height).sum(axis=0), 0)
                 width = np.maximum(step[0], step[1] - step[0])
                 found = np.where(is_stair, HIDDEN * height / width, 0.0)
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(found), found, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
-    return hidden, heights
+            count[which] += risers
+    return Stairs(hidden, heights, count)

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 # Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less sure.
 # (empirical)
 ONCE_DIFFERENTIABLE_PENALTY = 8.0
-# The three lowest movements times their steps agree within 8: noise, not shape; believed up to 300 times the
-# known noise, beyond that only where noise points at larger steps say the same. Uncapped, aliasing passes for
-# noise. (empirical)
+# The three lowest movements times their steps agree within 8: noise, not shape. What they, or the larger noise
+# points, show is believed up to 300 times the known noise: uncapped, aliasing passes for noise. (empirical)
 SAME_NOISE = 8.0
 MOST_UNKNOWN_NOISE = 300.0
 
@@ -45,6 +44,8 @@ class Resolution:
         edge_low: the largest step that still agrees with the slope.
         edge_high: the smallest that doesn't.
         noise: relative noise of the forward's values, a bound over |f|.
+        bias: likewise, with rounding that shows only at larger steps, and may be shape rather than noise: it
+            speaks against a mismatch, never for a pass.
         value: the largest |f| near the point: f itself may be 0 there.
     """
 
@@ -60,6 +61,7 @@ class Resolution:
     edge_low: Float
     edge_high: Float
     noise: Float
+    bias: Float
     value: Float
 
     @staticmethod
@@ -80,6 +82,7 @@ class Resolution:
             edge_low=np.zeros(size),
             edge_high=np.zeros(size),
             noise=np.zeros(size),
+            bias=np.zeros(size),
             value=np.zeros(size),
         )
 
@@ -114,12 +117,15 @@ def resolve(series: Series) -> Resolution:
     is_known = np.isfinite(uncertainty) & ~is_jump & ~is_singular
     # An intermediate's rounding shows at the larger noise points only. A kink or a jump isn't noise.
     middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
-    noise = np.where(is_kink | is_jump, series.unit * np.abs(series.base), np.maximum(noise, middle))
+    is_smooth = ~(is_kink | is_jump)
+    noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
     reason = np.where(is_known, Reason.NONE, _why_not(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
     with np.errstate(all="ignore"):
         relative = noise / np.abs(series.base)
         relative = np.where(np.isfinite(relative), relative, 0.0)
+        bias = np.where(is_smooth, np.maximum(noise, middle), noise) / np.abs(series.base)
+        bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     return Resolution(
         slope=slope,
@@ -132,6 +138,7 @@ def resolve(series: Series) -> Resolution:
         rungs=settled.rungs,
         **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty), strict=True)),
         noise=relative,
+        bias=bias,
         value=_value_nearby(series),
     )
 
@@ -164,9 +171,10 @@ def _noise_of_movement(series: Series) -> Float:
         most, least = lowest.max(axis=0), lowest.min(axis=0)
         is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
         known = series.at.error[first]
+        limit = MOST_UNKNOWN_NOISE * known
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
-        is_believed = is_noise & (2 * most <= np.maximum(MOST_UNKNOWN_NOISE * known, 2 * middle))
-        return np.maximum(np.where(is_believed, 2 * most, 0.0), middle)
+        bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
+        return np.maximum(bound, np.where(middle <= limit, middle, 0.0))
 
 
 def _why_not(series: Series) -> np.ndarray:
@@ -186,12 +194,13 @@ def _diverges(series: Series) -> Mask:
     with np.errstate(all="ignore"):
         size = np.abs(at.slope[: series.sentinels + 4])
         noise = at.noise[: series.sentinels + 4]
-        grows = (size[:-1] > 1.3 * size[1:]) | (noise[:-1] > 0.3 * size[:-1])
+        is_lost = (noise[:-1] > 0.3 * size[:-1]) & ~at.is_flat[: size.shape[0] - 1]
+        grows = (size[:-1] > 1.3 * size[1:]) | is_lost
         return np.asarray(grows.all(axis=0) & (size[-1] > 10 * noise[-1]) & (size[-2] > 10 * noise[-2]))
 
 
 def _value_nearby(series: Series) -> Float:
-    """Return the largest finite |f| over the sentinels and all rungs but the two longest."""
-    values = np.concatenate([series.base[None], series.above[:-2], series.below[:-2]])
+    """Return the largest finite |f| over the sentinels and all rungs but the longest."""
+    values = np.concatenate([series.base[None], series.above[:-1], series.below[:-1]])
     size = np.abs(values)
     return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.edges import Edge, absorbed_slope, find_edges, hidden_slope
+from gradcheck_cli.numerics.edges import Edge, absorbed_slope, find_edges, find_stairs
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
 from gradcheck_cli.numerics.reasons import Reason, Verdict
@@ -17,7 +17,7 @@ from gradcheck_cli.numerics.sampling import Evaluate, Sampler
 from gradcheck_cli.numerics.series import REACHES, Elements, sample
 from gradcheck_cli.numerics.steps import Domain, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
-from gradcheck_cli.numerics.verdict import PASS_REACH, decide
+from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, PASS_REACH, decide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Floa
             _sample_into(problem, sampled, chosen, scale, exponents, resolution)
         climbed = _weigh(problem, trusted, elements, resolution, analytic)
         if analytic is not None:
-            is_hidden = _confirm(problem, sampled, resolution, climbed.verdict == Verdict.MISMATCH, analytic)
+            is_hidden = _confirm(problem, sampled, resolution, climbed, analytic)
             if is_hidden.any():
                 resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
                 resolution.reason[is_hidden] = Reason.STAIRCASE
@@ -206,20 +206,22 @@ def _sample_into(
 
 
 def _confirm(
-    problem: Problem, sampled: Elements, resolution: Resolution, fails: np.ndarray, analytic: Float
+    problem: Problem, sampled: Elements, resolution: Resolution, climbed: Climbed, analytic: Float
 ) -> np.ndarray:
-    """Say which of the mismatches stairs could explain; notes the edges and the noise seen in `resolution`."""
+    """Say which verdicts stairs could undo; notes the edges and the noise seen in `resolution`."""
     rows = sampled.rows
+    fails = climbed.verdict == Verdict.MISMATCH
     absorbed = absorbed_slope(problem.value[rows], problem.unit[rows], problem.step_scale[sampled.columns])
     with np.errstate(invalid="ignore"):
         is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
     unseen = np.flatnonzero(fails & (resolution.edge == Edge.NONE))
     if unseen.size:  # straight as far as was seen: look further
         _look_further(problem, sampled, unseen, resolution)
-    abrupt = np.flatnonzero(fails & (resolution.edge == Edge.ABRUPT) & ~resolution.is_kink)
+    is_abrupt = (resolution.edge == Edge.ABRUPT) & ~resolution.is_kink
+    abrupt = np.flatnonzero(is_abrupt & (fails | (climbed.verdict == Verdict.PASS)))
     if abrupt.size:
         slope = resolution.slope[abrupt]
-        hidden, height = hidden_slope(
+        stairs = find_stairs(
             problem.sampler,
             sampled.take(abrupt),
             problem.domain,
@@ -229,14 +231,17 @@ def _confirm(
             resolution.edge_high[abrupt],
         )
         with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
-            is_hidden[abrupt] |= np.abs(analytic[abrupt] - slope) <= hidden
-            relative = np.where(height > 0, height / np.abs(problem.value[rows[abrupt]]), 0.0)
-        relative = np.where(np.isfinite(relative), relative, 0.0)
-        # Stairs that explain an error are noise to the whole row; others are a jump some way off.
-        resolution.noise[abrupt] = np.where(
-            is_hidden[abrupt], np.maximum(resolution.noise[abrupt], relative), resolution.noise[abrupt]
-        )
-        resolution.edge[abrupt[~is_hidden[abrupt]]] = Edge.GRADUAL  # seen to be no stairs
+            explains = np.abs(analytic[abrupt] - slope) <= stairs.hidden
+            relative = stairs.height / np.abs(problem.value[rows[abrupt]])
+            # A right slope of a tread isn't the function's. One riser may be a jump some way off, and none of
+            # this slope's business.
+            belies = (stairs.risers > 1) & (stairs.hidden > MISMATCH_MARGIN * climbed.allowed[abrupt])
+        is_undone = np.where(fails[abrupt], explains, belies)
+        is_hidden[abrupt] |= is_undone
+        # Stairs are noise to the whole row.
+        relative = np.where(is_undone & np.isfinite(relative), relative, 0.0)
+        resolution.bias[abrupt] = np.maximum(resolution.bias[abrupt], relative)
+        resolution.edge[abrupt[~is_undone]] = Edge.GRADUAL  # seen to be no stairs that matter
     return is_hidden
 
 
@@ -272,9 +277,7 @@ def _weigh(
     scale = row_scale(numeric, problem.weights)
     value = np.abs(np.where(np.isfinite(problem.value), problem.value, 0.0))
     # Noise seen in one column is in the row's values, whichever input moves.
-    row_noise = np.zeros(problem.shape[0])
-    np.maximum.at(row_noise, rows, np.where(resolution.is_kink, 0.0, resolution.noise))
-    noise = np.maximum(resolution.noise, row_noise[rows])
+    noise, bias = (_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias))
     with np.errstate(all="ignore"):
         share = noise / BOUND_PER_SIGMA * value[rows] / np.maximum(value, scale)[rows]
         widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
@@ -295,5 +298,12 @@ def _weigh(
     if analytic is None:
         verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
         return Climbed(resolution, verdict, resolution.reason, allowed, 0)
-    verdict, reason = decide(resolution, analytic, allowed, noise, problem.unit[rows], problem.working)
+    verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
     return Climbed(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
+
+
+def _over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
+    """Return the largest noise of each element's row; a kink's is its own."""
+    largest = np.zeros(int(elements.rows.max(initial=-1)) + 1)
+    np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, noise))
+    return np.maximum(noise, largest[elements.rows])

@@ -63,7 +63,9 @@ def decide(
         tells = says_something(analytic, resolution.slope, allowed, working)
         # Not finite against an uncertain slope proves nothing: the slope may be no more finite.
         beyond &= np.isfinite(analytic) | (uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed))
-    passes = (within & is_sharp & tells) | (resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE))
+    # Bitwise flat is as good as zero, unless larger steps found a slope after all.
+    is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within
+    passes = (within & is_sharp & tells) | is_zero
     fails = beyond & ~is_biased & (resolution.rungs >= rungs_needed) & ~passes
     verdict = np.full(analytic.shape, Verdict.INCONCLUSIVE, dtype=np.int8)
     verdict[passes] = Verdict.PASS
