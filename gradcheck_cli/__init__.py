@@ -1,3 +1,38 @@
-"""gradcheck: checks custom TensorFlow gradients against numeric derivatives."""
+"""gradcheck: checks custom TensorFlow gradients against numeric derivatives.
+
+The library entrance is `check`, `render_report` and `py_func`; each loads what it needs when it is first used, so that the
+command line's `--help` stays free of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradcheck_cli.reporting.terminal import render_report as render_report
+    from gradcheck_cli.running.entrance import check as check
+    from gradcheck_cli.tensorflow_backend.py_func import py_func as py_func
+
+__all__ = ["__version__", "check", "py_func", "render_report"]
 
 __version__ = "0.1.0"
+
+
+_LATE = {
+    "check": "gradcheck_cli.running.entrance",
+    "py_func": "gradcheck_cli.tensorflow_backend.py_func",
+    "render_report": "gradcheck_cli.reporting.terminal",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public function when it is first asked for."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, the late ones included."""
+    return sorted({*globals(), *_LATE})

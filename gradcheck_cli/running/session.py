@@ -120,7 +120,9 @@ def run_case(case: Case) -> CaseResult:
 
 
 def reproduce(case: Case) -> str:
-    """Return the command that runs this case alone."""
+    """Return what runs this case alone: the command, or the call where the spec is no file."""
+    if case.path.startswith("<"):
+        return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
     return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
 
 
@@ -138,8 +140,9 @@ def _users_code(case: Case) -> Iterator[None]:
     Standard output carries results, which may be JSON for another program.
     """
     from gradcheck_cli.tensorflow_backend.loading import importable  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
 
-    with importable(case.folder), contextlib.redirect_stdout(sys.stderr):
+    with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):
         yield
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.spec import yaml_tree
@@ -16,7 +18,7 @@ from gradcheck_cli.spec.models import Defaults
 from gradcheck_cli.spec.resolve import Origin, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.spec.yaml_nodes import Node
@@ -60,6 +62,31 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
     return tuple(cases)
 
 
+def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tuple[Case, ...]:
+    """Read one spec that is at hand as a mapping, with what a YAML file would hold.
+
+    Paths in it start at the working directory; faults name it `<spec>`, by the lines of the YAML it makes.
+
+    Args:
+        spec: one op, or `ops` beside `defaults`.
+        seed: overrides the spec's own seed.
+
+    Raises:
+        SpecError: there are faults, or a value that YAML has no form for.
+    """
+    try:
+        content = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True).encode()
+    except yaml.representer.RepresenterError as error:
+        value = show(error.args[1]) if len(error.args) > 1 else "a value"
+        message = f"must hold what YAML can (numbers, text, lists, mappings), but holds {value}"
+        raise SpecError([Fault("<spec>", 0, "", message)]) from None
+    faults: list[Fault] = []
+    cases = _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, {}, seed)
+    if faults:
+        raise SpecError(faults)
+    return tuple(cases)
+
+
 def shown(path: Path) -> str:
     """Return a path as the user named it, or relative to the working directory if it is below that."""
     if path.is_absolute():
@@ -93,22 +120,36 @@ def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
+class Source(NamedTuple):
+    """Where a spec's text comes from: its shown path, its folder, and the name that a nameless op takes."""
+
+    path: str
+    folder: str
+    stem: str
+
+
 def _load_file(file: Path, faults: list[Fault], names: dict[str, str], seed: int | None) -> list[Case]:
     path = shown(file)
     try:
-        documents, broken = yaml_tree.parse(path, file.read_bytes())
+        content = file.read_bytes()
     except OSError as error:
         faults.append(Fault(path, 0, "", f"can't be read: {_reason(error)}"))
         return []
-    log = FaultLog(path, broken)
+    return _load_content(Source(path, str(Path.cwd() / file.parent), file.stem), content, faults, names, seed)
+
+
+def _load_content(
+    source: Source, content: bytes, faults: list[Fault], names: dict[str, str], seed: int | None
+) -> list[Case]:
+    documents, broken = yaml_tree.parse(source.path, content)
+    log = FaultLog(source.path, broken)
     if not documents and not broken:
-        log.faults.append(Fault(path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs"))
+        log.faults.append(Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs"))
     cases: list[Case] = []
     ops = [op for document in documents for op in _ops(log, document)]
     for node in ops:
-        name = _name(log, node, names, file.stem if len(ops) == 1 else None)
-        origin = Origin(name, path, str(Path.cwd() / file.parent), node.line, seed)
-        cases += resolve(log, node, origin)
+        name = _name(log, node, names, source.stem if len(ops) == 1 else None)
+        cases += resolve(log, node, Origin(name, source.path, source.folder, node.line, seed))
     faults += log.faults
     return cases
 

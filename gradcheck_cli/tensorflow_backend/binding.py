@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = "gradcheck_"  # of every name that we register; `list` hides them
 _NUMBERS = itertools.count(1)
-_PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def unique_name(stem: str) -> str:
@@ -83,7 +83,7 @@ class Binder:
         if case.binding == "defun":
             return Bound(self._defun(gradient))
         if case.binding == "py_func":
-            override = Override(unique_name(case.op), _PY_FUNC_TYPES)
+            override = Override(unique_name(case.op), PY_FUNC_TYPES)
             body = self._py_func(self._load(case.forward, "forward"))
         else:
             override = Override(unique_name(case.op), (str(case.op_type),))

@@ -40,14 +40,11 @@ def _held_back_stderr() -> Iterator[None]:
 
 
 def start() -> None:
-    """Import TensorFlow, silence its log and switch Grappler's meta-optimiser off.
+    """Import TensorFlow, without its start-up chatter.
 
     The environment variable alone leaves lines that are written before absl's log is set up, and the
     redirection alone leaves those that come with the first op: both together leave nothing, and lose
     nothing that the user's own code prints later.
-
-    Grappler costs 2 s on the first call of a 400-op chain, and rewrites arithmetic in ways that
-    would make the graph that is differenced another one than the user's.
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -55,12 +52,29 @@ def start() -> None:
             import tensorflow as tf  # noqa: PLC0415 (the point of this module: late)
 
             tf.constant(0.0)  # devices are looked for, and complained about, at the first op
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """Check under settings of our own, and give TensorFlow back as it was: a notebook goes on with it.
+
+    Its log is silent, since pfor writes an error for each op that it has no converter for, which batching
+    handles. Grappler's meta-optimiser is off: it costs 2 s on the first call of a 400-op chain, and rewrites
+    arithmetic in ways that would make the graph that is differenced another one than the user's.
+    """
     import tensorflow as tf  # noqa: PLC0415
 
-    # pfor logs an error for each op that it has no converter for; batching handles those.
-    tf.get_logger().setLevel(logging.CRITICAL)
-    tf.autograph.set_verbosity(0)
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    logger, optimizer = tf.get_logger(), tf.config.optimizer
+    level, options = logger.level, optimizer.get_experimental_options()
+    logger.setLevel(logging.CRITICAL)
+    optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        optimizer.set_experimental_options(
+            {"disable_meta_optimizer": options.get("disable_meta_optimizer", False)}
+        )
 
 
 def version() -> str:
