@@ -147,7 +147,7 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
                 around = sliding_window_view(
                     np.pad(moved, ((NEARBY, NEARBY), (0, 0))), 2 * NEARBY + 1, axis=0
                 ).max(axis=-1)
-                is_tread = moved <= TREAD * around
+                is_tread = (moved <= TREAD * around) | (moved <= TREAD**2 * height)
                 has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
                 # The first movement's own increment is no tread; what follows may be.
                 after = has_begun[:-1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.edges import Edge, find_edges
+from gradcheck_cli.numerics.edges import ABSORBED, COMMONEST_INTERMEDIATE, Edge, find_edges
 from gradcheck_cli.numerics.kinks import find_jumps, find_kinks
 from gradcheck_cli.numerics.ladder import CENTRAL, ONE_SIDED, Settled, settle
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
@@ -40,6 +40,8 @@ class Resolution:
         is_flat: f is bitwise unchanged at the smallest steps.
         reason: what stands in the way of a slope, as `Reason`.
         rungs: number of steps that had a difference.
+        local: the slope of the longer sentinel, which stands closest to the point without being lost in noise.
+        local_noise: bound on its rounding error, by what is assumed of f rather than what was measured.
         edge: how the slope is left towards large steps, as `Edge`.
         edge_low: the largest step that still agrees with the slope.
         edge_high: the smallest that doesn't.
@@ -57,6 +59,8 @@ class Resolution:
     is_flat: Mask
     reason: np.ndarray
     rungs: np.ndarray
+    local: Float
+    local_noise: Float
     edge: np.ndarray
     edge_low: Float
     edge_high: Float
@@ -78,6 +82,8 @@ class Resolution:
             is_flat=false.copy(),
             reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
             rungs=np.zeros(size, dtype=np.int64),
+            local=none.copy(),
+            local_noise=np.full(size, np.inf),
             edge=np.full(size, Edge.NONE, dtype=np.int8),
             edge_low=np.zeros(size),
             edge_high=np.zeros(size),
@@ -136,6 +142,8 @@ def resolve(series: Series) -> Resolution:
         is_flat=series.at.is_flat[: series.sentinels + 2].all(axis=0),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
+        local=series.at.slope[series.sentinels - 1],
+        local_noise=series.at.noise[series.sentinels - 1],
         **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty), strict=True)),
         noise=relative,
         bias=bias,
@@ -171,7 +179,8 @@ def _noise_of_movement(series: Series) -> Float:
         most, least = lowest.max(axis=0), lowest.min(axis=0)
         is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
         known = series.at.error[first]
-        limit = MOST_UNKNOWN_NOISE * known
+        # Rounding of an intermediate of the commonest size is believed whatever the output's size.
+        limit = np.maximum(MOST_UNKNOWN_NOISE * known, ABSORBED * series.unit * COMMONEST_INTERMEDIATE)
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
         bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
         return np.maximum(bound, np.where(middle <= limit, middle, 0.0))
@@ -184,6 +193,10 @@ def _why_not(series: Series) -> np.ndarray:
     is_singular = _diverges(series)
     has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
     reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
+    with np.errstate(all="ignore"):
+        middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+        is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (middle > 0)
+    reason = np.where(is_noisy & (reason == Reason.UNRESOLVED), Reason.NOISE, reason)
     reason = np.where(has_room, reason, Reason.DOMAIN)
     return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
 

@@ -48,7 +48,9 @@ def decide(
     with np.errstate(all="ignore"):
         error = np.maximum(np.maximum(resolution.low - analytic, analytic - resolution.high), 0.0)
         is_known = np.isfinite(uncertainty)
-        within = is_known & (error <= allowed + uncertainty)
+        # No more than the tolerance is granted to the uncertainty: with all of it, up to twice the tolerance, a 1 %
+        # error passed in float32.
+        within = is_known & (error <= allowed + np.minimum(uncertainty, allowed))
         spread = resolution.high - resolution.low
         is_sharp = uncertainty <= np.maximum(
             PASS_REACH * allowed, np.where(resolution.is_kink, 0.1 * spread, 0)
@@ -61,6 +63,11 @@ def decide(
         bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
         beyond = is_known & ~(error <= allowed + MISMATCH_MARGIN * (uncertainty + bias))
         tells = says_something(analytic, resolution.slope, allowed, working)
+        # Closest to the point, f may side with the gradient against a slope that settled further out (a fine ripple
+        # that passed for noise).
+        sides = np.abs(resolution.local - analytic) <= resolution.local_noise
+        sides &= np.abs(resolution.local - resolution.slope) > resolution.local_noise + uncertainty
+        beyond &= ~sides | resolution.is_kink
         # Not finite against an uncertain slope proves nothing: the slope may be no more finite.
         beyond &= np.isfinite(analytic) | (uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed))
     # Bitwise flat is as good as zero, unless larger steps found a slope after all.
