@@ -22,7 +22,14 @@ from gradcheck_cli.checking.sample import (
     label_of,
     pairs_of,
 )
-from gradcheck_cli.checking.upstream import check_linearity, check_same, check_zero_upstream, pull_random
+from gradcheck_cli.checking.upstream import (
+    Pulled,
+    check_joint_linearity,
+    check_linearity,
+    check_same,
+    check_zero_upstream,
+    pull_random,
+)
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
@@ -91,7 +98,7 @@ def check_case(case: Case, opener: Opener[Op], samples: range) -> Findings:
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
         return _malformed(case, first, rules, error)
-    pairs = tuple(_result(first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first))
+    pairs = tuple(_result(case, first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first))
     pairs = _with_dtype_faults(first, pairs)
     pairs, checks = expect_of_case(case, pairs, tuple(_once(gathered.checks)))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
@@ -146,7 +153,7 @@ def _check_sample(
     declared = analytic_jacobians(op, pairs)
     formula = analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
     judged = judge_pairs(case, operations, formula, rules)
-    if operations.has_reference_precision:
+    if operations.has_reference_precision and "precision" not in case.checks_off:
         wrong, warnings = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
         gathered.warnings += warnings
@@ -155,7 +162,8 @@ def _check_sample(
     # Where a pair is expected to be wrong, what its upstream does to it is of no interest.
     sound = {pair: matrix for pair, matrix in declared.items() if not _is_expected_wrong(rules[pair])}
     gathered.checks += _upstream_checks(case, opener, sample, op, sound)
-    gathered.checks += check_inputs_unmodified(op)
+    if "inputs_unmodified" not in case.checks_off:
+        gathered.checks += check_inputs_unmodified(op)
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
 
@@ -185,26 +193,35 @@ def _upstream_checks(
     outputs = sorted({output for output, _ in analytic if op.outputs[output].size})
     if not outputs:
         return []
-    pulled = [pull_random(op, output, case.seed) for output in outputs]
-    again = [pull_random(op, output, case.seed) for output in outputs]
-    checks = [
-        check_linearity(op, pulled, analytic),
-        check_zero_upstream(op, pulled, analytic),
-        check_same("repeat", "when it is run again", op, pulled, again, analytic),
-    ]
-    if sample == 0:
-        afresh = opener.declared(sample)
-        retraced = [pull_random(afresh, output, case.seed) for output in outputs]
-        checks.append(check_same("retrace", "when it is traced again", op, pulled, retraced, analytic))
+
+    def pull(from_op: Op) -> list[Pulled]:
+        return [pull_random(from_op, output, case.seed) for output in outputs]
+
+    pulled = pull(op)
+    checks = []
+    if "linearity" not in case.checks_off:
+        checks.append(check_linearity(op, pulled, analytic))
+        checks[-1] = check_joint_linearity(op, pulled) if checks[-1].status is Status.PASSED else checks[-1]
+    if "zero_upstream" not in case.checks_off:
+        checks.append(check_zero_upstream(op, pulled, analytic))
+    if "repeat" not in case.checks_off:
+        again = check_same("repeat", "when it is run again", op, pulled, pull(op), analytic, case.nondeterminism)
+        checks.append(again)
+    if "retrace" not in case.checks_off and sample == 0:
+        afresh = pull(opener.declared(sample))
+        what = "when it is traced again"
+        checks.append(check_same("retrace", what, op, pulled, afresh, analytic, case.nondeterminism))
     return checks
 
 
-def _result(op: Operation, pair: Pair, rule: PairRule | None, samples: list[PairSample]) -> PairResult:
+def _result(case: Case, op: Operation, pair: Pair, rule: PairRule | None, samples: list[PairSample]) -> PairResult:
     output, number = pair
     label = label_of(op, pair)
     if rule is not None and _is_skipped(rule):
         return skipped(label, op.outputs[output].name, op.inputs[number].name, rule)
-    result = summarise(label, op.outputs[output], op.inputs[number], samples)
+    result = summarise(
+        label, op.outputs[output], op.inputs[number], samples, may_be_zero="all_zero" in case.checks_off
+    )
     return expect_of_pair(result, rule, samples)
 
 

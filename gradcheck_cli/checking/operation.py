@@ -96,6 +96,16 @@ class Operation(Protocol):
             Per input, shape (B, *input.shape), or `None` where there's no path.
         """
 
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once.
+
+        Args:
+            upstreams: output number -> shape (B, *output.shape).
+
+        Returns:
+            Per input, shape (B, *input.shape), or `None` where there's no path from any output.
+        """
+
 
 class GradientFormError(Exception):
     """A gradient of wrong shape or dtype, found before it could be evaluated: a finding, not a failure.

@@ -49,8 +49,23 @@ _RANK = np.zeros(len(Verdict), np.int8)
 _RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
 
-def summarise(label: str, output: TensorInfo, taken: TensorInfo, samples: Sequence[PairSample]) -> PairResult:
-    """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied."""
+def summarise(
+    label: str,
+    output: TensorInfo,
+    taken: TensorInfo,
+    samples: Sequence[PairSample],
+    *,
+    may_be_zero: bool = False,
+) -> PairResult:
+    """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied.
+
+    Args:
+        label: `dOUT/dIN`.
+        output: what is differentiated.
+        taken: by what.
+        samples: one or more sample points.
+        may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
+    """
     first = samples[0]
     verdicts = [sample.verdict for sample in samples]
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
@@ -66,7 +81,7 @@ def summarise(label: str, output: TensorInfo, taken: TensorInfo, samples: Sequen
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
     elif status is Status.INCONCLUSIVE:
         message = _why(samples)
-    elif elements and is_connected and status is Status.PASSED and _is_all_zero(samples):
+    elif elements and is_connected and status is Status.PASSED and not may_be_zero and _is_all_zero(samples):
         status = Status.INCONCLUSIVE
         message = (
             "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; "

@@ -164,6 +164,7 @@ def _judge_input(
             low=low,
             high=high,
             scale=case.tensors[number].scale,
+            method=case.method,
         )
     judged = {}
     start = 0

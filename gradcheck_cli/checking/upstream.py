@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.jacobian import pull_back, working_precision
-from gradcheck_cli.checking.packing import Float, pack, packed_size
+from gradcheck_cli.checking.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import CheckResult, Status
 
@@ -76,6 +76,42 @@ def check_linearity(
     return CheckResult("linearity", Status.PASSED)
 
 
+def check_joint_linearity(op: Operation, pulled: list[Pulled]) -> CheckResult:
+    """Upstreams of several outputs at once give the sum of what each gives alone.
+
+    A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
+    """
+    if len(pulled) < 2:  # noqa: PLR2004 (one output has nothing to mix with)
+        return CheckResult("linearity", Status.PASSED)
+    rows = min(len(one.upstream) for one in pulled)
+    upstreams = {one.output: unpack(one.upstream[:rows], op.outputs[one.output]) for one in pulled}
+    for number, joint in enumerate(op.joint_vjp(upstreams)):
+        info = op.inputs[number]
+        parts = [part[:rows] for one in pulled if (part := one.gradients.get(number)) is not None]
+        if joint is None or not parts or not info.is_differentiable:
+            continue
+        found, expected = pack(joint, info), np.sum(parts, axis=0)
+        slack = sum(
+            _slack(op, one.output, number, one.upstream[:rows], np.zeros((one.upstream.shape[1], found.shape[1])))
+            for one in pulled
+        )
+        unit = max(working_precision(op, op.outputs[one.output].dtype).unit_roundoff for one in pulled)
+        unit = max(unit, working_precision(op, info.dtype).unit_roundoff)
+        with np.errstate(invalid="ignore", over="ignore"):
+            slack = slack + min(_ROUNDINGS * unit, 0.25) * np.sum(np.abs(parts), axis=0)
+            right = (np.abs(found - expected) <= slack) | ~np.isfinite(expected)
+        if not right.all():
+            row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
+            return CheckResult(
+                "linearity",
+                Status.MISMATCHED,
+                f"the gradient for {info.name} isn't the sum of what each output's upstream gives alone: element "
+                f"{column} is {found[row, column]:.6e} with all of them, their sum is {expected[row, column]:.6e}; "
+                "does the gradient mix the outputs' upstreams?",
+            )
+    return CheckResult("linearity", Status.PASSED)
+
+
 def check_zero_upstream(
     op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Float | None]
 ) -> CheckResult:
@@ -96,7 +132,13 @@ def check_zero_upstream(
 
 
 def check_same(
-    name: str, what: str, op: Operation, pulled: list[Pulled], again: list[Pulled], analytic: Mapping[Pair, Float | None]
+    name: str,
+    what: str,
+    op: Operation,
+    pulled: list[Pulled],
+    again: list[Pulled],
+    analytic: Mapping[Pair, Float | None],
+    atol: float = 0.0,
 ) -> CheckResult:
     """The same upstream at the same point gives the same gradient, up to the order of its sums."""
     repeats = {one.output: one for one in again}
@@ -108,7 +150,7 @@ def check_same(
         if matrix is None or first is None or second is None:
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            slack = _slack(op, one.output, number, one.upstream, matrix)
+            slack = _slack(op, one.output, number, one.upstream, matrix) + atol
             right = (np.abs(first - second) <= slack) | (first == second) | ~np.isfinite(slack)
         right |= np.isnan(first) & np.isnan(second)
         if not right.all():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult, Report
 
 SKIPPED_UNDER_STRICT = 3
+PRECISION_UNDER_STRICT = 1
 
 
 def _report_file(
@@ -51,6 +52,11 @@ def _report_file(
     help="Also write a report to FILE; repeatable.",
 )
 @click.option("--strict", is_flag=True, help="Count whatever was skipped as a failure (exit 3).")
+@click.option(
+    "--strict-precision",
+    is_flag=True,
+    help="Count a precision warning (right in float64, too few digits in the declared dtype) as a failure (exit 1).",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
 @click.pass_context
@@ -63,6 +69,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     form: str,
     reports: tuple[Path, ...],
     strict: bool,
+    strict_precision: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
@@ -98,7 +105,7 @@ def command(  # noqa: PLR0913 (one argument per option)
 
         report = run_cases(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
 
-    exit_code = _exit_code(report, strict=strict)
+    exit_code = _exit_code(report, strict=strict, strict_precision=strict_precision)
     for notice in report.notices:
         click.echo(notice, err=True)
     if form == "json":
@@ -127,7 +134,9 @@ def _skipped(case: CaseResult) -> bool:
     return Status.SKIPPED in found
 
 
-def _exit_code(report: Report, *, strict: bool) -> int:
+def _exit_code(report: Report, *, strict: bool, strict_precision: bool) -> int:
+    if strict_precision and not report.interrupted and any(case.warnings for case in report.cases):
+        return PRECISION_UNDER_STRICT
     if strict and report.exit_code == 0 and any(_skipped(case) for case in report.cases):
         return SKIPPED_UNDER_STRICT
     return report.exit_code

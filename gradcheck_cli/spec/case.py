@@ -110,6 +110,8 @@ class Case:
         build: keyword arguments that make `forward` a factory; `None` where it is none.
         dtype: what the report shows as the case's dtype.
         outputs: named outputs; empty where the spec names none.
+        checks_off: names of the structural checks that the spec turns off.
+        nondeterminism: how far a repeated gradient may differ from the first, absolute.
         variant: the entry of `dtypes` that made this case, or `None`.
     """
 
@@ -136,6 +138,9 @@ class Case:
     samples: int = 2
     seed: int = 0
     tags: tuple[str, ...] = ()
+    method: str = "auto"  # auto, central, ladder, complex_step
+    checks_off: frozenset[str] = frozenset()
+    nondeterminism: float = 0.0
     description: str = ""
     variant: str | None = None
 

@@ -135,6 +135,9 @@ Binding = Annotated[
     Literal["autodiff", "custom_gradient", "override", "py_func", "defun"],
     one_of("autodiff", "custom_gradient", "override", "py_func", "defun"),
 ]
+Method = Annotated[
+    Literal["auto", "central", "ladder", "complex_step"], one_of("auto", "central", "ladder", "complex_step")
+]
 Side = Annotated[Literal["lower", "upper"], one_of("lower", "upper")]
 Yes = Annotated[
     Literal[True],

@@ -19,6 +19,7 @@ from gradcheck_cli.spec.leaf_types import (
     Expectation,
     Flag,
     Label,
+    Method,
     Module,
     NonNegative,
     OpName,
@@ -62,6 +63,24 @@ class ToleranceModel(Strict):
 
     atol: NonNegative | None = described("Absolute tolerance.", 1e-6)
     rtol: NonNegative | None = described("Relative tolerance.", 1e-4)
+
+
+class NondeterminismModel(Strict):
+    """How far a repeated gradient may differ from the first."""
+
+    atol: NonNegative = Field(description="Absolute difference allowed.", examples=[1e-6])
+
+
+class ChecksModel(Strict):
+    """Structural checks, each on unless it is set to false."""
+
+    all_zero: Flag = Field(default=True, description="A connected pair isn't zero at every sample.")
+    inputs_unmodified: Flag = Field(default=True, description="A NumPy forward doesn't write to its inputs.")
+    linearity: Flag = Field(default=True, description="The vjp is linear in the upstream.")
+    precision: Flag = Field(default=True, description="The declared dtype is as good as its tolerance.")
+    repeat: Flag = Field(default=True, description="The same upstream gives the same gradient again.")
+    retrace: Flag = Field(default=True, description="So it does when the op is traced again.")
+    zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
 
 
 Tensors = Annotated[
@@ -125,6 +144,16 @@ class Shared(Strict):
         {"dy/dx": {"expect": "disconnected"}},
     )
     tolerance: ToleranceModel | None = described("Tolerances instead of the scaled defaults.", {"rtol": 1e-4})
+    method: Method = Field(
+        default="auto",
+        description="Numeric derivative: central differences with a ladder of steps where in doubt (auto), one "
+        "of the two alone, or the complex step, for a forward that is analytic in its inputs.",
+    )
+    checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
+    nondeterminism: NondeterminismModel | None = described(
+        "For a gradient whose sums have no fixed order: how far it may differ when it is repeated.",
+        {"atol": 1e-6},
+    )
     expect: Expectation = Field(
         default="pass", description="mismatch: the gradient is known to be wrong; strict."
     )

@@ -145,6 +145,9 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             samples=model.samples,
             seed=model.seed if origin.seed is None else origin.seed,
             tags=tuple(model.tags),
+            method=str(model.method),
+            checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
+            nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             description=model.description or "",
             variant=variant,
         )

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+SHAPE_CHANGES = (
+    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no derivative "
+    "across such a change; choose inputs away from it (away_from, domain), or check what comes before it."
+)
 # Bytes of stacked inputs or outputs in one call; larger batches are cut. 64 MiB keeps a chunk within
 # the reach of a laptop's memory at a handful of copies, and is far above what amortises a call.
 BUDGET_BYTES = 64 * 2**20
@@ -113,7 +118,11 @@ class Batched:
             for number, value in zip(which, row, strict=True):
                 arguments[number] = tf.constant(value, dtype=self.arguments[number][0])
             rows.append([dtypes.widen(value.numpy()) for value in self._flat(self.function(*arguments))])
-        return [np.stack(column) for column in zip(*rows, strict=True)]
+        columns = list(zip(*rows, strict=True))
+        for column in columns:
+            if len({value.shape for value in column}) > 1:
+                raise CaseFailedError("outputs", SHAPE_CHANGES)
+        return [np.stack(column) for column in columns]
 
     def _run(
         self, which: tuple[int, ...], stacks: list[np.ndarray[Any, Any]], *, vectorized: bool

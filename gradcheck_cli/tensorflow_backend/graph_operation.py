@@ -122,6 +122,34 @@ class GraphOperation:
             result[number] = gradient
         return result
 
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
+        result: list[Array | None] = [None] * len(self.inputs)
+        trace = self._vjp
+        if trace.joint is None:
+            return result
+        infos = [self.outputs[output] for output in trace.joint_outputs]
+        batched = Batched(
+            trace.joint,
+            [*self._arguments, *[(info.dtype, info.shape) for info in infos]],
+            [*self._narrow_point, *[np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in infos]],
+            [tf.as_dtype(self.inputs[number].dtype) for number in trace.joint_connected],
+            vectorize=not trace.random_types,
+        )
+        missing = {
+            output: np.zeros((len(next(iter(upstreams.values()))), *self.outputs[output].shape))
+            for output in trace.joint_outputs
+        }
+        flows = {**missing, **upstreams}
+        batch = {len(self.inputs) + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        try:
+            gradients = batched(batch, sum(self.inputs[number].size for number in trace.joint_connected))
+        except tf.errors.OpError as error:
+            raise tracing.run_error(error, "gradient") from error
+        for number, gradient in zip(trace.joint_connected, gradients, strict=True):
+            result[number] = gradient
+        return result
+
     # Traces, each made once, when it is first needed.
 
     @cached_property

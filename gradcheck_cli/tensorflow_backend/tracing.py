@@ -15,6 +15,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames, path, private
+from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ class VjpTrace:
     """Forward and vjp in one graph: one pruned function per differentiable output.
 
     `functions[j]` takes the inputs and the upstream of output j and returns the gradients that exist;
-    `connected[j]` holds the numbers of the inputs these belong to. `dtype_faults[i]` says what is
+    `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same for all
+    outputs at once. `dtype_faults[i]` says what is
     wrong with the dtype of input i's gradient.
     """
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
+    joint: Any  # takes the inputs and every upstream; `None` for a single output
+    joint_connected: tuple[int, ...]
+    joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
 
@@ -102,11 +107,16 @@ def trace_vjp(
             number: [
                 _dense(gradient, tensor)
                 for gradient, tensor in zip(
-                    _gradients(outputs[number], wanted, upstream), wanted, strict=True
+                    _gradients([outputs[number]], wanted, [upstream]), wanted, strict=True
                 )
             ]
             for number, upstream in zip(sources, upstreams, strict=True)
         }
+        if len(sources) > 1:
+            together = _gradients([outputs[number] for number in sources], wanted, list(upstreams))
+            kept["joint"] = [
+                _dense(gradient, tensor) for gradient, tensor in zip(together, wanted, strict=True)
+            ]
         return [tf.identity(output) for output in outputs]
 
     whole = _wrapped(forward_and_vjp, [*signature, *upstream_specs])
@@ -129,15 +139,28 @@ def trace_vjp(
                 [*kept["inputs"], upstream], [gradients[which] for which in connected[number]]
             )
     everything = [gradient for row in kept["gradients"].values() for gradient in row if gradient is not None]
-    return VjpTrace(functions, connected, faults, tuple(path.stateful_types(whole.graph, everything)))
+    joint = {
+        which: gradient
+        for which, gradient in zip(differentiable, kept.get("joint", [None] * len(differentiable)), strict=True)
+        if gradient is not None
+    }
+    return VjpTrace(
+        functions,
+        connected,
+        whole.prune([*kept["inputs"], *kept["upstreams"]], list(joint.values())) if joint else None,
+        tuple(joint),
+        tuple(sources),
+        faults,
+        tuple(path.stateful_types(whole.graph, everything)),
+    )
 
 
-def _gradients(output: Any, inputs: Sequence[Any], upstream: Any) -> list[Any]:
-    """Call `tf.gradients` for one output, and say what went wrong in the user's words."""
+def _gradients(outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any]) -> list[Any]:
+    """Call `tf.gradients`, and say what went wrong in the user's words."""
     if not inputs:
         return []
     try:
-        return list(tf.compat.v1.gradients([output], list(inputs), grad_ys=[upstream]))
+        return list(tf.compat.v1.gradients(outputs, list(inputs), grad_ys=upstreams))
     except (CaseFailedError, GradientFormError):
         raise
     except ValueError as error:
@@ -216,6 +239,8 @@ _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but
 def run_error(error: BaseException, what: str) -> CaseFailedError:
     """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
     message = str(getattr(error, "message", error))
+    if "inconsistent shapes" in message or "inconsistent element shape" in message:
+        return CaseFailedError("outputs", SHAPE_CHANGES)
     wrong = _WRONG_RETURN.search(message)
     if wrong is not None and what == "forward":
         number, found, expected = wrong.groups()

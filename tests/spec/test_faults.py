@@ -228,10 +228,7 @@ def test_ops(faults_of, text, line, message):
         "modes",
         "second_order",
         "device",
-        "checks",
         "freeze",
-        "nondeterminism",
-        "method",
         "timeout",
     ],
 )
