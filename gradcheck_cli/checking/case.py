@@ -48,6 +48,9 @@ class Opener(Protocol[Op]):
     def in_float64(self, own: Op) -> Op | None:
         """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
 
+    def in_complex(self, own: Op) -> Op:
+        """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
+
     def surrogate(self, sample: int) -> Op:
         """Open the spec's reference function in the dtypes that the spec names."""
 
@@ -171,7 +174,7 @@ def _check_sample(
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:
     formula = opener.in_float64(op) or op
     if case.reference is None:
-        return Operations(op, formula, formula)
+        return Operations(op, formula, formula, _in_complex(case, opener, formula))
     surrogate = opener.surrogate(sample)
     surrogate = opener.in_float64(surrogate) or surrogate
     if _shapes(surrogate) != _shapes(op):
@@ -179,7 +182,11 @@ def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operatio
             "outputs",
             f"the reference's outputs must have the forward's shapes {_shapes(op)}, but have {_shapes(surrogate)}.",
         )
-    return Operations(op, formula, surrogate)
+    return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
+
+
+def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
+    return opener.in_complex(differenced) if case.method == "complex_step" else None
 
 
 def _shapes(op: Operation) -> list[list[int]]:

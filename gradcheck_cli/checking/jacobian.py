@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.packing import Float, pack, packed_size, unpack
@@ -82,6 +83,19 @@ def packed_function(op: Operation, number: int, outputs: Sequence[int]) -> Calla
     def evaluate(points: Float) -> Float:
         values = op.evaluate({number: unpack(points, info)})
         return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
+
+    return evaluate
+
+
+def packed_complex_function(
+    op: Operation, number: int, outputs: Sequence[int]
+) -> Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]:
+    """Return an op that was opened in complex128 as a function of one input, with real tensors for real ones."""
+    shape = op.inputs[number].shape
+
+    def evaluate(points: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
+        values = op.evaluate({number: points.reshape(len(points), *shape)})
+        return np.concatenate([values[output].reshape(len(points), -1) for output in outputs], axis=1)
 
     return evaluate
 

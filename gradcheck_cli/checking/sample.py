@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
+from gradcheck_cli.checking.jacobian import (
+    analytic_rows,
+    packed_complex_function,
+    packed_function,
+    packed_point,
+    working_precision,
+)
 from gradcheck_cli.checking.packing import Float, packed_size
-from gradcheck_cli.numerics import Precision, ToleranceRule, judge, rule_for
+from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 
 if TYPE_CHECKING:
@@ -51,11 +57,13 @@ class Operations:
         declared: the op in the dtypes that the spec names.
         formula: the same op in float64, or `declared` where there's no such thing.
         differenced: what the numeric derivative is taken of: `formula`, or the spec's reference.
+        in_complex: the same in complex128, for the complex step.
     """
 
     declared: Operation
     formula: Operation
     differenced: Operation
+    in_complex: Operation | None = None
 
     @property
     def has_reference_precision(self) -> bool:
@@ -149,7 +157,19 @@ def _judge_input(
     whole = np.concatenate(matrices)
     low, high = case.tensors[number].domain
     judgement = None
-    if whole.size:
+    if whole.size and operations.in_complex is not None:
+        judgement = judge_complex_step(
+            packed_function(op, number, outputs),
+            packed_complex_function(operations.in_complex, number, outputs),
+            packed_point(op, number),
+            whole,
+            precision=working_precision(op, info.dtype),
+            rule=rule,
+            low=low,
+            high=high,
+            scale=case.tensors[number].scale,
+        )
+    elif whole.size:
         judgement = judge(
             packed_function(op, number, outputs),
             packed_point(op, number),

@@ -99,7 +99,7 @@ def command(  # noqa: PLR0913 (one argument per option)
 
         def on_case(case: CaseResult) -> None:
             bar.end_case()
-            if form == "table" and not (quiet and _is_fine(case, strict=strict)):
+            if form == "table" and not (quiet and _is_fine(case, strict, strict_precision)):
                 with bar.paused():
                     print_lines(console, case_lines(case, width=width, verbose=verbose))
 
@@ -142,9 +142,9 @@ def _exit_code(report: Report, *, strict: bool, strict_precision: bool) -> int:
     return report.exit_code
 
 
-def _is_fine(case: CaseResult, *, strict: bool) -> bool:
+def _is_fine(case: CaseResult, strict: bool, strict_precision: bool) -> bool:  # noqa: FBT001 (options)
     """Whether `-q` may leave the case out: nothing about it would fail the run."""
     from gradcheck_cli.results import Status  # noqa: PLC0415 (after the command line is read)
 
     green = case.status in (Status.PASSED, Status.EXPECTED_MISMATCH)
-    return green and not (strict and _skipped(case))
+    return green and not (strict and _skipped(case)) and not (strict_precision and case.warnings)

@@ -3,6 +3,7 @@
 `judge` compares an analytic Jacobian with differences of a function, `estimate` takes the differences alone.
 """
 
+from gradcheck_cli.numerics.complex_step import judge_complex_step
 from gradcheck_cli.numerics.judge import Estimate, Judgement, estimate, judge
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
 from gradcheck_cli.numerics.reasons import EXPLANATIONS, Explanation, Reason, Verdict
@@ -24,6 +25,7 @@ __all__ = [
     "allowed_error",
     "estimate",
     "judge",
+    "judge_complex_step",
     "precision_of",
     "rule_for",
 ]

@@ -26,6 +26,7 @@ class Reason(IntEnum):
     UNRESOLVED = 5
     STAIRCASE = 6
     LOW_PRECISION = 7
+    NOT_ANALYTIC = 8
 
 
 @dataclass(frozen=True)
@@ -69,5 +70,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.LOW_PRECISION: Explanation(
         "this precision shows too few digits to tell",
         "check in float64, or give the forward a float64 path",
+    ),
+    Reason.NOT_ANALYTIC: Explanation(
+        "the complex step gives another slope than a difference does: the forward isn't analytic here "
+        "(abs, conj, a comparison), or it turns sharply",
+        "use method: auto",
     ),
 }

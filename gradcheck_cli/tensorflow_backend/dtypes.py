@@ -39,6 +39,11 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     return array.astype(_WIDE.get(kind, array.dtype))
 
 
+def complex_dtype(dtype: str) -> str:
+    """Return the dtype in which a float dtype takes a complex step; others stay as they are."""
+    return "complex128" if tf.as_dtype(dtype).is_floating else dtype
+
+
 def reference_dtype(dtype: str) -> str:
     """Return the dtype in which a float or complex dtype is referenced; others stay as they are."""
     return REFERENCE.get(dtype, dtype)

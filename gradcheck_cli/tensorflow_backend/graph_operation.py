@@ -33,6 +33,7 @@ class GraphOperation:
         sample: number of the sample point.
         reference_precision: trace in float64 / complex128 instead of the declared dtypes; the values
             are still those that the declared dtypes can hold.
+        in_complex: trace in complex128, for the complex step.
         surrogate: trace the spec's `reference` in place of its forward.
     """
 
@@ -40,6 +41,7 @@ class GraphOperation:
     sample: int = 0
     reference_precision: bool = False
     surrogate: bool = False
+    in_complex: bool = False
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
 
@@ -189,6 +191,8 @@ class GraphOperation:
         return self._vjps[output]
 
     def _dtype_of(self, dtype: str) -> str:
+        if self.in_complex:
+            return dtypes.complex_dtype(dtype)
         return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
 
     @cached_property

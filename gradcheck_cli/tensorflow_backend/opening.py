@@ -58,6 +58,33 @@ class GraphOpener:
             return None
         return wide
 
+    def in_complex(self, own: GraphOperation) -> GraphOperation:
+        """Open an opened op in complex128, for the complex step.
+
+        Raises:
+            CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
+        """
+        if any(info.is_complex for info in (*own.inputs, *own.outputs)):
+            raise CaseFailedError(
+                "forward", "method: complex_step is for real functions; this one is complex: use method: auto."
+            )
+        op = GraphOperation(self.case, own.sample, surrogate=own.surrogate, in_complex=True)
+        try:
+            refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
+        except CaseFailedError as error:
+            raise CaseFailedError(
+                error.kind,
+                f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
+                error.traceback,
+            ) from error
+        if refused:
+            raise CaseFailedError(
+                "forward",
+                f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real when the "
+                "inputs are complex128. Use method: auto.",
+            )
+        return op
+
 
 def _agree(own: GraphOperation, wide: GraphOperation) -> bool:
     for narrow, output, value, reference in zip(

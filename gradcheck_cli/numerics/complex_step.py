@@ -1,0 +1,112 @@
+"""The complex step: derivatives without a difference, for functions that are analytic in their inputs.
+
+For an analytic f that is real on the real axis, f(x + ih) = f(x) + ih f'(x) + O(h^2), so Im f(x + ih) / h is the
+derivative, with no subtraction and so no cancellation: h can be as small as the format allows, and the truncation
+vanishes. abs, conj, comparisons on the value and the like aren't analytic; Im f / h is then something else, so
+every element is held against a central difference first.
+
+References: Squire and Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40
+(1998); Martins, Sturdza and Alonso, The complex-step derivative approximation, ACM TOMS 29 (2003).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.numerics.judge import Judgement, estimate
+from gradcheck_cli.numerics.reasons import Reason, Verdict
+from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.numerics.precision import Precision
+    from gradcheck_cli.numerics.sampling import Evaluate
+
+# Relative to the input's scale. h^2 is far below any unit roundoff, and h f' still far above underflow.
+STEP = 2.0**-100
+# The function itself, evaluated in complex arithmetic, loses some hundreds of roundings, as the gradient does.
+_ROUNDINGS = 256.0
+# A central difference in float64 is good to about 1e-6 where the first pass is; what differs from it by a
+# thousandth of the row's own size isn't the same derivative.
+_SAME = 1e-3
+
+
+def judge_complex_step(
+    evaluate: Evaluate,
+    evaluate_complex: Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]],
+    point: npt.ArrayLike,
+    analytic: npt.ArrayLike,
+    *,
+    precision: Precision,
+    rule: ToleranceRule,
+    low: npt.ArrayLike | None = None,
+    high: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+) -> Judgement:
+    """Judge an analytic Jacobian against complex steps.
+
+    Args:
+        evaluate: (B, n) real points to (B, m) values.
+        evaluate_complex: the same function on complex points.
+        point: (n,) the base point.
+        analytic: (m, n) the Jacobian under test.
+        precision: what values are rounded to.
+        rule: the tolerance.
+        low: no point of the cross-check goes below.
+        high: no point of the cross-check goes above.
+        scale: typical magnitude of the inputs.
+
+    Returns:
+        The judgement; an element in which the function isn't analytic is inconclusive.
+    """
+    x, wanted = np.asarray(point, dtype=np.float64), np.asarray(analytic, dtype=np.float64)
+    sizes = scales(x, scale)
+    step = STEP * sizes.step
+    numeric = np.empty(wanted.shape)
+    block = max(1, 2**22 // max(x.size, wanted.shape[0], 1))
+    value = np.zeros(wanted.shape[0])
+    for start in range(0, x.size, block):
+        stop = min(start + block, x.size)
+        points = np.tile(x.astype(np.complex128), (stop - start, 1))
+        points[np.arange(stop - start), np.arange(start, stop)] += 1j * step[start:stop]
+        values = evaluate_complex(points)
+        numeric[:, start:stop] = (values.imag / step[start:stop, None]).T
+        value = np.abs(values.real[0])
+    crossed = estimate(
+        evaluate,
+        x,
+        input_precision=precision,
+        row_precision=precision,
+        rule=rule,
+        low=low,
+        high=high,
+        scale=scale,
+        method="central",
+    )
+    with np.errstate(all="ignore"):
+        weight = row_scale(numeric, sizes.weight)[:, None]
+        allowed = allowed_error(rule, wanted, numeric, weight, value[:, None], sizes.step)
+        uncertainty = (
+            _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
+        )
+        room = crossed.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
+        is_analytic = np.abs(numeric - crossed.numeric) <= room
+        is_right = np.abs(wanted - numeric) <= allowed + uncertainty
+    verdict = np.where(is_right, Verdict.PASS, Verdict.MISMATCH)
+    verdict = np.where(is_analytic, verdict, Verdict.INCONCLUSIVE)
+    reason = np.where(is_analytic, Reason.NONE, Reason.NOT_ANALYTIC)
+    return Judgement(
+        verdict=verdict.astype(np.int8),
+        numeric=numeric,
+        uncertainty=uncertainty,
+        allowed=allowed,
+        reason=reason.astype(np.int8),
+        evaluations=x.size + crossed.evaluations,
+        method="complex_step",
+    )
+
