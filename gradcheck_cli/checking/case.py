@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from gradcheck_cli.checking.diagnosis import diagnose
 from gradcheck_cli.checking.expectations import expect_of_case, expect_of_pair, skipped
 from gradcheck_cli.checking.forward import check_inputs_unmodified, check_random, check_reference_forward
 from gradcheck_cli.checking.operation import GradientFormError, Operation
@@ -31,6 +32,7 @@ from gradcheck_cli.checking.upstream import (
     pull_random,
 )
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
@@ -102,7 +104,7 @@ def check_case(case: Case, opener: Opener[Op], samples: range) -> Findings:
     except GradientFormError as error:
         return _malformed(case, first, rules, error)
     pairs = tuple(_result(case, first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first))
-    pairs = _with_dtype_faults(first, pairs)
+    pairs = _with_dtype_faults(first, _diagnosed(first, pairs, gathered.samples))
     pairs, checks = expect_of_case(case, pairs, tuple(_once(gathered.checks)))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(pairs, checks, tuple(dict.fromkeys(gathered.warnings)), numeric)
@@ -230,6 +232,31 @@ def _result(case: Case, op: Operation, pair: Pair, rule: PairRule | None, sample
         label, op.outputs[output], op.inputs[number], samples, may_be_zero="all_zero" in case.checks_off
     )
     return expect_of_pair(result, rule, samples)
+
+
+def _diagnosed(
+    op: Operation, results: tuple[PairResult, ...], samples: dict[Pair, list[PairSample]]
+) -> tuple[PairResult, ...]:
+    """Add to each mismatch what it looks like, at the first sample point that shows it."""
+    told = []
+    for pair, result in zip(pairs_of(op), results, strict=True):
+        wrong = [
+            number
+            for number, sample in enumerate(samples.get(pair, []))
+            if (sample.verdict == Verdict.MISMATCH).any()
+        ]
+        if not wrong:
+            told.append(result)
+            continue
+        output, number = pair
+        others = {
+            op.inputs[other[1]].name: found[wrong[0]]
+            for other, found in samples.items()
+            if other[0] == output and other[1] != number
+        }
+        lines = diagnose(samples[pair][wrong[0]], op.outputs[output], op.inputs[number], others)
+        told.append(replace(result, diagnosis=lines))
+    return tuple(told)
 
 
 def _once(checks: list[CheckResult]) -> list[CheckResult]:
