@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gradcheck_cli.numerics.differences import differences
 from gradcheck_cli.numerics.steps import power_of_two
 
 if TYPE_CHECKING:
@@ -66,8 +65,16 @@ class Stairs:
     risers: np.ndarray
 
 
-def find_edges(series: Series, slope: Float, uncertainty: Float) -> tuple[np.ndarray, Float, Float]:
+def find_edges(
+    series: Series, slope: Float, uncertainty: Float, noise: Float
+) -> tuple[np.ndarray, Float, Float]:
     """Find the first rung that disagrees with a slope, and how it does so.
+
+    Args:
+        series: the samples.
+        slope: (e,) the slope.
+        uncertainty: (e,) and its bound.
+        noise: (e,) bound on the error of a value, where it was measured.
 
     Returns:
         `Edge`, the step before it and the step at it, (e,) each.
@@ -77,7 +84,7 @@ def find_edges(series: Series, slope: Float, uncertainty: Float) -> tuple[np.nda
     low, high = np.zeros(slope.shape), np.zeros(slope.shape)
     is_open = np.isfinite(uncertainty)
     with np.errstate(all="ignore"):
-        blur = uncertainty + at.noise
+        blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
         away = np.abs(at.slope - slope)
         for k in range(first + 1, at.slope.shape[0]):
             is_usable = at.is_usable[k] & at.is_usable[k - 1]
@@ -101,7 +108,7 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
     sampler: Sampler,
     elements: Elements,
     domain: Domain,
-    unit: Float,
+    noise: Float,
     slope: Float,
     low: Float,
     high: Float,
@@ -112,7 +119,7 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
         sampler: the function.
         elements: (e,) those that leave their slopes abruptly.
         domain: (n,) the room.
-        unit: (m,) unit roundoff of each row.
+        noise: (e,) bound on the error of a value.
         slope: (e,).
         low: (e,) the largest step that agrees.
         high: (e,) the smallest that doesn't.
@@ -124,7 +131,9 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
     count = np.zeros(slope.shape, dtype=np.int64)
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
-    groups, owner = np.unique(np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True)
+    groups, owner = np.unique(
+        np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True
+    )
     owner = owner.ravel()
     columns = groups[0].astype(np.int64)
     start, stop = np.zeros(columns.size), np.zeros(columns.size)
@@ -139,7 +148,6 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
             values = batch.values[group - batch.columns.start, :, row].T
             step = np.abs(there - x[:, None])[group].T
             base = batch.base[row]
-            error = differences(base, values, values, step, step, unit[row]).error
             with np.errstate(all="ignore"):
                 rest = values - base - sign * slope[which] * step
                 moved = np.abs(np.diff(rest, axis=0))
@@ -152,7 +160,9 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
                 # The first movement's own increment is no tread; what follows may be.
                 after = has_begun[:-1]
                 treads = (after & is_tread[1:]).sum(axis=0)
-                is_stair = (height > 8 * error.max(axis=0)) & (treads >= TREADS * np.maximum(after.sum(axis=0), 1))
+                is_stair = (height > 8 * noise[which]) & (
+                    treads >= TREADS * np.maximum(after.sum(axis=0), 1)
+                )
                 is_stair |= ~np.isfinite(height)
                 risers = np.where(is_stair, (moved > 0.5 * height).sum(axis=0), 0)
                 width = np.maximum(step[0], step[1] - step[0])

@@ -86,6 +86,9 @@ def first_pass(
             # size. A kink's J is far larger still.
             bend = np.maximum(np.abs(found.jump) - 2 * found.noise, 0.0)
             bound = np.where(bend > 0, bend * bend / (2 * np.abs(found.slope)), 0.0)
+            # Where f'' is near 0, f''' needn't be: of f' over the scale squared, as is usual, it adds a sixth of this.
+            usual = (step[here] / step_scale[here]) ** 2 * np.abs(found.slope)
+            bound = np.maximum(bound, usual)
         # One side alone says nothing about the bend.
         truncation[:, here] = np.where(found.is_central, bound, np.inf)
     return FirstPass(slope, noise, truncation, is_flat, is_central)

@@ -84,6 +84,7 @@ def _one_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float
     column = np.arange(smallest.size)
     here, next_one = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):
-        rough = np.abs(here - next_one) + noise[smallest, column]
+        # A tie at distance d takes d / h off a slope: a third more than the next rung shows is still to come.
+        rough = 1.5 * np.abs(here - next_one) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)

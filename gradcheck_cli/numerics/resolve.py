@@ -40,7 +40,7 @@ class Resolution:
         is_flat: f is bitwise unchanged at the smallest steps.
         reason: what stands in the way of a slope, as `Reason`.
         rungs: number of steps that had a difference.
-        local: the slope of the longer sentinel, which stands closest to the point without being lost in noise.
+        local: the slope of the sentinel that stands closest to the point without being lost in noise.
         local_noise: bound on its rounding error, by what is assumed of f rather than what was measured.
         edge: how the slope is left towards large steps, as `Edge`.
         edge_low: the largest step that still agrees with the slope.
@@ -133,6 +133,7 @@ def resolve(series: Series) -> Resolution:
         bias = np.where(is_smooth, np.maximum(noise, middle), noise) / np.abs(series.base)
         bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
+    local = _local(series, slope)
     return Resolution(
         slope=slope,
         uncertainty=uncertainty,
@@ -142,9 +143,9 @@ def resolve(series: Series) -> Resolution:
         is_flat=series.at.is_flat[: series.sentinels + 2].all(axis=0),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
-        local=series.at.slope[series.sentinels - 1],
-        local_noise=series.at.noise[series.sentinels - 1],
-        **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty), strict=True)),
+        local=local[0],
+        local_noise=local[1],
+        **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty, noise), strict=True)),
         noise=relative,
         bias=bias,
         value=_value_nearby(series),
@@ -195,7 +196,9 @@ def _why_not(series: Series) -> np.ndarray:
     reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
     with np.errstate(all="ignore"):
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
-        is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (middle > 0)
+        is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (
+            middle > 0
+        )
     reason = np.where(is_noisy & (reason == Reason.UNRESOLVED), Reason.NOISE, reason)
     reason = np.where(has_room, reason, Reason.DOMAIN)
     return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
@@ -217,3 +220,11 @@ def _value_nearby(series: Series) -> Float:
     values = np.concatenate([series.base[None], series.above[:-1], series.below[:-1]])
     size = np.abs(values)
     return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))
+
+
+def _local(series: Series, slope: Float) -> tuple[Float, Float]:
+    """Return the slope of the shortest sentinel if its noise leaves room for doubt, else of the longest."""
+    at, last = series.at, series.sentinels - 1
+    with np.errstate(all="ignore"):
+        use_first = np.abs(at.slope[0] - slope) > 3 * at.noise[0]
+    return np.where(use_first, at.slope[0], at.slope[last]), np.where(use_first, at.noise[0], at.noise[last])

@@ -221,17 +221,22 @@ def _confirm(
     abrupt = np.flatnonzero(is_abrupt & (fails | (climbed.verdict == Verdict.PASS)))
     if abrupt.size:
         slope = resolution.slope[abrupt]
+        size = np.maximum(np.abs(problem.value[rows]), resolution.value)[abrupt]
+        noise = np.maximum(2 * problem.unit[rows[abrupt]], resolution.noise[abrupt]) * size
         stairs = find_stairs(
             problem.sampler,
             sampled.take(abrupt),
             problem.domain,
-            problem.unit,
+            noise,
             slope,
             resolution.edge_low[abrupt],
             resolution.edge_high[abrupt],
         )
         with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
             explains = np.abs(analytic[abrupt] - slope) <= stairs.hidden
+            # One riser as far off as x itself is a jump of another kind: sign's at 0.
+            is_far = resolution.edge_high[abrupt] > 0.75 * problem.step_scale[sampled.columns[abrupt]]
+            explains &= ~is_far | (stairs.risers > 1)
             relative = stairs.height / np.abs(problem.value[rows[abrupt]])
             # A right slope of a tread isn't the function's. One riser may be a jump some way off, and none of
             # this slope's business.
@@ -259,7 +264,8 @@ def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolu
         problem.generator,
     ):
         here = which[series.which]
-        found = find_edges(series, resolution.slope[here], resolution.uncertainty[here])
+        noise = resolution.noise[here] * np.abs(series.base)
+        found = find_edges(series, resolution.slope[here], resolution.uncertainty[here], noise)
         resolution.edge[here], resolution.edge_low[here], resolution.edge_high[here] = found
     resolution.edge[which[resolution.edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
 

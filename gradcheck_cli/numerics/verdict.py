@@ -50,14 +50,13 @@ def decide(
         is_known = np.isfinite(uncertainty)
         # No more than the tolerance is granted to the uncertainty: with all of it, up to twice the tolerance, a 1 %
         # error passed in float32.
-        within = is_known & (error <= allowed + np.minimum(uncertainty, allowed))
+        granted = np.where(resolution.is_kink, uncertainty, np.minimum(uncertainty, allowed))
+        within = is_known & (error <= allowed + granted)
         spread = resolution.high - resolution.low
         is_sharp = uncertainty <= np.maximum(
             PASS_REACH * allowed, np.where(resolution.is_kink, 0.1 * spread, 0)
         )
-        is_biased = (noise > BIAS_NOISE * unit) & (
-            uncertainty > BIAS_SHARE * np.abs(resolution.slope)
-        )
+        is_biased = (noise > BIAS_NOISE * unit) & (uncertainty > BIAS_SHARE * np.abs(resolution.slope))
         # A bias of the value is one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2 is off by
         # 1e-5 throughout, and so is whatever it is multiplied by.
         bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
@@ -69,7 +68,9 @@ def decide(
         sides &= np.abs(resolution.local - resolution.slope) > resolution.local_noise + uncertainty
         beyond &= ~sides | resolution.is_kink
         # Not finite against an uncertain slope proves nothing: the slope may be no more finite.
-        beyond &= np.isfinite(analytic) | (uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed))
+        beyond &= np.isfinite(analytic) | (
+            uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed)
+        )
     # Bitwise flat is as good as zero, unless larger steps found a slope after all.
     is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within
     passes = (within & is_sharp & tells) | is_zero

@@ -87,7 +87,9 @@ def draw_example(seed: int, precision: Precision) -> Example:
         value = evaluator(example.function, precision)(point[None])
         if not np.all(np.isfinite(value)) or np.abs(value).max() > 1e15:
             continue
-        exact = np.array(example.function(DIGITS, np.array([mpmath.mpf(v) for v in point], dtype=object)[None])[0])
+        exact = np.array(
+            example.function(DIGITS, np.array([mpmath.mpf(v) for v in point], dtype=object)[None])[0]
+        )
         if np.any(np.abs(value[0] - exact.astype(float)) > 0.1 * np.abs(exact.astype(float))):
             continue  # the forward itself is wrong: it overflowed inside, or lost all its digits
         try:
@@ -126,7 +128,11 @@ class Tally:
         wrong[where] *= 1 + error
         found = judge(evaluate, example.point, wrong, **settings)
         # An error below the stated tolerance is none: the table says what is looked for.
-        kind = "wrong" if abs(wrong[where] - example.right[where]) > 3 * found.allowed[where] else "within tolerance"
+        kind = (
+            "wrong"
+            if abs(wrong[where] - example.right[where]) > 3 * found.allowed[where]
+            else "within tolerance"
+        )
         outcome = Verdict(int(found.verdict[where]))
         self.counts[f"{kind}: {outcome.name}"] += 1
         if kind == "wrong" and outcome in (Verdict.PASS, Verdict.KINK):

@@ -18,7 +18,9 @@ _NAMES = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt", "ex
 
 def _numpy() -> SimpleNamespace:
     space = {name: getattr(np, name) for name in _NAMES}
-    return SimpleNamespace(**space, arctan=np.arctan, arcsin=np.arcsin, arcsinh=np.arcsinh, maximum=np.maximum)
+    return SimpleNamespace(
+        **space, arctan=np.arctan, arcsin=np.arcsin, arcsinh=np.arcsinh, maximum=np.maximum
+    )
 
 
 def _digits() -> SimpleNamespace:
@@ -38,7 +40,9 @@ Function = Callable[[SimpleNamespace, np.ndarray], np.ndarray]
 
 def evaluator(function: Function, precision: Precision):
     """Run a function in the arithmetic of a precision (float32 for real; half precision rounds each result)."""
-    dtype = {"float64": np.float64, "float32": np.float32, "float16": np.float16}.get(precision.name, np.float32)
+    dtype = {"float64": np.float64, "float32": np.float32, "float16": np.float16}.get(
+        precision.name, np.float32
+    )
 
     def evaluate(points: np.ndarray) -> np.ndarray:
         x = points.astype(dtype)
@@ -194,8 +198,16 @@ def _vector() -> list[tuple[str, Function, tuple[tuple[float, ...], ...]]]:
         ("mean square", lambda _, x: _total(x * x) / x.shape[-1], (_V5,)),
         ("variance", lambda _, x: _total((x - _total(x) / x.shape[-1]) ** 2), (_V5,)),
         ("outer", lambda _, x: (x[:, :2, None] * x[:, None, 2:]).reshape(len(x), -1), (_V4,)),
-        ("rosenbrock", lambda _, x: 100 * (x[:, 1:] - x[:, :1] ** 2) ** 2 + (1 - x[:, :1]) ** 2, ((1.2, 0.8),)),
-        ("polar", lambda xp, x: np.stack([x[:, 0] * xp.cos(x[:, 1]), x[:, 0] * xp.sin(x[:, 1])], -1), ((2.0, 0.7),)),
+        (
+            "rosenbrock",
+            lambda _, x: 100 * (x[:, 1:] - x[:, :1] ** 2) ** 2 + (1 - x[:, :1]) ** 2,
+            ((1.2, 0.8),),
+        ),
+        (
+            "polar",
+            lambda xp, x: np.stack([x[:, 0] * xp.cos(x[:, 1]), x[:, 0] * xp.sin(x[:, 1])], -1),
+            ((2.0, 0.7),),
+        ),
         ("reverse", lambda _, x: x[:, ::-1] * 1, (_V4,)),
         ("gather twice", lambda _, x: x[:, [0, 2, 2]] * x[:, [1, 1, 0]], (_V3,)),
         ("decades", lambda _, x: x * x, ((1e-6, 1e-3, 1.0, 1e3, 1e6),)),

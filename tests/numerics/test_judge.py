@@ -1,0 +1,206 @@
+"""The interface: what points are asked for, in which batches, at what cost; and users' own tolerances."""
+
+import time
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.numerics import (
+    BFLOAT16,
+    EXPLANATIONS,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    Reason,
+    Verdict,
+    estimate,
+    judge,
+    precision_of,
+    rule_for,
+)
+from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
+
+SETTINGS = {"input_precision": FLOAT64, "row_precision": FLOAT64}
+
+
+def test_points_stay_in_the_domain_and_are_representable():
+    seen = []
+
+    def evaluate(points):
+        seen.append(points)
+        return np.sqrt(points)
+
+    point = FLOAT32.round(np.array([1e-6, 0.3, 1.0]))
+    judge(
+        evaluate,
+        point,
+        np.diag(2 / np.sqrt(point)),
+        input_precision=FLOAT32,
+        row_precision=FLOAT32,
+        low=0.0,
+        high=1.0,
+    )
+    points = np.concatenate(seen)
+    assert points.min() >= 0
+    assert points.max() <= 1
+    assert np.array_equal(points.astype(np.float32).astype(np.float64), points)
+    assert all((batch[0] == point).all() for batch in seen), "every call carries the base point"
+
+
+def test_values_of_different_calls_are_never_compared():
+    calls = iter(range(10**6))
+
+    def evaluate(points):
+        return np.sin(points) * (1 + 1e-9 * next(calls))
+
+    point = np.linspace(0.1, 1, 5)
+    assert (judge(evaluate, point, np.diag(np.cos(point)), **SETTINGS).verdict == Verdict.PASS).all()
+    found = judge(evaluate, point, np.diag(np.cos(point)), **SETTINGS, method="ladder")
+    assert (found.verdict == Verdict.PASS).all()
+
+
+def test_batches_stay_small(monkeypatch):
+    monkeypatch.setattr("gradcheck_cli.numerics.sampling.MAX_FLOATS_PER_CALL", 20_000)
+    sizes = []
+
+    def evaluate(points):
+        sizes.append(points.size)
+        return points**2
+
+    point = np.linspace(1, 2, 100)
+    found = judge(evaluate, point, np.diag(2 * point) * 1.01, **SETTINGS)
+    assert max(sizes) <= 20_000
+    assert (np.diag(found.verdict) == Verdict.MISMATCH).all()
+    assert MAX_FLOATS_PER_CALL * 8 == 64 * 2**20
+
+
+def test_first_pass_costs_two_evaluations_a_column():
+    point = np.linspace(0.1, 1, 40)
+    found = judge(np.exp, point, np.diag(np.exp(point)), **SETTINGS)
+    assert found.evaluations == 2 * 40 + 1
+    assert found.method == "central"
+
+
+def test_large_jacobian_with_few_doubtful_columns_is_quick():
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(1000, 1000))
+    wrong = matrix.copy()
+    wrong[3, 5] *= 1.01
+    wrong[700, 900] *= -1
+    spent = 0.0
+
+    def evaluate(points):
+        nonlocal spent
+        began = time.perf_counter()
+        values = points @ matrix.T
+        spent += time.perf_counter() - began
+        return values
+
+    began = time.perf_counter()
+    found = judge(evaluate, rng.normal(size=1000), wrong, **SETTINGS)
+    assert time.perf_counter() - began - spent < 10
+    assert sorted(zip(*np.nonzero(found.verdict == Verdict.MISMATCH), strict=True)) == [(3, 5), (700, 900)]
+    assert (found.verdict == Verdict.INCONCLUSIVE).sum() == 0
+
+
+def test_every_column_wrong_is_affordable():
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(150, 150))
+    found = judge(lambda x: np.tanh(x @ matrix.T), 0.1 * rng.normal(size=150), matrix, **SETTINGS)
+    assert (found.verdict == Verdict.MISMATCH).mean() > 0.95
+    assert found.evaluations < 150 * 100
+
+
+def test_columns_choose_and_the_rest_stays():
+    point = np.array([1.0, 2.0, 3.0])
+    found = judge(np.square, point, np.diag(2 * point)[:, [2, 0]], **SETTINGS, columns=[2, 0])
+    assert found.verdict.shape == (3, 2)
+    assert (found.verdict == Verdict.PASS).all()
+
+
+def test_central_is_the_first_pass_alone():
+    found = judge(np.exp, [1.0], [[2.0]], **SETTINGS, method="central")
+    assert found.verdict[0, 0] == Verdict.MISMATCH
+    assert found.evaluations == 3
+    assert judge(np.abs, [0.0], [[1.0]], **SETTINGS, method="central").verdict[0, 0] == Verdict.INCONCLUSIVE
+
+
+def test_users_tolerances_replace_the_scaled_ones():
+    rule = rule_for(FLOAT64, FLOAT64)
+    loose = rule.with_user(atol=0.5)
+    assert judge(np.exp, [1.0], [[2.9]], **SETTINGS, rule=loose).verdict[0, 0] == Verdict.PASS
+    assert judge(np.exp, [1.0], [[3.9]], **SETTINGS, rule=loose).verdict[0, 0] == Verdict.MISMATCH
+    relative = rule.with_user(rtol=0.1)
+    assert judge(np.exp, [1.0], [[2.9]], **SETTINGS, rule=relative).verdict[0, 0] == Verdict.PASS
+    assert judge(np.exp, [1.0], [[3.9]], **SETTINGS, rule=relative).verdict[0, 0] == Verdict.MISMATCH
+    found = judge(np.exp, [1.0], [[np.e]], **SETTINGS, rule=rule.with_user(atol=1e-3, rtol=0.0))
+    assert found.allowed[0, 0] == 1e-3
+
+
+def test_estimate_reports_kinks_and_unknowns():
+    found = estimate(lambda x: np.concatenate([np.abs(x), np.sqrt(x), x], axis=-1), [0.0], **SETTINGS)
+    assert found.is_kink[:, 0].tolist() == [True, False, False]
+    assert found.reason[1, 0] == Reason.SINGULAR
+    assert found.numeric[2, 0] == 1
+
+
+def test_rows_may_differ_in_precision():
+    def evaluate(points):
+        return np.concatenate([np.sin(points), np.sin(points.astype(np.float32)).astype(np.float64)], axis=-1)
+
+    settings = {"input_precision": FLOAT64, "row_precision": [FLOAT64, FLOAT32]}
+    assert (judge(evaluate, [0.5], np.full((2, 1), np.cos(0.5)), **settings).verdict == Verdict.PASS).all()
+    units = {"input_precision": FLOAT64, "row_precision": np.array([2.0**-53, 2.0**-24])}
+    assert (judge(evaluate, [0.5], np.full((2, 1), np.cos(0.5)), **units).verdict == Verdict.PASS).all()
+
+
+def test_float32_gradient_against_a_float64_reference():
+    slope = np.cos(0.5)
+    settings = {**SETTINGS, "gradient_precision": FLOAT32}
+    assert judge(np.sin, [0.5], [[slope * (1 + 5e-5)]], **settings).verdict[0, 0] == Verdict.PASS
+    assert judge(np.sin, [0.5], [[slope * (1 + 1e-3)]], **settings).verdict[0, 0] == Verdict.MISMATCH
+
+
+def test_empty_jacobians():
+    assert judge(np.exp, np.zeros(0), np.zeros((0, 0)), **SETTINGS).verdict.shape == (0, 0)
+    found = judge(lambda x: np.zeros((len(x), 0)), [1.0], np.zeros((0, 1)), **SETTINGS)
+    assert found.verdict.shape == (0, 1)
+    assert judge(
+        lambda x: np.zeros((len(x), 2)), np.zeros(0), np.zeros((2, 0)), **SETTINGS
+    ).verdict.shape == (2, 0)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match="analytic: expected shape"):
+        judge(np.exp, [1.0], np.zeros((1, 2)), **SETTINGS)
+    with pytest.raises(ValueError, match="evaluate: expected"):
+        judge(lambda x: x.sum(), [1.0], np.zeros((1, 1)), **SETTINGS)
+
+
+def test_every_reason_says_what_to_do():
+    for reason in Reason:
+        assert bool(EXPLANATIONS[reason].remedy) == (reason is not Reason.NONE)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [(FLOAT32, np.float32), (FLOAT16, np.float16)])
+def test_rounding_agrees_with_numpy(precision, dtype):
+    rng = np.random.default_rng(0)
+    values = np.concatenate(
+        [rng.normal(size=2000) * 10.0 ** rng.integers(-12, 7, 2000), [0, -0.0, 1e300, np.inf]]
+    )
+    with np.errstate(over="ignore", under="ignore"):
+        expected = values.astype(dtype).astype(np.float64)
+    assert np.array_equal(precision.round(values), expected)
+
+
+def test_bfloat16_keeps_eight_bits():
+    assert BFLOAT16.round(1 + 2.0**-8) == 1
+    assert BFLOAT16.round(1 + 3 * 2.0**-8) == 1 + 2.0**-6
+    assert np.isnan(BFLOAT16.round(np.nan))
+
+
+def test_precision_of_names():
+    assert precision_of("complex64") is FLOAT32
+    assert precision_of("complex128") is FLOAT64
+    with pytest.raises(ValueError, match="floating dtype"):
+        precision_of("int32")

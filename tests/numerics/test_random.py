@@ -1,0 +1,34 @@
+"""Random compositions of smooth functions: never a wrong verdict, seldom none."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numerics_random import Tally
+
+from gradcheck_cli.numerics import FLOAT32, FLOAT64
+
+
+@pytest.mark.parametrize(
+    ("precision", "error"), [(FLOAT64, 1e-4), (FLOAT32, 1e-2)], ids=["float64", "float32"]
+)
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_random_composition_gets_a_wrong_verdict(precision, error, seed):
+    tally = Tally()
+    tally.judge(seed, precision, error)
+    assert not tally.counts["right: MISMATCH"], tally.bad
+    assert not tally.counts["wrong: PASS"], tally.bad
+    assert not tally.counts["wrong: KINK"], tally.bad
+
+
+@pytest.mark.parametrize(
+    ("precision", "error"), [(FLOAT64, 1e-4), (FLOAT32, 1e-2)], ids=["float64", "float32"]
+)
+def test_few_random_compositions_stay_undecided(precision, error):
+    tally = Tally()
+    for seed in range(200):
+        tally.judge(seed, precision, error)
+    assert tally.counts["right: PASS"] >= 190
+    assert tally.counts["wrong: MISMATCH"] >= 0.9 * sum(
+        n for name, n in tally.counts.items() if "wrong" in name
+    )

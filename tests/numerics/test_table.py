@@ -1,0 +1,80 @@
+"""Every smooth function of the table: right gradients pass, wrong ones are mismatches, nothing is undecided."""
+
+import numpy as np
+import pytest
+from numerics_table import evaluator, smooth_rows, true_jacobian, wrong_versions
+
+from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Verdict, estimate, judge
+
+ERRORS = {"float64": (1e-2, 1e-4), "float32": (1e-2,), "float16": (0.5,), "bfloat16": (0.5,)}
+ROWS = smooth_rows()
+
+
+def _settings(precision):
+    return {"input_precision": precision, "row_precision": precision}
+
+
+def test_table_has_at_least_a_hundred_rows():
+    assert len({row.name for row in ROWS}) == len(ROWS) >= 100
+
+
+@pytest.mark.parametrize("precision", [FLOAT64, FLOAT32], ids=lambda p: p.name)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_smooth_functions_are_decided_rightly(row, precision):
+    point = precision.round(np.array(row.point))
+    evaluate, right = evaluator(row.function, precision), true_jacobian(row.function, point)
+    found = judge(evaluate, point, right, **_settings(precision))
+    assert (found.verdict == Verdict.PASS).all(), found
+    for name, wrong in wrong_versions(right, ERRORS[precision.name]).items():
+        found = judge(evaluate, point, wrong, **_settings(precision))
+        assert (found.verdict == Verdict.MISMATCH).any(), (name, found)
+
+
+@pytest.mark.parametrize("precision", [FLOAT16, BFLOAT16], ids=lambda p: p.name)
+def test_half_precision_never_calls_a_right_gradient_wrong(precision):
+    outcomes = []
+    for row in ROWS:
+        point = precision.round(np.array(row.point))
+        if not np.isfinite(point).all():
+            continue
+        right = true_jacobian(row.function, point)
+        found = judge(evaluator(row.function, precision), point, right, **_settings(precision))
+        assert not (found.verdict == Verdict.MISMATCH).any(), (row.name, found)
+        outcomes.append((found.verdict == Verdict.PASS).all())
+    assert np.mean(outcomes) > 0.7
+
+
+@pytest.mark.parametrize("precision", [FLOAT16, BFLOAT16], ids=lambda p: p.name)
+def test_half_precision_tells_a_wrong_sign(precision):
+    outcomes = []
+    for row in ROWS:
+        point = precision.round(np.array(row.point))
+        right = true_jacobian(row.function, point) if np.isfinite(point).all() else np.zeros((1, 1))
+        if not right.any():
+            continue
+        found = judge(evaluator(row.function, precision), point, -right, **_settings(precision))
+        assert not (found.verdict[right != 0] == Verdict.PASS).all(), row.name
+        outcomes.append((found.verdict == Verdict.MISMATCH).any())
+    assert np.mean(outcomes) > 0.6
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_estimates_are_within_their_uncertainty(row):
+    point = np.array(row.point)
+    evaluate, right = evaluator(row.function, FLOAT64), true_jacobian(row.function, point)
+    found = estimate(evaluate, point, **_settings(FLOAT64), method="ladder")
+    assert (np.abs(found.numeric - right) <= found.uncertainty + 1e-15 * np.abs(right)).all()
+    # The first pass alone promises less: its truncation error is estimated from the bend, not measured.
+    found = estimate(evaluate, point, **_settings(FLOAT64))
+    assert (np.abs(found.numeric - right) <= found.uncertainty + 1e-6 * np.abs(right)).all()
+
+
+def test_smooth_functions_cost_little_more_than_two_evaluations_an_element():
+    evaluations = inputs = 0
+    for row in ROWS:
+        point = np.array(row.point)
+        right = true_jacobian(row.function, point)
+        if point.size > 1:
+            found = judge(evaluator(row.function, FLOAT64), point, right, **_settings(FLOAT64))
+            evaluations, inputs = evaluations + found.evaluations, inputs + point.size
+    assert evaluations / inputs < 3

@@ -1,0 +1,228 @@
+"""Each trap that numeric derivatives fall into, as a row: function, point, gradient, and what must be said of it."""
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Reason, Verdict, judge
+
+PASS, KINK, WRONG, OPEN = Verdict.PASS, Verdict.KINK, Verdict.MISMATCH, Verdict.INCONCLUSIVE
+BOTH = (FLOAT64, FLOAT32)
+
+
+def run(function, point, analytic, precision=FLOAT64, **settings):
+    dtype = np.float32 if precision is FLOAT32 else np.float64
+
+    def evaluate(points):
+        with np.errstate(all="ignore"):
+            values = function(points.astype(dtype))
+        assert values.dtype == dtype, "NumPy promoted: the float32 forward would run in float64"
+        return values.astype(np.float64)
+
+    point = precision.round(np.atleast_1d(np.asarray(point, dtype=np.float64)))
+    analytic = np.asarray(analytic, dtype=np.float64)
+    if analytic.ndim < 2:
+        analytic = np.diag(np.atleast_1d(analytic))
+    return judge(evaluate, point, analytic, input_precision=precision, row_precision=precision, **settings)
+
+
+def relu(x):
+    return np.maximum(x - 1, 0)
+
+
+def huber(x):
+    return np.where(np.abs(x) <= 1, x * x / 2, np.abs(x) - x.dtype.type(0.5))
+
+
+def almost_tied(x):
+    return np.maximum(x, 1 + 40 * np.finfo(x.dtype).eps)
+
+
+def half_inside(x):
+    return (x.astype(np.float16) * 2).astype(x.dtype)
+
+
+E = float(np.e)
+SINGLE = {
+    # Kinks: right between both slopes, and only there.
+    "|x| at 0, a slope": (np.abs, 0.0, 1.0, KINK),
+    "|x| at 0, between": (np.abs, 0.0, 0.3, KINK),
+    "|x| at 0, beyond": (np.abs, 0.0, 1.2, WRONG),
+    "|x| at 0, nan": (np.abs, 0.0, np.nan, WRONG),
+    "relu at its kink, 0": (relu, 1.0, 0.0, KINK),
+    "relu at its kink, 1": (relu, 1.0, 1.0, KINK),
+    "relu at its kink, -1": (relu, 1.0, -1.0, WRONG),
+    "relu near its kink": (relu, 1.0078125, 1.0, PASS),
+    "relu near its kink, 1 % off": (relu, 1.0078125, 1.01, WRONG),
+    "relu, dead near its kink": (relu, 0.9921875, 0.0, PASS),
+    "relu, dead, leaking": (relu, 0.9921875, 0.01, WRONG),
+    "bent kink": (lambda x: np.exp(x) * np.abs(x - 1), 1.0, E, KINK),
+    "bent kink, 2 % off": (lambda x: np.exp(x) * np.abs(x - 1), 1.0, 1.02 * E, WRONG),
+    "tie 40 ulp away, this side": (almost_tied, 1.0, 0.0, KINK),
+    "tie 40 ulp away, other side": (almost_tied, 1.0, 1.0, KINK),
+    # Once differentiable.
+    "huber at its seam": (huber, 1.0, 1.0, PASS),
+    "huber at its seam, 2 % off": (huber, 1.0, 1.02, WRONG),
+    "x|x| at 0, off": (lambda x: x * np.abs(x), 0.0, 0.1, WRONG),
+    "|x|^1.5 at 0": (lambda x: np.abs(x) ** 1.5, 0.0, 0.0, PASS),
+    # Stationary points, where tolerances relative to the slope are zero.
+    "x^2 at 0": (lambda x: x * x, 0.0, 0.0, PASS),
+    "x^2 at 0, off": (lambda x: x * x, 0.0, 0.01, WRONG),
+    "x^3 at 0": (lambda x: x * x * x, 0.0, 0.0, PASS),
+    "cos at 0": (np.cos, 0.0, 0.0, PASS),
+    "cos at 0, rounding": (np.cos, 0.0, 1e-17, PASS),
+    # Jumps, before noise: with noise first, any gradient passed at floor of an integer.
+    "floor at 2, 0": (np.floor, 2.0, 0.0, OPEN),
+    "floor at 2, 1": (np.floor, 2.0, 1.0, OPEN),
+    "sign at 0": (np.sign, 0.0, 0.0, OPEN),
+    "sign off 0": (np.sign, 1.7, 1.0, WRONG),
+    "jump some way off": (lambda x: np.where(x > 1, x * x, x / 2), 0.8, 0.5, PASS),
+    "jump some way off, wrong": (lambda x: np.where(x > 1, x * x, x / 2), 0.8, 0.6, WRONG),
+    # Staircases.
+    "floor off its steps": (np.floor, 2.3, 0.0, PASS),
+    "floor off its steps, straight through": (np.floor, 2.3, 1.0, OPEN),
+    "rounding, straight through": (lambda x: np.round(x * 32) / 32, 1.2345, 1.0, OPEN),
+    "half inside, zero": (half_inside, 1.2345, 0.0, OPEN),
+    # Singular points.
+    "sqrt at 0": (np.sqrt, 0.0, np.inf, OPEN),
+    "cbrt at 0": (np.cbrt, 0.0, np.inf, OPEN),
+    "log at 0": (np.log, 0.0, np.inf, OPEN),
+    # Non-finite values never pass.
+    "nan for a slope": (np.exp, 1.0, np.nan, WRONG),
+    "inf for a slope": (np.exp, 1.0, np.inf, WRONG),
+    "nan forward": (lambda x: x * x.dtype.type(np.nan), 1.0, np.nan, OPEN),
+    "nan forward, zero": (lambda x: x * x.dtype.type(np.nan), 1.0, 0.0, OPEN),
+    # Saturation and scale.
+    "tanh saturated": (np.tanh, 20.0, 0.0, PASS),
+    "tanh saturated, exact": (np.tanh, 20.0, 4 * np.exp(-40.0), PASS),
+    "sigmoid far out": (lambda x: 1 / (1 + np.exp(-x)), -30.0, np.exp(-30.0), PASS),
+    "sigmoid far out, doubled": (lambda x: 1 / (1 + np.exp(-x)), -30.0, 2 * np.exp(-30.0), WRONG),
+    "1e-30": (lambda x: np.sin(x) * x.dtype.type(1e-30), 1.0, 1e-30 * np.cos(1), PASS),
+    "1e-30, 1 % off": (lambda x: np.sin(x) * x.dtype.type(1e-30), 1.0, 1.01e-30 * np.cos(1), WRONG),
+    "1e-9, zero": (lambda x: np.sin(x) * x.dtype.type(1e-9), 1.0, 0.0, WRONG),
+    "constant": (lambda x: 0 * x + 3, 1.0, 0.0, PASS),
+    "constant, off": (lambda x: 0 * x + 3, 1.0, 0.1, WRONG),
+}
+
+
+@pytest.mark.parametrize("precision", BOTH, ids=lambda p: p.name)
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_element(name, precision):
+    function, point, analytic, expected = SINGLE[name]
+    found = run(function, point, analytic, precision)
+    assert Verdict(int(found.verdict[0, 0])) is expected, found
+    assert (found.reason[0, 0] != Reason.NONE) == (expected is OPEN)
+
+
+@pytest.mark.parametrize(
+    ("function", "point", "analytic", "reason"),
+    [
+        (np.floor, 2.0, 1.0, Reason.JUMP),
+        (np.sqrt, 0.0, np.inf, Reason.SINGULAR),
+        (lambda x: np.round(x * 100) / 100, 1.2345, 1.0, Reason.STAIRCASE),
+        (lambda x: np.round(x * 100) / 100, 1.2345, 0.0, Reason.STAIRCASE),
+    ],
+)
+def test_reasons(function, point, analytic, reason):
+    assert run(function, point, analytic).reason[0, 0] == reason
+
+
+@pytest.mark.parametrize("analytic", [1.0, 0.0])
+def test_intermediate_much_larger_than_the_output_is_undecided_in_float32(analytic):
+    found = run(lambda x: (1 + x) - 1, 1e-6, analytic, FLOAT32)
+    assert found.reason[0, 0] == Reason.STAIRCASE
+
+
+def test_slope_below_the_first_pass_does_not_pass_as_flat():
+    assert run(lambda x: 1 + 1e-12 * x, 1.0, 0.0).verdict[0, 0] != PASS
+
+
+def test_fine_ripple_is_no_noise():
+    def ripple(x):
+        return x + x.dtype.type(1e-4) * np.sin(x.dtype.type(1e5) * x)
+
+    right = 1 + 10 * np.cos(5e4)
+    assert run(ripple, 0.5, right).verdict[0, 0] != WRONG
+    assert run(ripple, 0.5, right, FLOAT32).verdict[0, 0] != WRONG
+    assert run(ripple, 0.5, 1.0).verdict[0, 0] == WRONG
+
+
+@pytest.mark.parametrize("precision", BOTH, ids=lambda p: p.name)
+@pytest.mark.parametrize("low", [None, 0.0])
+def test_input_eighteen_orders_below_another_is_judged_at_its_own_scale(precision, low):
+    point = precision.round(np.array([1e-8, 1.0]))
+    assert (run(np.log, point, 1 / point, precision, low=low).verdict == PASS).all()
+    assert run(np.log, point, [1.02, 1.0] / point, precision, low=low).verdict[0, 0] == WRONG
+
+
+def test_one_percent_on_inputs_eighteen_orders_apart():
+    found = run(lambda x: x * x, [1e-8, 1e8, 2.0], [2.02e-8, 2e8, 4.0])
+    assert found.verdict[0, 0] == WRONG
+    assert (found.verdict == WRONG).sum() == 1
+
+
+@pytest.mark.parametrize("precision", BOTH, ids=lambda p: p.name)
+def test_smallest_of_twelve_decades_is_seen(precision):
+    weights = 10.0 ** -np.arange(13)
+    wrong = weights.copy()
+    wrong[12] *= 1.01
+
+    def function(x):
+        return x * weights.astype(x.dtype)
+
+    assert (run(function, np.ones(13), weights, precision).verdict == PASS).all()
+    assert list(zip(*np.nonzero(run(function, np.ones(13), wrong, precision).verdict), strict=True)) == [
+        (12, 12)
+    ]
+
+
+def test_error_does_not_hide_behind_a_truncation_error_near_a_pole():
+    slope = 1 / np.cos(1.57) ** 2
+    assert run(np.tan, 1.57, slope).verdict[0, 0] == PASS
+    assert run(np.tan, 1.57, slope * (1 + 1e-4)).verdict[0, 0] == WRONG
+
+
+def test_max_of_a_tie_shares_its_gradient():
+    def maximum(x):
+        return x.max(axis=-1, keepdims=True)
+
+    assert run(maximum, [1, 1, 0.5], [[0.5, 0.5, 0]]).verdict.tolist() == [[KINK, KINK, PASS]]
+    assert run(maximum, [1, 1, 0.5], [[1.5, 0.5, 0]]).verdict[0, 0] == WRONG
+
+
+def noisy(size):
+    def function(x):
+        seeds = [abs(hash(row.tobytes())) % 2**32 for row in x]
+        factor = np.array([1 + size * np.random.default_rng(seed).standard_normal() for seed in seeds])
+        return (np.sin(x) * factor[:, None]).astype(x.dtype)
+
+    return function
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e-10, 1e-8])
+def test_noise_is_measured_rather_than_called_wrong(size):
+    assert run(noisy(size), 1.0, np.cos(1)).verdict[0, 0] == PASS
+    assert run(noisy(size), 1.0, 1.05 * np.cos(1)).verdict[0, 0] == WRONG
+    assert run(noisy(size), 1.0, -np.cos(1)).verdict[0, 0] == WRONG
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-3])
+def test_much_noise_is_never_called_wrong(size):
+    assert run(noisy(size), 1.0, np.cos(1)).verdict[0, 0] in (PASS, OPEN)
+    assert run(noisy(size), 1.0, 1.02 * np.cos(1)).verdict[0, 0] in (WRONG, OPEN)
+
+
+def test_domain_without_room_says_so():
+    assert run(np.square, 0.5, 1.0, low=0.5, high=0.5).reason[0, 0] == Reason.DOMAIN
+
+
+@pytest.mark.parametrize("precision", BOTH, ids=lambda p: p.name)
+def test_one_sided_at_the_domains_end(precision):
+    assert run(np.exp, 1.0, E, precision, high=1).verdict[0, 0] == PASS
+    assert run(np.exp, 1.0, 1.02 * E, precision, high=1).verdict[0, 0] == WRONG
+    assert run(np.sqrt, 1e-6, 500.0, precision, low=0).verdict[0, 0] == PASS
+
+
+def test_a_row_that_is_not_finite_leaves_the_others_alone():
+    found = run(lambda x: np.concatenate([x, x * np.nan], axis=-1), [1.0], [[1.0], [0.0]])
+    assert found.verdict.tolist() == [[PASS], [OPEN]]
+    assert found.reason[1, 0] == Reason.SINGULAR
