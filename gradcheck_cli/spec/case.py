@@ -112,6 +112,7 @@ class Case:
         outputs: named outputs; empty where the spec names none.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
+        freeze: whether a `stop_gradient` on backpropagation's path and every draw are held as the inputs move.
         variant: the entry of `dtypes` that made this case, or `None`.
     """
 
@@ -141,6 +142,7 @@ class Case:
     method: str = "auto"  # auto, central, ladder, complex_step
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
+    freeze: bool = True
     description: str = ""
     variant: str | None = None
 

@@ -162,6 +162,10 @@ class Shared(Strict):
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
     reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
+    freeze: Flag = Field(
+        default=True,
+        description="Holds stop_gradient on backpropagation's path, and every random draw, while the inputs move.",
+    )
     samples: Count = Field(default=2, description="Points at which drawn values are checked.")
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
     tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])

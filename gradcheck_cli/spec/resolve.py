@@ -143,6 +143,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             if model.tolerance
             else Tolerance(),
             samples=model.samples,
+            freeze=model.freeze,
             seed=model.seed if origin.seed is None else origin.seed,
             tags=tuple(model.tags),
             method=str(model.method),

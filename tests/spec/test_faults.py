@@ -228,7 +228,6 @@ def test_ops(faults_of, text, line, message):
         "modes",
         "second_order",
         "device",
-        "freeze",
         "timeout",
     ],
 )

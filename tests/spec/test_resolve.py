@@ -188,6 +188,7 @@ def test_every_other_key(cases_of):
         reference: m:r
         reference_forward: true
         tolerance: {atol: 1, rtol: 1e-3}
+        freeze: false
         samples: 5
         seed: 7
         tags: [slow, gpu]
@@ -202,6 +203,7 @@ def test_every_other_key(cases_of):
     assert case.attrs == {"k": {"a": [1]}}
     assert (case.reference, case.reference_forward) == (FunctionRef("m:r"), True)
     assert case.tolerance == Tolerance(1.0, 1e-3)
+    assert case.freeze is False
     assert (case.samples, case.seed, case.tags) == (5, 7, ("slow", "gpu"))
     assert case.pairs == (PairRule("d?/d*", "skip", 1.0, 2.0, "no"),)
     x, y, z = case.tensors
@@ -209,6 +211,16 @@ def test_every_other_key(cases_of):
     assert (y.domain, y.is_differentiable) == ((None, 5.0), True)
     assert (z.dtype, z.source) == ("bool", Source("bool", {"probability": 0.25}))
     assert case.dtype == "bfloat16"
+
+
+def test_tensors_are_frozen_unless_a_spec_or_its_case_says_otherwise(cases_of):
+    plain, moving = cases_of("""
+        op: f
+        forward: m:f
+        inputs: {x: {shape: [2]}}
+        cases: [{name: moving, freeze: false}]
+    """)
+    assert (plain.freeze, moving.freeze) == (True, False)
 
 
 def test_ops_over_defaults(cases_of):
