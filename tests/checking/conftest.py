@@ -1,0 +1,5 @@
+import sys
+from pathlib import Path
+
+# The NumPy op is shared by the tests beside it; tests are no package.
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,232 @@
+"""Ops in NumPy that stand in for traced ones: the checks are tested by what they are told, and told fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import ml_dtypes
+import numpy as np
+
+from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.checking.sample import Operations
+from gradcheck_cli.spec.case import Argument, Case, InputSpec
+
+WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "b": np.bool_}
+IN_FLOAT64 = {"float32": "float64", "float16": "float64", "bfloat16": "float64", "complex64": "complex128"}
+
+
+def numpy_dtype(name):
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def widen(value):
+    return np.asarray(value).astype(WIDE[np.asarray(value).dtype.kind])
+
+
+@dataclass
+class NumpyOperation:
+    """An `Operation` at one point; counts its evaluations and remembers where they were."""
+
+    forward: object
+    gradients: object
+    inputs: tuple
+    point: tuple
+    names: tuple
+    low_precision: tuple = ()
+    random_types: tuple = ()
+    modified_inputs: tuple = ()
+    dtype_faults: dict = field(default_factory=dict)
+    joint: object = None
+    evaluated: list = field(default_factory=list)
+
+    def _own(self, values):
+        return [value.astype(numpy_dtype(info.dtype)) for value, info in zip(values, self.inputs, strict=True)]
+
+    def _forward(self, values):
+        result = self.forward(*self._own(values))
+        return [np.asarray(output) for output in (result if isinstance(result, tuple) else (result,))]
+
+    @property
+    def base_values(self):
+        return [widen(output) for output in self._forward(self.point)]
+
+    @property
+    def outputs(self):
+        return tuple(
+            TensorInfo(name, output.dtype.name, output.shape, output.dtype.kind in "fcV")
+            for name, output in zip(self.names, self._forward(self.point), strict=True)
+        )
+
+    def evaluate(self, batch):
+        rows = len(next(iter(batch.values())))
+        self.evaluated += [{number: values[row] for number, values in batch.items()} for row in range(rows)]
+        every = [
+            self._forward([batch[number][row] if number in batch else value for number, value in enumerate(self.point)])
+            for row in range(rows)
+        ]
+        return [widen(np.stack(column)) for column in zip(*every, strict=True)]
+
+    def _pull(self, output, upstream):
+        own = np.asarray(upstream).astype(numpy_dtype(self.outputs[output].dtype))
+        result = self.gradients[output](own, *self._own(self.point))
+        return list(result) if isinstance(result, tuple | list) else [result]
+
+    def is_connected(self, output, number):
+        return self._pull(output, np.zeros(self.outputs[output].shape))[number] is not None
+
+    def vjp(self, output, upstream):
+        rows = [self._pull(output, row) for row in upstream]
+        return [
+            None if column[0] is None else widen(np.stack([np.asarray(value) for value in column]))
+            for column in zip(*rows, strict=True)
+        ]
+
+    def joint_vjp(self, upstreams):
+        """The sum of what each output's upstream gives, unless `joint` mixes them: `(upstreams, *inputs)`."""
+        if self.joint is not None:
+            rows = [
+                self.joint([flow[row] for _, flow in sorted(upstreams.items())], *self._own(self.point))
+                for row in range(len(next(iter(upstreams.values()))))
+            ]
+            return [None if column[0] is None else widen(np.stack(column)) for column in zip(*rows, strict=True)]
+        parts = zip(*[self.vjp(output, flow) for output, flow in upstreams.items()], strict=True)
+        flows = [[flow for flow in column if flow is not None] for column in parts]
+        return [sum(flow) if flow else None for flow in flows]
+
+
+@dataclass
+class Numpy:
+    """A function with its gradients, and the opener of ops of it.
+
+    `gradients` holds one function per output, `(upstream, *inputs) -> gradients`; `points` holds the
+    inputs' values by name, per sample.
+    """
+
+    forward: object
+    gradients: object
+    points: object
+    dtypes: dict = field(default_factory=dict)
+    outputs: tuple = ("y",)
+    passed_through: tuple = ()
+    reference: object = None
+    facts: dict = field(default_factory=dict)
+    opened: list = field(default_factory=list)
+    refuses_float64: bool = False
+
+    def __post_init__(self):
+        if callable(self.gradients):
+            self.gradients = (self.gradients,)
+        if isinstance(self.points, dict):
+            self.points = [self.points]
+        self.points = [{name: np.asarray(value) for name, value in point.items()} for point in self.points]
+
+    def _dtype(self, name):
+        kind = self.points[0][name].dtype
+        return self.dtypes.get(name, "complex128" if kind.kind == "c" else "int32" if kind.kind == "i" else "float64")
+
+    def operation(self, sample=0, *, wide=False, forward=None):
+        point = self.points[sample]
+        own = {name: self._dtype(name) for name in point}
+        seen = {name: IN_FLOAT64.get(dtype, dtype) if wide else dtype for name, dtype in own.items()}
+        inputs = tuple(
+            TensorInfo(name, seen[name], value.shape, value.dtype.kind in "fc" and name not in self.passed_through)
+            for name, value in point.items()
+        )
+        low = tuple(sorted({dtype for dtype in seen.values() if dtype in IN_FLOAT64}))
+        made = NumpyOperation(
+            forward or self.forward,
+            self.gradients,
+            inputs,
+            # The values are those that the declared dtype can hold, in float64 too.
+            tuple(widen(value.astype(numpy_dtype(own[name]))) for name, value in point.items()),
+            self.outputs,
+            **{"low_precision": low, **self.facts},
+        )
+        self.opened.append(made)
+        return made
+
+    def declared(self, sample):
+        return self.operation(sample)
+
+    def in_float64(self, own):
+        if not own.low_precision or self.refuses_float64:
+            return None
+        sample = next(
+            number
+            for number, point in enumerate(self.points)
+            if all(
+                np.array_equal(value, widen(given.astype(numpy_dtype(self._dtype(name)))), equal_nan=True)
+                for (name, given), value in zip(point.items(), own.point, strict=True)
+            )
+        )
+        return self.operation(sample, wide=True, forward=own.forward)
+
+    def surrogate(self, sample):
+        return self.operation(sample, forward=self.reference)
+
+    def case(self, domains=None, **changes):
+        arguments = tuple(
+            Argument(
+                name,
+                (
+                    InputSpec(
+                        name,
+                        self._dtype(name),
+                        value.shape,
+                        differentiate=name not in self.passed_through,
+                        domain=(domains or {}).get(name, (None, None)),
+                    ),
+                ),
+            )
+            for name, value in self.points[0].items()
+        )
+        fields = {"reference": "a:reference" if self.reference else None, **changes}
+        return Case(
+            op="op",
+            name="default",
+            path="op.yaml",
+            folder="",
+            line=1,
+            forward=None,
+            op_type=None,
+            binding="autodiff",
+            gradient=None,
+            arguments=arguments,
+            dtype="float64",
+            **fields,
+        )
+
+    def operations(self, sample=0):
+        """The ops that take part at a sample point, as `check_case` would open them."""
+        declared = self.declared(sample)
+        formula = self.in_float64(declared) or declared
+        return Operations(declared, formula, formula)
+
+
+def check(op, **changes):
+    """Check an op at all its points; `changes` are fields of its case."""
+    return check_case(op.case(**changes), op, range(len(op.points)))
+
+
+def tanh(gradient=None, **changes):
+    """tanh at two points, with its gradient or another."""
+
+    def right(upstream, x):
+        return (1 - np.tanh(x) ** 2) * upstream
+
+    fields = {"points": [{"x": [0.5, -1.0, 0.25]}, {"x": [1.5, 0.75, -0.5]}], **changes}
+    return Numpy(np.tanh, gradient or right, **fields)
+
+
+def product(gradient=None, **changes):
+    """A product of two inputs, with its gradient or another."""
+
+    def right(upstream, a, b):
+        return upstream * np.conj(b), upstream * np.conj(a)
+
+    fields = {"points": {"a": [2.0, -3.0], "b": [0.5, 4.0]}, **changes}
+    return Numpy(lambda a, b: a * b, gradient or right, **fields)
+
+
+__all__ = ["Numpy", "NumpyOperation", "check", "product", "replace", "tanh"]

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, check, product, tanh
+
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import Status, case_status
+from gradcheck_cli.spec.case import PairRule
+
+
+def slope(x):
+    return 1 - np.tanh(x) ** 2
+
+
+def only(findings):
+    (pair,) = findings.pairs
+    return pair
+
+
+def statuses(findings):
+    return {pair.label: str(pair.status) for pair in findings.pairs}
+
+
+def test_a_right_gradient_passes_every_check():
+    findings = check(tanh())
+    assert statuses(findings) == {"dy/dx": "passed"}
+    assert {check.name: str(check.status) for check in findings.checks} == dict.fromkeys(
+        ["linearity", "zero_upstream", "repeat", "retrace"], "passed"
+    )
+    assert (findings.warnings, findings.numeric_dtype) == ((), "float64")
+    pair = only(findings)
+    assert (pair.elements, pair.wrong_elements, pair.kinks, pair.connected) == (9, 0, 0, True)
+    assert pair.max_abs_error < 1e-9
+
+
+def test_the_correct_pass_is_cheap():
+    # 3 elements at each of 2 samples; a base value each beside two evaluations an element.
+    assert only(check(tanh())).evaluations <= 2.5 * 6
+
+
+WRONG = {
+    "factor 1.001": lambda u, x: 1.001 * slope(x) * u,
+    "sign": lambda u, x: -slope(x) * u,
+    "zero": lambda u, x: 0 * x * u,
+    "one element": lambda u, x: slope(x) * u * np.array([1, 1, 1.5]),
+    "doubled": lambda u, x: 2 * slope(x) * u,
+    "NaN": lambda u, x: slope(x) * u * np.array([1, np.nan, 1]),
+    "infinite": lambda u, x: np.where(x > 0, np.inf, slope(x) * u),
+    "None": lambda *_: None,
+}
+
+
+@pytest.mark.parametrize("gradient", WRONG.values(), ids=WRONG)
+def test_a_wrong_gradient_is_found(gradient):
+    assert only(check(tanh(gradient))).status is Status.MISMATCHED
+
+
+def test_one_wrong_element_is_named_with_both_values():
+    pair = only(check(tanh(WRONG["one element"])))
+    assert (pair.wrong_elements, pair.note) == (1, "1 of 9 elements")
+    assert (pair.worst.output_index, pair.worst.input_index) == ((2,), (2,))
+    # The worst of both sample points: x = 0.25 there has the larger slope.
+    assert pair.worst.numeric == pytest.approx(slope(0.25), abs=1e-9)
+    assert pair.worst.analytic == pytest.approx(1.5 * slope(0.25), abs=1e-9)
+    assert pair.max_abs_error == pytest.approx(0.5 * slope(0.25), rel=1e-6)
+    assert pair.max_rel_error == pytest.approx(1 / 3, rel=1e-6)
+
+
+def test_none_is_not_zero():
+    pair = only(check(tanh(lambda *_: None)))
+    assert not pair.connected
+    assert pair.message == (
+        "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+    )
+
+
+def test_none_where_nothing_moves_passes():
+    op = product(lambda u, a, _: (u * np.ones_like(a), None), points={"a": [2.0], "b": [1.0]})
+    op.forward = lambda a, b: a + 0 * b
+    findings = check(op)
+    assert statuses(findings) == {"dy/da": "passed", "dy/db": "passed"}
+    assert findings.pairs[1].note == "no path, and no slope"
+
+
+def test_a_fault_at_the_second_point_alone_is_found():
+    # Right at the first point, whose residual it keeps for all others.
+    residual = slope(np.array([0.5, -1.0, 0.25]))
+    findings = check(tanh(lambda u, _: residual * u))
+    assert only(findings).status is Status.MISMATCHED
+    assert only(check(tanh(lambda u, _: residual * u, points={"x": [0.5, -1.0, 0.25]}))).status is Status.PASSED
+
+
+def test_every_output_meets_every_input():
+    op = Numpy(
+        lambda a, b: (a + b, a * b),
+        [lambda u, *_: (u, u), lambda u, a, b: (u * b, u * a)],
+        {"a": [2.0, 3.0], "b": [0.5, 4.0]},
+        outputs=("s", "p"),
+    )
+    assert list(statuses(check(op))) == ["ds/da", "ds/db", "dp/da", "dp/db"]
+    assert set(statuses(check(op)).values()) == {"passed"}
+
+
+def test_swapped_gradients_are_found_on_both_sides():
+    assert statuses(check(product(lambda u, a, b: (u * a, u * b)))) == {
+        "dy/da": "mismatched",
+        "dy/db": "mismatched",
+    }
+
+
+def test_a_fault_in_one_pair_leaves_the_others_alone():
+    op = Numpy(
+        lambda a, b: (a + b, a * b),
+        [lambda u, *_: (u, u), lambda u, a, b: (u * b, 1.1 * u * a)],
+        {"a": [2.0, 3.0], "b": [0.5, 4.0]},
+        outputs=("s", "p"),
+    )
+    assert statuses(check(op)) == {"ds/da": "passed", "ds/db": "passed", "dp/da": "passed", "dp/db": "mismatched"}
+
+
+def test_integers_and_inputs_passed_through_are_no_pairs():
+    op = Numpy(
+        lambda x, power, shift: x**power + shift,
+        lambda u, x, power, _: (u * power * x ** (power - 1), None, None),
+        {"x": np.array([1.5, 2.0]), "power": np.array(3), "shift": np.array([0.5, 0.5])},
+        passed_through=("shift",),
+    )
+    assert statuses(check(op)) == {"dy/dx": "passed"}
+
+
+def test_integer_outputs_are_no_pairs():
+    op = Numpy(
+        lambda x: (np.sort(x), np.argsort(x)),
+        [lambda u, x: u[np.argsort(np.argsort(x))], lambda *_: None],
+        {"x": [3.0, 1.0, 2.0]},
+        outputs=("values", "order"),
+    )
+    assert statuses(check(op)) == {"dvalues/dx": "passed"}
+
+
+def test_a_case_without_any_pair_finds_nothing():
+    op = Numpy(np.sign, lambda *_: None, {"x": np.array([1, 2])})
+    assert check(op).pairs == ()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_point_that_has_no_neighbours_is_refused(value):
+    with pytest.raises(CaseFailedError) as caught:
+        check(tanh(points={"x": [0.5, value]}))
+    assert caught.value.kind == "values"
+    assert caught.value.message == (
+        f"input x is {value} at [1]: there is no difference to take there; give a finite value, or say "
+        "'differentiate: false'."
+    )
+
+
+def test_an_input_passed_through_may_be_nan():
+    op = product(lambda u, _, b: (u * np.nan_to_num(b), None), passed_through=("b",))
+    op.points[0]["b"] = np.array([np.nan, 4.0])
+    op.forward = lambda a, b: a * np.nan_to_num(b)
+    assert statuses(check(op)) == {"dy/da": "passed"}
+
+
+def test_a_rule_that_matches_nothing_is_refused():
+    with pytest.raises(CaseFailedError) as caught:
+        check(product(), pairs=(PairRule("dy/da"), PairRule("dz/d*"), PairRule("dy/dc")))
+    assert caught.value.kind == "pairs"
+    assert caught.value.message == "pairs: 'dz/d*', 'dy/dc' matches none of the pairs: dy/da, dy/db."
+
+
+def test_a_random_forward_is_never_judged():
+    findings = check(tanh(facts={"random_types": ("RandomUniform",)}))
+    assert findings.pairs == ()
+    (found,) = findings.checks
+    assert (found.name, found.status) == ("deterministic", Status.INCONCLUSIVE)
+    assert case_status(findings.pairs, findings.checks) is Status.INCONCLUSIVE
+
+
+def test_a_forward_that_writes_to_its_inputs_fails():
+    findings = check(tanh(facts={"modified_inputs": ("x",)}))
+    (found,) = [found for found in findings.checks if found.name == "inputs_unmodified"]
+    assert found.status is Status.MISMATCHED
+    assert case_status(findings.pairs, findings.checks) is Status.MISMATCHED
+
+
+def test_a_gradient_of_another_shape_is_a_mismatch_of_its_own_pair():
+    findings = check(product(lambda u, a, b: (u * b, np.sum(u * a, keepdims=True))))
+    assert statuses(findings) == {"dy/da": "inconclusive", "dy/db": "mismatched"}
+    first, second = findings.pairs
+    assert first.message == "not checked, since another gradient has the wrong form."
+    assert second.message == (
+        "the gradient for b must have shape [2], as its input has, but has [1] when it runs."
+    )
+
+
+def test_a_fault_of_form_that_names_no_input_is_every_pairs():
+    def gradient(*_):
+        raise GradientFormError((), "a gradient has another shape than its input")
+
+    op = product(gradient)
+    findings = check(op, pairs=(PairRule("dy/db", "skip"),))
+    assert statuses(findings) == {"dy/da": "mismatched", "dy/db": "skipped"}
+    assert findings.pairs[0].method == "none"
+
+
+def test_a_fault_of_form_can_be_expected():
+    def gradient(*_):
+        raise GradientFormError((0,), "wrong shape")
+
+    assert statuses(check(tanh(gradient), pairs=(PairRule("dy/dx", "mismatch"),))) == {"dy/dx": "expected_mismatch"}
+    assert statuses(check(tanh(gradient), expect="mismatch")) == {"dy/dx": "expected_mismatch"}
+
+
+def test_a_gradient_of_another_dtype_is_a_mismatch_though_its_values_are_right():
+    message = "the gradient must be float64, as its input is, but is float32."
+    findings = check(tanh(facts={"dtype_faults": {0: message}}))
+    assert (only(findings).status, only(findings).message) == (Status.MISMATCHED, message)
+
+
+def test_a_skipped_pair_is_not_even_looked_at():
+    op = product(lambda u, _, b: (u * b, u * np.nan))
+    findings = check(op, pairs=(PairRule("dy/db", "skip", reason="not written yet"),))
+    assert statuses(findings) == {"dy/da": "passed", "dy/db": "skipped"}
+    assert findings.pairs[1].note == "not written yet"
+    assert all(set(point) == {0} for made in op.opened for point in made.evaluated)
+
+
+def test_a_case_whose_pairs_are_all_skipped_is_not_green():
+    findings = check(tanh(), pairs=(PairRule("dy/dx", "skip"),))
+    assert case_status(findings.pairs, findings.checks) is Status.SKIPPED
+
+
+def test_a_surrogate_passes_against_its_reference_and_not_without():
+    def logistic(x):
+        return 1 / (1 + np.exp(-x))
+
+    def gradient(u, x):
+        return logistic(x) * (1 - logistic(x)) * u
+
+    points = {"x": [3.0, -1.5]}
+    right = Numpy(np.sign, gradient, points, reference=logistic)
+    pair = only(check(right))
+    assert pair.status is Status.PASSED
+    assert pair.worst.numeric == pytest.approx(gradient(1.0, points["x"][pair.worst.input_index[0]]), abs=1e-9)
+    wrong = check(Numpy(np.sign, gradient, points), domains={"x": (None, None)})
+    assert only(wrong).status is not Status.PASSED
+    aside = check(Numpy(np.sign, gradient, {"x": [3.0]}), domains={"x": (1.0, None)})
+    assert only(aside).status is Status.MISMATCHED
+
+
+def test_a_reference_of_other_shapes_is_refused():
+    with pytest.raises(CaseFailedError) as caught:
+        check(tanh(reference=np.sum))
+    assert (caught.value.kind, caught.value.message) == (
+        "outputs",
+        "the reference's outputs must have the forward's shapes [[3]], but have [[]].",
+    )
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASSED), (1.01, Status.MISMATCHED)])
+def test_the_forward_can_be_held_to_its_reference(factor, status):
+    op = tanh(reference=np.tanh, points={"x": [0.5, -1.0]})
+    op.forward = lambda x: factor * np.tanh(x)
+    (found,) = [found for found in check(op, reference_forward=True).checks if found.name == "reference_forward"]
+    assert found.status is status
+
+
+def test_an_expected_mismatch_is_strict():
+    assert statuses(check(tanh(WRONG["sign"]), expect="mismatch")) == {"dy/dx": "expected_mismatch"}
+    findings = check(tanh(), expect="mismatch")
+    assert case_status(findings.pairs, findings.checks) is Status.UNEXPECTED_PASS
+
+
+def test_kinks_are_counted_over_all_points():
+    op = Numpy(
+        lambda x: np.maximum(x, 0),
+        lambda u, x: u * (x > 0),
+        [{"x": [0.0, 1.0, -1.0]}, {"x": [0.0, 0.0, 2.0]}],
+    )
+    pair = only(check(op))
+    assert (pair.status, pair.kinks, pair.note) == (Status.PASSED, 3, "3 at a kink")
+
+
+@pytest.mark.parametrize("share", [-0.5, 1.5])
+def test_beyond_the_one_sided_slopes_of_a_kink_is_wrong(share):
+    op = Numpy(lambda x: np.maximum(x, 0), lambda u, x: u * np.where(x == 0, share, x > 0), {"x": [0.0, 1.0]})
+    assert only(check(op)).status is Status.MISMATCHED
+
+
+def test_a_jump_is_inconclusive_with_its_remedy():
+    pair = only(check(Numpy(np.sign, lambda u, x: 0 * u * x, {"x": [0.0, 1.0]})))
+    assert pair.status is Status.INCONCLUSIVE
+    assert "move the point off the discontinuity (away_from)" in pair.message
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+def test_zero_size_tensors_are_checked_for_shape(shape):
+    pair = only(check(Numpy(lambda x: 2 * x, lambda u, _: 2 * u, {"x": np.zeros(shape)})))
+    assert (pair.status, pair.elements, pair.note, pair.worst) == (Status.PASSED, 0, "zero-size: shape only", None)
+
+
+def test_a_zero_size_gradient_of_another_shape_is_found():
+    op = Numpy(np.sum, lambda u, _: u * np.zeros((3, 0)), {"x": np.zeros((0, 3))})
+    assert only(check(op)).status is Status.MISMATCHED
+
+
+def test_a_connected_pair_that_is_zero_throughout_tested_nothing():
+    op = Numpy(lambda x: x * 0, lambda u, _: 0 * u, {"x": [1.0, 2.0]})
+    pair = only(check(op))
+    assert pair.status is Status.INCONCLUSIVE
+    assert pair.message == (
+        "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
+        "where the op has a slope, or say 'expect: zero'."
+    )
+    assert only(check(op, pairs=(PairRule("dy/dx", "zero"),))).status is Status.PASSED
+
+
+def test_zero_at_one_point_alone_is_fine():
+    op = Numpy(lambda x: np.maximum(x, 0), lambda u, x: u * (x > 0), [{"x": [-1.0]}, {"x": [1.0]}])
+    assert only(check(op)).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [lambda u, z: np.conj(2 * z) * u],
+)
+def test_complex_gradients_follow_tensorflows_convention(gradient):
+    points = {"z": np.array([1 + 2j, -0.5j])}
+    right = only(check(Numpy(lambda z: z * z, gradient, points)))
+    assert (right.status, right.elements) == (Status.PASSED, 16)
+    for wrong in (
+        lambda u, z: 2 * z * u,  # the conjugate is missing
+        lambda u, z: np.conj(2 * z) * np.conj(u),
+        lambda u, z: np.real(np.conj(2 * z) * u) + 0j,
+        lambda u, z: 1j * np.conj(2 * z) * u,
+    ):
+        assert only(check(Numpy(lambda z: z * z, wrong, points))).status is Status.MISMATCHED
+
+
+def test_complex_in_real_out_and_back():
+    modulus = Numpy(lambda z: np.abs(z) ** 2, lambda u, z: 2 * z * u, {"z": np.array([1 + 2j, -0.5j])})
+    assert only(check(modulus)).status is Status.PASSED
+    turned = Numpy(lambda x: np.exp(1j * x), lambda u, x: np.real(u * np.conj(1j * np.exp(1j * x))), {"x": [0.5, 2.0]})
+    assert only(check(turned)).status is Status.PASSED
+
+
+def test_a_wrong_imaginary_part_is_named():
+    op = Numpy(lambda z: 3 * z, lambda u, _: 3 * u.real + 2j * u.imag, {"z": np.array([1 + 2j])})
+    pair = only(check(op))
+    assert (pair.worst.output_part, pair.worst.input_part) == ("im", "im")
+    assert (pair.worst.output_index, pair.worst.input_index) == ((0,), (0,))
+
+
+def test_the_domain_is_never_left():
+    op = Numpy(np.sqrt, lambda u, x: u / (2 * np.sqrt(x)), {"x": [1e-3, 1.0]})
+    assert only(check(op, domains={"x": (0.0, 1.0)})).status is Status.PASSED
+    points = np.array([point[0] for made in op.opened for point in made.evaluated])
+    assert points.min() >= 0
+    assert points.max() <= 1
+
+
+def test_a_structural_fault_of_any_point_is_kept():
+    # Linear at the first point, where every element is positive; an absolute value of the upstream at the second.
+    op = tanh(
+        lambda u, x: slope(x) * (u if (x > 0).all() else np.where(u == 1, u, np.abs(u))),
+        points=[{"x": [0.5, 1.0]}, {"x": [0.5, -1.0]}],
+    )
+    findings = check(op)
+    assert only(findings).status is Status.PASSED
+    (linearity,) = [found for found in findings.checks if found.name == "linearity"]
+    assert linearity.status is Status.MISMATCHED

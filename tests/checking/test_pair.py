@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.checking.pair import summarise
+from gradcheck_cli.checking.sample import PairSample
+from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
+from gradcheck_cli.results import Status
+
+Y = TensorInfo("y", "float64", (2,))
+X = TensorInfo("x", "float64", (3,))
+PASS, KINK, MISMATCH, INCONCLUSIVE = Verdict
+
+
+def sample(analytic, numeric=None, verdict=PASS, **changes):
+    analytic = np.asarray(analytic, dtype=np.float64)
+    shape = analytic.shape
+    fields = {
+        "numeric": analytic if numeric is None else np.asarray(numeric, dtype=np.float64),
+        "uncertainty": np.full(shape, 1e-9),
+        "allowed": np.full(shape, 1e-6),
+        "verdict": np.broadcast_to(np.asarray(verdict, np.int8), shape),
+        "reason": np.zeros(shape, np.int8),
+        "is_connected": True,
+        "evaluations": 7,
+        "method": "central",
+        "numeric_dtype": "float64",
+        **changes,
+    }
+    return PairSample(analytic, **fields)
+
+
+def row(*samples, output=Y, taken=X, **changes):
+    return summarise("dy/dx", output, taken, samples, **changes)
+
+
+ONES = np.ones((2, 3))
+
+
+def with_element(value, place=(1, 2), base=ONES):
+    changed = np.array(base, dtype=np.float64)
+    changed[place] = value
+    return changed
+
+
+def test_a_pair_in_order():
+    pair = row(sample(ONES), sample(2 * ONES, 2 * ONES + 5e-7))
+    assert pair.status is Status.PASSED
+    assert (pair.label, pair.output, pair.input) == ("dy/dx", "y", "x")
+    assert (pair.elements, pair.wrong_elements, pair.kinks, pair.evaluations) == (6, 0, 0, 14)
+    assert pair.max_abs_error == pytest.approx(5e-7)
+    assert pair.max_rel_error == pytest.approx(2.5e-7)
+    assert (pair.note, pair.message) == ("", "")
+
+
+def test_the_worst_element_is_the_one_with_the_largest_ratio_to_its_bound():
+    numeric = ONES.copy()
+    numeric[0, 0], numeric[1, 1] = 1.5, 1.001  # the smaller error is the further beyond its bound
+    allowed = np.full((2, 3), 1e-6)
+    allowed[0, 0] = 1.0
+    pair = row(sample(ONES, numeric, with_element(MISMATCH, (1, 1), 0 * ONES), allowed=allowed))
+    assert (pair.worst.output_index, pair.worst.input_index) == ((1,), (1,))
+    assert (pair.worst.analytic, pair.worst.numeric) == (1.0, 1.001)
+    # `allowed` and `uncertainty` are that element's own; the maximum error is any element's.
+    assert (pair.allowed, pair.uncertainty, pair.worst.uncertainty) == (1e-6, 1e-9, 1e-9)
+    assert pair.max_abs_error == 0.5
+
+
+def test_a_wrong_element_stands_before_an_undecided_one_and_that_before_a_passed_one():
+    passed_far = with_element(1.9, (0, 0))
+    undecided = sample(ONES, with_element(9.0, (0, 1), passed_far), with_element(INCONCLUSIVE, (0, 1), 0 * ONES))
+    pair = row(undecided)
+    assert (pair.status, pair.worst.input_index) == (Status.INCONCLUSIVE, (1,))
+    both = with_element(MISMATCH, (1, 2), undecided.verdict)
+    pair = row(replace(undecided, verdict=both.astype(np.int8)))
+    assert (pair.status, pair.worst.output_index, pair.worst.input_index) == (Status.MISMATCHED, (1,), (2,))
+
+
+def test_a_wrong_element_of_any_sample_counts():
+    wrong = sample(ONES, with_element(2.0), with_element(MISMATCH, base=0 * ONES))
+    for samples in ((sample(ONES), wrong), (wrong, sample(ONES))):
+        pair = row(*samples)
+        assert (pair.status, pair.wrong_elements, pair.note) == (Status.MISMATCHED, 1, "1 of 6 elements")
+        assert pair.worst.numeric == 2.0
+
+
+def test_wrong_elements_are_the_most_of_any_one_sample():
+    one = sample(ONES, 2 * ONES, with_element(MISMATCH, base=0 * ONES))
+    assert row(one, sample(ONES, 2 * ONES, MISMATCH), one).wrong_elements == 6
+
+
+def test_nan_is_the_worst_there_is():
+    pair = row(sample(with_element(np.nan), with_element(5.0, (0, 0)), with_element(MISMATCH, base=0 * ONES)))
+    assert np.isnan(pair.worst.analytic)
+    assert pair.max_abs_error == np.inf
+    assert pair.max_rel_error == np.inf
+
+
+def test_equal_infinities_differ_by_nothing():
+    pair = row(sample(with_element(np.inf), with_element(np.inf)))
+    assert (pair.max_abs_error, pair.max_rel_error) == (0.0, 0.0)
+
+
+def test_zero_over_zero_is_no_relative_error():
+    assert row(sample(with_element(0.0))).max_rel_error == 0.0
+
+
+def test_undecided_elements_are_left_out_of_the_maxima():
+    pair = row(
+        sample(
+            ONES,
+            with_element(np.nan),
+            with_element(INCONCLUSIVE, base=0 * ONES),
+            uncertainty=with_element(np.inf, base=1e-9 * ONES),
+            reason=with_element(Reason.JUMP, base=0 * ONES).astype(np.int8),
+        )
+    )
+    assert (pair.max_abs_error, pair.max_rel_error) == (0.0, 0.0)
+    assert pair.message == f"1 element(s): {EXPLANATIONS[Reason.JUMP]}."
+
+
+def test_the_most_frequent_reason_explains():
+    reason = np.array([[Reason.JUMP, Reason.NOISE, Reason.NOISE], [0, 0, 0]], np.int8)
+    pair = row(sample(ONES, None, np.where(reason, INCONCLUSIVE, PASS), reason=reason))
+    assert pair.message == f"3 element(s): {EXPLANATIONS[Reason.NOISE]}."
+
+
+def test_kinks_of_all_samples_are_counted():
+    kink = sample(ONES, None, with_element(KINK, base=0 * ONES))
+    pair = row(kink, sample(ONES), kink)
+    assert (pair.status, pair.kinks, pair.note) == (Status.PASSED, 2, "2 at a kink")
+
+
+@pytest.mark.parametrize(
+    ("samples", "status"),
+    [
+        ([0 * ONES], Status.INCONCLUSIVE),
+        ([0 * ONES, 0 * ONES], Status.INCONCLUSIVE),
+        ([0 * ONES, with_element(1.0, base=0 * ONES)], Status.PASSED),
+    ],
+)
+def test_zero_everywhere_at_every_sample_tested_nothing(samples, status):
+    assert row(*map(sample, samples)).status is status
+    assert row(*map(sample, samples), may_be_zero=True).status is Status.PASSED
+
+
+def test_zero_and_disconnected_is_no_path():
+    pair = row(sample(0 * ONES, is_connected=False))
+    assert (pair.status, pair.connected, pair.note) == (Status.PASSED, False, "no path, and no slope")
+
+
+def test_disconnected_where_there_is_a_slope_says_so():
+    pair = row(sample(0 * ONES, ONES, MISMATCH, is_connected=False))
+    assert pair.status is Status.MISMATCHED
+    assert pair.message == "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+
+
+def test_nothing_to_compare():
+    empty = np.zeros((2, 0))
+    pair = row(sample(empty, evaluations=0, method="none"))
+    assert (pair.status, pair.elements, pair.worst, pair.note) == (Status.PASSED, 0, None, "zero-size: shape only")
+
+
+def test_the_ladder_is_named_where_any_sample_climbed_it():
+    assert row(sample(ONES), sample(ONES, method="ladder")).method == "ladder"
+    assert row(sample(ONES), sample(ONES)).method == "central"
+
+
+def test_indices_are_those_of_the_tensors_own_shapes():
+    output, taken = TensorInfo("y", "float64", (2, 2)), TensorInfo("x", "float64", (3, 1, 2))
+    base = np.zeros((4, 6))
+    pair = row(
+        sample(base, with_element(1.0, (2, 5), base), with_element(MISMATCH, (2, 5), base)), output=output, taken=taken
+    )
+    assert (pair.worst.output_index, pair.worst.input_index) == ((1, 0), (2, 0, 1))
+
+
+def test_parts_of_complex_elements_are_named():
+    output, taken = TensorInfo("y", "complex128", (1,)), TensorInfo("x", "complex64", (2,))
+    base = np.zeros((2, 4))
+    pair = row(
+        sample(base, with_element(1.0, (1, 2), base), with_element(MISMATCH, (1, 2), base)), output=output, taken=taken
+    )
+    assert (pair.worst.output_index, pair.worst.output_part) == ((0,), "im")
+    assert (pair.worst.input_index, pair.worst.input_part) == ((0,), "im")

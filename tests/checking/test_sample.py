@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, product, tanh
+
+from gradcheck_cli.checking.sample import analytic_jacobians, judge_pairs, label_of, pairs_of, tolerance_of
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.spec.case import PairRule, Tolerance
+
+
+def judged(op, rules=None, **changes):
+    operations = op.operations()
+    pairs = pairs_of(operations.declared)
+    analytic = analytic_jacobians(operations.formula, pairs)
+    return judge_pairs(op.case(**changes), operations, analytic, {pair: (rules or {}).get(pair) for pair in pairs})
+
+
+def wrong_count(sample):
+    return int(np.count_nonzero(sample.verdict == Verdict.MISMATCH))
+
+
+def test_pairs_and_their_labels():
+    op = Numpy(
+        lambda x, n: (x * n, n + 1, x),
+        [lambda u, _, n: (u * n, None), lambda *_: (None, None), lambda u, *_: (u, None)],
+        {"x": [1.0], "n": np.array([2])},
+        outputs=("p", "count", "same"),
+    ).operation()
+    assert pairs_of(op) == [(0, 0), (2, 0)]
+    assert [label_of(op, pair) for pair in pairs_of(op)] == ["dp/dx", "dsame/dx"]
+
+
+def test_a_right_pair_has_its_jacobians_and_a_sharp_bound():
+    sample = judged(tanh())[0, 0]
+    expected = np.diag(1 - np.tanh([0.5, -1.0, 0.25]) ** 2)
+    np.testing.assert_allclose(sample.analytic, expected, rtol=1e-15)
+    np.testing.assert_allclose(sample.numeric, expected, atol=1e-9)
+    assert (sample.verdict == Verdict.PASS).all()
+    assert (np.abs(sample.numeric - expected) <= sample.uncertainty + 1e-16).all()
+    assert (sample.uncertainty <= 2 * sample.allowed).all()
+    assert (sample.numeric_dtype, sample.is_connected) == ("float64", True)
+
+
+def test_none_counts_as_zero():
+    sample = judged(product(lambda u, _, b: (u * b, None)))[0, 1]
+    assert not sample.is_connected
+    np.testing.assert_array_equal(sample.analytic, np.zeros((2, 2)))
+    assert wrong_count(sample) == 2
+
+
+def test_each_output_gets_its_own_rows():
+    op = Numpy(
+        lambda x: (np.sum(x), 3 * x),
+        [lambda u, x: u * np.ones_like(x), lambda u, _: 3 * u],
+        {"x": [1.0, 2.0]},
+        outputs=("total", "tripled"),
+    )
+    found = judged(op)
+    assert found[0, 0].numeric.shape == (1, 2)
+    np.testing.assert_allclose(found[0, 0].numeric, [[1, 1]], atol=1e-9)
+    np.testing.assert_allclose(found[1, 0].numeric, 3 * np.eye(2), atol=1e-9)
+
+
+def off_by(error):
+    return tanh(lambda u, x: (1 - np.tanh(x) ** 2 + error) * u, points={"x": [0.5, -1.0, 0.25]})
+
+
+@pytest.mark.parametrize(
+    ("case", "pair", "wrong"),
+    [
+        (Tolerance(), None, 3),
+        (Tolerance(atol=1e-2), None, 0),
+        (Tolerance(rtol=1e-1), None, 0),
+        (Tolerance(atol=1e-2), PairRule("dy/dx", atol=1e-4), 3),
+        (Tolerance(atol=1e-5), PairRule("dy/dx", atol=1e-2), 0),
+        (Tolerance(), PairRule("dy/dx", rtol=1e-1), 0),
+        (Tolerance(), PairRule("dy/dx"), 3),
+    ],
+)
+def test_the_pairs_tolerance_stands_before_the_cases_before_the_tables(case, pair, wrong):
+    sample = judged(off_by(1e-3), {(0, 0): pair}, tolerance=case)[0, 0]
+    assert wrong_count(sample) == wrong
+
+
+def test_an_absolute_tolerance_is_taken_as_written():
+    # Within the default tolerance, and beyond the user's own.
+    assert wrong_count(judged(off_by(1e-7))[0, 0]) == 0
+    sample = judged(off_by(1e-7), tolerance=Tolerance(atol=1e-8, rtol=0.0))[0, 0]
+    assert wrong_count(sample) == 3
+    np.testing.assert_array_equal(sample.allowed, np.full((3, 3), 1e-8))
+
+
+def test_pairs_of_one_input_may_differ_in_tolerance():
+    op = Numpy(
+        lambda x: (x * 1.0, x * 2.0),
+        [lambda u, _: 1.001 * u, lambda u, _: 2.002 * u],
+        {"x": [1.0, 2.0]},
+        outputs=("a", "b"),
+    )
+    found = judged(op, {(0, 0): PairRule("da/dx", rtol=0.1)})
+    assert (wrong_count(found[0, 0]), wrong_count(found[1, 0])) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rtol"), [("float64", 1e-6), ("float32", 1e-6), ("float16", 1e-6), ("bfloat16", 1e-6)]
+)
+def test_a_formula_in_float64_is_held_to_float64(dtype, rtol):
+    op = tanh(points={"x": [0.5, -1.0]}, dtypes={"x": dtype})
+    assert tolerance_of(op.case(), op.operations(), (0, 0), None).rtol == rtol
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 2e-3), ("float16", 5e-2), ("bfloat16", 1e-1)])
+def test_without_float64_the_declared_dtype_rules(dtype, rtol):
+    op = tanh(points={"x": [0.5, -1.0]}, dtypes={"x": dtype}, refuses_float64=True)
+    assert tolerance_of(op.case(), op.operations(), (0, 0), None).rtol == rtol
+
+
+def test_zero_size_is_never_evaluated():
+    op = Numpy(lambda x: 2 * x, lambda u, _: 2 * u, {"x": np.zeros((0, 3))})
+    sample = judged(op)[0, 0]
+    assert (sample.verdict.shape, sample.evaluations, sample.method) == ((0, 0), 0, "none")
+    assert all(not made.evaluated for made in op.opened)
+
+
+def test_a_zero_size_input_of_a_full_output():
+    sample = judged(Numpy(np.sum, lambda u, x: u * np.ones_like(x), {"x": np.zeros((0, 3))}))[0, 0]
+    assert sample.numeric.shape == (1, 0)
+
+
+def test_float32_points_stay_in_float32():
+    op = tanh(points={"x": [0.5, -1.0]}, dtypes={"x": "float32"}, refuses_float64=True)
+    sample = judged(op)[0, 0]
+    assert sample.numeric_dtype == "float32"
+    for made in op.opened:
+        for point in made.evaluated:
+            np.testing.assert_array_equal(point[0], point[0].astype(np.float32))
