@@ -41,7 +41,9 @@ class NumpyOperation:
     evaluated: list = field(default_factory=list)
 
     def _own(self, values):
-        return [value.astype(numpy_dtype(info.dtype)) for value, info in zip(values, self.inputs, strict=True)]
+        return [
+            value.astype(numpy_dtype(info.dtype)) for value, info in zip(values, self.inputs, strict=True)
+        ]
 
     def _forward(self, values):
         result = self.forward(*self._own(values))
@@ -62,7 +64,9 @@ class NumpyOperation:
         rows = len(next(iter(batch.values())))
         self.evaluated += [{number: values[row] for number, values in batch.items()} for row in range(rows)]
         every = [
-            self._forward([batch[number][row] if number in batch else value for number, value in enumerate(self.point)])
+            self._forward(
+                [batch[number][row] if number in batch else value for number, value in enumerate(self.point)]
+            )
             for row in range(rows)
         ]
         return [widen(np.stack(column)) for column in zip(*every, strict=True)]
@@ -89,7 +93,9 @@ class NumpyOperation:
                 self.joint([flow[row] for _, flow in sorted(upstreams.items())], *self._own(self.point))
                 for row in range(len(next(iter(upstreams.values()))))
             ]
-            return [None if column[0] is None else widen(np.stack(column)) for column in zip(*rows, strict=True)]
+            return [
+                None if column[0] is None else widen(np.stack(column)) for column in zip(*rows, strict=True)
+            ]
         parts = zip(*[self.vjp(output, flow) for output, flow in upstreams.items()], strict=True)
         flows = [[flow for flow in column if flow is not None] for column in parts]
         return [sum(flow) if flow else None for flow in flows]
@@ -123,14 +129,18 @@ class Numpy:
 
     def _dtype(self, name):
         kind = self.points[0][name].dtype
-        return self.dtypes.get(name, "complex128" if kind.kind == "c" else "int32" if kind.kind == "i" else "float64")
+        return self.dtypes.get(
+            name, "complex128" if kind.kind == "c" else "int32" if kind.kind == "i" else "float64"
+        )
 
     def operation(self, sample=0, *, wide=False, forward=None):
         point = self.points[sample]
         own = {name: self._dtype(name) for name in point}
         seen = {name: IN_FLOAT64.get(dtype, dtype) if wide else dtype for name, dtype in own.items()}
         inputs = tuple(
-            TensorInfo(name, seen[name], value.shape, value.dtype.kind in "fc" and name not in self.passed_through)
+            TensorInfo(
+                name, seen[name], value.shape, value.dtype.kind in "fc" and name not in self.passed_through
+            )
             for name, value in point.items()
         )
         low = tuple(sorted({dtype for dtype in seen.values() if dtype in IN_FLOAT64}))

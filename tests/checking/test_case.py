@@ -89,7 +89,9 @@ def test_a_fault_at_the_second_point_alone_is_found():
     residual = slope(np.array([0.5, -1.0, 0.25]))
     findings = check(tanh(lambda u, _: residual * u))
     assert only(findings).status is Status.MISMATCHED
-    assert only(check(tanh(lambda u, _: residual * u, points={"x": [0.5, -1.0, 0.25]}))).status is Status.PASSED
+    assert (
+        only(check(tanh(lambda u, _: residual * u, points={"x": [0.5, -1.0, 0.25]}))).status is Status.PASSED
+    )
 
 
 def test_every_output_meets_every_input():
@@ -117,7 +119,12 @@ def test_a_fault_in_one_pair_leaves_the_others_alone():
         {"a": [2.0, 3.0], "b": [0.5, 4.0]},
         outputs=("s", "p"),
     )
-    assert statuses(check(op)) == {"ds/da": "passed", "ds/db": "passed", "dp/da": "passed", "dp/db": "mismatched"}
+    assert statuses(check(op)) == {
+        "ds/da": "passed",
+        "ds/db": "passed",
+        "dp/da": "passed",
+        "dp/db": "mismatched",
+    }
 
 
 def test_integers_and_inputs_passed_through_are_no_pairs():
@@ -209,7 +216,9 @@ def test_a_fault_of_form_can_be_expected():
     def gradient(*_):
         raise GradientFormError((0,), "wrong shape")
 
-    assert statuses(check(tanh(gradient), pairs=(PairRule("dy/dx", "mismatch"),))) == {"dy/dx": "expected_mismatch"}
+    assert statuses(check(tanh(gradient), pairs=(PairRule("dy/dx", "mismatch"),))) == {
+        "dy/dx": "expected_mismatch"
+    }
     assert statuses(check(tanh(gradient), expect="mismatch")) == {"dy/dx": "expected_mismatch"}
 
 
@@ -243,7 +252,9 @@ def test_a_surrogate_passes_against_its_reference_and_not_without():
     right = Numpy(np.sign, gradient, points, reference=logistic)
     pair = only(check(right))
     assert pair.status is Status.PASSED
-    assert pair.worst.numeric == pytest.approx(gradient(1.0, points["x"][pair.worst.input_index[0]]), abs=1e-9)
+    assert pair.worst.numeric == pytest.approx(
+        gradient(1.0, points["x"][pair.worst.input_index[0]]), abs=1e-9
+    )
     wrong = check(Numpy(np.sign, gradient, points), domains={"x": (None, None)})
     assert only(wrong).status is not Status.PASSED
     aside = check(Numpy(np.sign, gradient, {"x": [3.0]}), domains={"x": (1.0, None)})
@@ -263,7 +274,9 @@ def test_a_reference_of_other_shapes_is_refused():
 def test_the_forward_can_be_held_to_its_reference(factor, status):
     op = tanh(reference=np.tanh, points={"x": [0.5, -1.0]})
     op.forward = lambda x: factor * np.tanh(x)
-    (found,) = [found for found in check(op, reference_forward=True).checks if found.name == "reference_forward"]
+    (found,) = [
+        found for found in check(op, reference_forward=True).checks if found.name == "reference_forward"
+    ]
     assert found.status is status
 
 
@@ -298,7 +311,12 @@ def test_a_jump_is_inconclusive_with_its_remedy():
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 def test_zero_size_tensors_are_checked_for_shape(shape):
     pair = only(check(Numpy(lambda x: 2 * x, lambda u, _: 2 * u, {"x": np.zeros(shape)})))
-    assert (pair.status, pair.elements, pair.note, pair.worst) == (Status.PASSED, 0, "zero-size: shape only", None)
+    assert (pair.status, pair.elements, pair.note, pair.worst) == (
+        Status.PASSED,
+        0,
+        "zero-size: shape only",
+        None,
+    )
 
 
 def test_a_zero_size_gradient_of_another_shape_is_found():
@@ -311,8 +329,8 @@ def test_a_connected_pair_that_is_zero_throughout_tested_nothing():
     pair = only(check(op))
     assert pair.status is Status.INCONCLUSIVE
     assert pair.message == (
-        "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
-        "where the op has a slope, or say 'expect: zero'."
+        "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; "
+        "choose inputs where the op has a slope, or say 'expect: zero'."
     )
     assert only(check(op, pairs=(PairRule("dy/dx", "zero"),))).status is Status.PASSED
 
@@ -342,7 +360,9 @@ def test_complex_gradients_follow_tensorflows_convention(gradient):
 def test_complex_in_real_out_and_back():
     modulus = Numpy(lambda z: np.abs(z) ** 2, lambda u, z: 2 * z * u, {"z": np.array([1 + 2j, -0.5j])})
     assert only(check(modulus)).status is Status.PASSED
-    turned = Numpy(lambda x: np.exp(1j * x), lambda u, x: np.real(u * np.conj(1j * np.exp(1j * x))), {"x": [0.5, 2.0]})
+    turned = Numpy(
+        lambda x: np.exp(1j * x), lambda u, x: np.real(u * np.conj(1j * np.exp(1j * x))), {"x": [0.5, 2.0]}
+    )
     assert only(check(turned)).status is Status.PASSED
 
 
@@ -362,7 +382,7 @@ def test_the_domain_is_never_left():
 
 
 def test_a_structural_fault_of_any_point_is_kept():
-    # Linear at the first point, where every element is positive; an absolute value of the upstream at the second.
+    # Linear at the first point, where every x is positive; at the second the upstream's sign is lost.
     op = tanh(
         lambda u, x: slope(x) * (u if (x > 0).all() else np.where(u == 1, u, np.abs(u))),
         points=[{"x": [0.5, 1.0]}, {"x": [0.5, -1.0]}],

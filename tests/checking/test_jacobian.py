@@ -5,7 +5,13 @@ import pytest
 from numpy_op import Numpy, product, tanh
 
 from gradcheck_cli.checking import jacobian
-from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.jacobian import (
+    analytic_rows,
+    packed_function,
+    packed_point,
+    pull_back,
+    working_precision,
+)
 from gradcheck_cli.checking.operation import GradientFormError
 
 
@@ -35,7 +41,9 @@ def test_rows_come_in_blocks_that_join_without_a_seam(monkeypatch, elements):
 
 
 def test_only_differentiable_inputs_have_rows():
-    op = Numpy(lambda x, n: x * n, lambda u, _, n: (u * n, None), {"x": [1.0, 2.0], "n": np.array(3)}).operation()
+    op = Numpy(
+        lambda x, n: x * n, lambda u, _, n: (u * n, None), {"x": [1.0, 2.0], "n": np.array(3)}
+    ).operation()
     assert list(analytic_rows(op, 0)) == [0]
     np.testing.assert_array_equal(analytic_rows(op, 0)[0], 3 * np.eye(2))
 

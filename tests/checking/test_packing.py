@@ -15,7 +15,9 @@ def random(info, rows=4):
     return draw[0] + 1j * draw[1] if info.is_complex else draw[0]
 
 
-@pytest.mark.parametrize("info", [REAL, COMPLEX, TensorInfo("s", "complex64", ()), TensorInfo("e", "float32", (0, 2))])
+@pytest.mark.parametrize(
+    "info", [REAL, COMPLEX, TensorInfo("s", "complex64", ()), TensorInfo("e", "float32", (0, 2))]
+)
 def test_packing_loses_nothing(info):
     values = random(info)
     packed = pack(values, info)

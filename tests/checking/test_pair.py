@@ -72,7 +72,9 @@ def test_the_worst_element_is_the_one_with_the_largest_ratio_to_its_bound():
 
 def test_a_wrong_element_stands_before_an_undecided_one_and_that_before_a_passed_one():
     passed_far = with_element(1.9, (0, 0))
-    undecided = sample(ONES, with_element(9.0, (0, 1), passed_far), with_element(INCONCLUSIVE, (0, 1), 0 * ONES))
+    undecided = sample(
+        ONES, with_element(9.0, (0, 1), passed_far), with_element(INCONCLUSIVE, (0, 1), 0 * ONES)
+    )
     pair = row(undecided)
     assert (pair.status, pair.worst.input_index) == (Status.INCONCLUSIVE, (1,))
     both = with_element(MISMATCH, (1, 2), undecided.verdict)
@@ -156,13 +158,21 @@ def test_zero_and_disconnected_is_no_path():
 def test_disconnected_where_there_is_a_slope_says_so():
     pair = row(sample(0 * ONES, ONES, MISMATCH, is_connected=False))
     assert pair.status is Status.MISMATCHED
-    assert pair.message == "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+    assert (
+        pair.message
+        == "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+    )
 
 
 def test_nothing_to_compare():
     empty = np.zeros((2, 0))
     pair = row(sample(empty, evaluations=0, method="none"))
-    assert (pair.status, pair.elements, pair.worst, pair.note) == (Status.PASSED, 0, None, "zero-size: shape only")
+    assert (pair.status, pair.elements, pair.worst, pair.note) == (
+        Status.PASSED,
+        0,
+        None,
+        "zero-size: shape only",
+    )
 
 
 def test_the_ladder_is_named_where_any_sample_climbed_it():
@@ -174,7 +184,9 @@ def test_indices_are_those_of_the_tensors_own_shapes():
     output, taken = TensorInfo("y", "float64", (2, 2)), TensorInfo("x", "float64", (3, 1, 2))
     base = np.zeros((4, 6))
     pair = row(
-        sample(base, with_element(1.0, (2, 5), base), with_element(MISMATCH, (2, 5), base)), output=output, taken=taken
+        sample(base, with_element(1.0, (2, 5), base), with_element(MISMATCH, (2, 5), base)),
+        output=output,
+        taken=taken,
     )
     assert (pair.worst.output_index, pair.worst.input_index) == ((1, 0), (2, 0, 1))
 
@@ -183,7 +195,9 @@ def test_parts_of_complex_elements_are_named():
     output, taken = TensorInfo("y", "complex128", (1,)), TensorInfo("x", "complex64", (2,))
     base = np.zeros((2, 4))
     pair = row(
-        sample(base, with_element(1.0, (1, 2), base), with_element(MISMATCH, (1, 2), base)), output=output, taken=taken
+        sample(base, with_element(1.0, (1, 2), base), with_element(MISMATCH, (1, 2), base)),
+        output=output,
+        taken=taken,
     )
     assert (pair.worst.output_index, pair.worst.output_part) == ((0,), "im")
     assert (pair.worst.input_index, pair.worst.input_part) == ((0,), "im")

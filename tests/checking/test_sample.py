@@ -13,7 +13,9 @@ def judged(op, rules=None, **changes):
     operations = op.operations()
     pairs = pairs_of(operations.declared)
     analytic = analytic_jacobians(operations.formula, pairs)
-    return judge_pairs(op.case(**changes), operations, analytic, {pair: (rules or {}).get(pair) for pair in pairs})
+    return judge_pairs(
+        op.case(**changes), operations, analytic, {pair: (rules or {}).get(pair) for pair in pairs}
+    )
 
 
 def wrong_count(sample):

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, tanh
+
+from gradcheck_cli.checking.forward import check_inputs_unmodified, check_random, check_reference_forward
+from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import Tolerance
+
+
+def against(forward, reference, values, **changes):
+    facts = {key: changes.pop(key) for key in ("dtypes",) if key in changes}
+    op = Numpy(forward, lambda u, _: u, {"x": values}, reference=reference, **facts)
+    return check_reference_forward(op.case(**changes), op.declared(0), op.surrogate(0))
+
+
+def test_a_deterministic_forward_has_nothing_to_say():
+    assert check_random(tanh().operation()) is None
+
+
+def test_a_random_forward_names_its_ops_and_the_remedy():
+    found = check_random(tanh(facts={"random_types": ("RandomNormal", "RandomUniform")}).operation())
+    assert found.status is Status.INCONCLUSIVE
+    assert found.message == (
+        "the forward draws random numbers (RandomNormal, RandomUniform), anew at each evaluation; use "
+        "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'."
+    )
+
+
+def test_a_forward_that_writes_to_its_inputs_names_them():
+    assert check_inputs_unmodified(tanh().operation()) == []
+    (found,) = check_inputs_unmodified(tanh(facts={"modified_inputs": ("x", "w")}).operation())
+    assert (found.name, found.status) == ("inputs_unmodified", Status.MISMATCHED)
+    assert found.message == "the NumPy forward writes to its input x, w; work on a copy (np.array(x))."
+
+
+def test_the_reference_itself_agrees():
+    assert against(np.tanh, np.tanh, [0.5, -1.0]).status is Status.PASSED
+
+
+def test_another_order_of_sums_agrees():
+    values = np.random.default_rng(0).normal(size=1000)
+    assert against(np.sum, lambda x: np.sum(x[::-1]), values).status is Status.PASSED
+    found = against(np.sum, lambda x: np.sum(x[::-1]), values, dtypes={"x": "float32"})
+    assert found.status is Status.PASSED
+
+
+def test_a_difference_is_named_with_both_values():
+    found = against(lambda x: x * np.array([1, 1.001]), lambda x: x, [0.5, 2.0])
+    assert (found.name, found.status) == ("reference_forward", Status.MISMATCHED)
+    assert found.message == (
+        "the forward isn't its reference: y[1] is 2.002000000e+00, but the reference's is 2.000000000e+00; "
+        "allowed 2.0e-10."
+    )
+
+
+@pytest.mark.parametrize(("atol", "status"), [(1e-2, Status.PASSED), (1e-4, Status.MISMATCHED)])
+def test_a_tolerance_of_the_specs_is_taken_as_written(atol, status):
+    found = against(lambda x: x + 1e-3, lambda x: x, [0.5, 2.0], tolerance=Tolerance(atol=atol))
+    assert found.status is status
+
+
+def test_integer_outputs_must_be_equal():
+    assert against(np.argsort, np.argsort, [0.5, -1.0]).status is Status.PASSED
+    found = against(np.argsort, lambda x: np.argsort(-x), [0.5, -1.0])
+    assert found.message == "the forward isn't its reference: y differs from the reference's."
+
+
+def test_nan_and_infinities_must_be_where_the_references_are():
+    forward = lambda x: np.where(x > 0, np.where(x > 1, np.inf, x), np.nan)  # noqa: E731 (short)
+    assert against(forward, forward, [-1.0, 0.5, 2.0]).status is Status.PASSED
+    assert against(forward, lambda x: x, [-1.0, 0.5, 2.0]).status is Status.MISMATCHED
+    assert against(lambda x: x, forward, [-1.0, 0.5, 2.0]).status is Status.MISMATCHED
+
+
+def test_complex_values_are_compared_in_both_parts():
+    values = np.array([1 + 2j, 3j])
+    assert against(lambda z: z * 1j, lambda z: 1j * z, values).status is Status.PASSED
+    assert against(np.conj, lambda z: z, values).status is Status.MISMATCHED

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, case_status
+
+PASSED, MISMATCHED, INCONCLUSIVE = Status.PASSED, Status.MISMATCHED, Status.INCONCLUSIVE
+ERROR, SKIPPED = Status.ERROR, Status.SKIPPED
+EXPECTED, UNEXPECTED = Status.EXPECTED_MISMATCH, Status.UNEXPECTED_PASS
+
+
+def pairs(*statuses):
+    return tuple(
+        PairResult(f"dy/dx{number}", "y", f"x{number}", status) for number, status in enumerate(statuses)
+    )
+
+
+def checks(*statuses):
+    return tuple(CheckResult(f"check{number}", status) for number, status in enumerate(statuses))
+
+
+def case(status, pair=(), check=(), error=None, spec="a.yaml:1"):
+    return CaseResult(
+        "op",
+        "default",
+        spec,
+        "graph",
+        "float64",
+        status,
+        0.1,
+        "",
+        error=error,
+        pairs=pairs(*pair),
+        checks=checks(*check),
+    )
+
+
+def report(*cases, **changes):
+    return replace(Report("0.1.0", "2.21.0", "3.11.7", 0, cases), **changes)
+
+
+@pytest.mark.parametrize(
+    ("pair", "check", "status"),
+    [
+        ([PASSED], [], PASSED),
+        ([PASSED, PASSED], [PASSED], PASSED),
+        ([PASSED, MISMATCHED, INCONCLUSIVE], [], MISMATCHED),
+        ([PASSED, INCONCLUSIVE], [], INCONCLUSIVE),
+        ([PASSED], [MISMATCHED], MISMATCHED),
+        ([PASSED], [INCONCLUSIVE], INCONCLUSIVE),
+        ([INCONCLUSIVE], [MISMATCHED], MISMATCHED),
+        ([EXPECTED, PASSED], [], EXPECTED),
+        ([EXPECTED, INCONCLUSIVE], [], INCONCLUSIVE),
+        ([EXPECTED, MISMATCHED], [], MISMATCHED),
+        ([UNEXPECTED, PASSED], [], UNEXPECTED),
+        ([PASSED], [UNEXPECTED], UNEXPECTED),
+        ([PASSED, SKIPPED], [], PASSED),
+        ([PASSED], [SKIPPED], PASSED),
+        # Nothing unchecked is green.
+        ([SKIPPED], [], SKIPPED),
+        ([SKIPPED, SKIPPED], [PASSED], SKIPPED),
+        ([], [], INCONCLUSIVE),
+        ([], [PASSED], INCONCLUSIVE),
+        ([], [INCONCLUSIVE], INCONCLUSIVE),
+        ([], [MISMATCHED], MISMATCHED),
+    ],
+)
+def test_a_case_is_as_grave_as_the_gravest_in_it(pair, check, status):
+    assert case_status(pairs(*pair), checks(*check)) is status
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([], 0),
+        ([PASSED, EXPECTED], 0),
+        ([PASSED, MISMATCHED], 1),
+        ([UNEXPECTED], 1),
+        ([PASSED, INCONCLUSIVE], 3),
+        ([ERROR], 3),
+        ([SKIPPED, PASSED], 3),
+        ([ERROR, INCONCLUSIVE, MISMATCHED], 1),
+    ],
+)
+def test_exit_codes(statuses, code):
+    cases = [case(status) for status in statuses]
+    assert report(*cases).exit_code == code
+    assert report(*cases, interrupted=True).exit_code == 130
+
+
+def test_the_summary_counts_ops_cases_and_pairs_by_status():
+    found = report(
+        case(MISMATCHED, [PASSED, MISMATCHED, SKIPPED]),
+        case(MISMATCHED, [PASSED], [MISMATCHED, PASSED, SKIPPED]),
+        case(ERROR, error=CaseError("forward", "no"), spec="b.yaml:1"),
+    ).summary
+    assert found == {
+        "specs": 2,
+        "cases": 3,
+        "pairs": 4,
+        "passed": 2,
+        "mismatched": 2,
+        "inconclusive": 0,
+        "error": 1,
+        "skipped": 1,
+        "expected_mismatch": 0,
+        "unexpected_pass": 0,
+    }
+
+
+def test_a_status_prints_as_its_word():
+    assert f"{EXPECTED} {UNEXPECTED}" == "expected_mismatch unexpected_pass"
