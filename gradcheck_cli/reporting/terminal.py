@@ -88,6 +88,8 @@ def summary_lines(report: Report, *, width: int = 80, exit_code: int | None = No
     if report.interrupted:
         parts.insert(0, "interrupted")
     found = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
+    if summary["failed_checks"]:
+        found.append(layout.count(summary["failed_checks"], "failed check"))
     duration = f"{report.duration_s:.1f} s"
     texts = [" · ".join(parts)]
     if found:

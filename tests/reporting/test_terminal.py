@@ -29,7 +29,8 @@ specs/broken.yaml · broken · float64 · graph                              0.0
       File "ops.py", line 3, in <module>
         import numpi
     reproduce: gradcheck run specs/broken.yaml --case default --seed 0
-3 ops · 3 cases · 3 pairs: 2 passed, 2 mismatched, 1 error                 0.9 s
+3 ops · 3 cases · 3 pairs:
+  2 passed, 1 mismatched, 1 error, 1 failed check                          0.9 s
 """
 
 
@@ -180,7 +181,7 @@ def test_an_interrupted_run_says_so(report):
 def test_a_failing_check_counts_in_the_summary(passed):
     case = replace(passed, status=Status.MISMATCHED, checks=(CheckResult("linearity", Status.MISMATCHED),))
     line = summary_lines(Report("0", "2", "3", 0, (case,)))[0].plain
-    assert "2 pairs: 2 passed, 1 mismatched" in line
+    assert "2 pairs: 2 passed, 1 failed check" in line
 
 
 def test_the_summary_is_green_only_for_exit_code_zero(passed):
