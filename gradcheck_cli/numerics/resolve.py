@@ -25,6 +25,9 @@ ONCE_DIFFERENTIABLE_PENALTY = 8.0
 # points, show is believed up to 300 times the known noise: uncapped, aliasing passes for noise. (empirical)
 SAME_NOISE = 8.0
 MOST_UNKNOWN_NOISE = 300.0
+# What doesn't settle under the noise that was measured is tried under more: a handful of values may show too little
+# of it (a sum of terms far larger than itself). The uncertainty grows with it.
+LOUDER = (1.0, 4.0, 16.0)
 
 
 @dataclass(frozen=True)
@@ -107,14 +110,16 @@ def resolve(series: Series) -> Resolution:
     is_jump = find_jumps(series)
     settled = _slope(series)
     noise = series.at.error.min(axis=0)
-    is_open = ~np.isfinite(settled.uncertainty)
-    if is_open.any():
-        measured = _noise_of_movement(series)
-        louder = series.with_noise(np.maximum(measured, noise))
-        again = _slope(louder)
-        use = is_open & (measured > 0) & np.isfinite(again.uncertainty)
+    measured, limit = np.maximum(_noise_of_movement(series), noise), _most_noise(series)
+    for factor in LOUDER:
+        is_open = ~np.isfinite(settled.uncertainty)
+        if not is_open.any():
+            break
+        tried = np.minimum(factor * measured, limit)
+        again = _slope(series.with_noise(tried))
+        use = is_open & np.isfinite(again.uncertainty)
         settled = settled.where(use, again)
-        noise = np.where(use, np.maximum(measured, noise), noise)
+        noise = np.where(use, tried, noise)
     kinks = find_kinks(series)
     is_kink = kinks.is_kink & ~is_jump
     slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
@@ -122,7 +127,7 @@ def resolve(series: Series) -> Resolution:
     is_singular = _diverges(series) & ~is_kink
     is_known = np.isfinite(uncertainty) & ~is_jump & ~is_singular
     # An intermediate's rounding shows at the larger noise points only. A kink or a jump isn't noise.
-    middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+    middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
     is_smooth = ~(is_kink | is_jump)
     noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
     reason = np.where(is_known, Reason.NONE, _why_not(series))
@@ -179,12 +184,17 @@ def _noise_of_movement(series: Series) -> Float:
         lowest = moved[:3]
         most, least = lowest.max(axis=0), lowest.min(axis=0)
         is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
-        known = series.at.error[first]
-        # Rounding of an intermediate of the commonest size is believed whatever the output's size.
-        limit = np.maximum(MOST_UNKNOWN_NOISE * known, ABSORBED * series.unit * COMMONEST_INTERMEDIATE)
+        limit = _most_noise(series)
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
         bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
         return np.maximum(bound, np.where(middle <= limit, middle, 0.0))
+
+
+def _most_noise(series: Series) -> Float:
+    """Return the most noise that is believed without having been measured a few ulp around the point."""
+    known = series.at.error[series.sentinels]
+    # Rounding of an intermediate of the commonest size is believed whatever the output's size.
+    return np.maximum(MOST_UNKNOWN_NOISE * known, ABSORBED * series.unit * COMMONEST_INTERMEDIATE)
 
 
 def _why_not(series: Series) -> np.ndarray:
@@ -195,7 +205,7 @@ def _why_not(series: Series) -> np.ndarray:
     has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
     reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
     with np.errstate(all="ignore"):
-        middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+        middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
         is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (
             middle > 0
         )

@@ -72,6 +72,7 @@ class Series:
         unit: (e,) the rows' unit roundoff.
         noise: (e,) the standard deviation of f's noise, at ulp steps.
         middle_noise: (e,) likewise at larger steps, where an intermediate's rounding shows.
+        sure_noise: (e,) the same, 0 where it may be shape.
     """
 
     which: np.ndarray
@@ -82,6 +83,7 @@ class Series:
     unit: Float
     noise: Float
     middle_noise: Float
+    sure_noise: Float
     above: Float
     below: Float
     step_up: Float
@@ -139,6 +141,7 @@ def sample(
         base = batch.base[row]
         above, below, rest = values[:rungs], values[rungs : 2 * rungs], values[2 * rungs :]
         centred = is_centred[column].T
+        middle = _around(base, rest[POINTS - 1 :], centred[1])
         noise = standard_deviation(_around(base, rest[: POINTS - 1], centred[0]))
         step_up, step_down = taken.step_up[column].T, taken.step_down[column].T
         measured = BOUND_PER_SIGMA * np.nan_to_num(noise, nan=0.0, posinf=0.0)
@@ -150,7 +153,8 @@ def sample(
             base=base,
             unit=unit[row],
             noise=noise,
-            middle_noise=standard_deviation(_around(base, rest[POINTS - 1 :], centred[1]), only_noise=True),
+            middle_noise=standard_deviation(middle),
+            sure_noise=standard_deviation(middle, only_noise=True),
             above=above,
             below=below,
             step_up=step_up,
