@@ -90,7 +90,7 @@ def test_exit_codes(statuses, code):
     assert report(*cases, interrupted=True).exit_code == 130
 
 
-def test_the_summary_counts_ops_cases_and_pairs_by_status():
+def test_the_summary_counts_ops_cases_pairs_by_status_and_failed_checks():
     found = report(
         case(MISMATCHED, [PASSED, MISMATCHED, SKIPPED]),
         case(MISMATCHED, [PASSED], [MISMATCHED, PASSED, SKIPPED]),
@@ -101,12 +101,13 @@ def test_the_summary_counts_ops_cases_and_pairs_by_status():
         "cases": 3,
         "pairs": 4,
         "passed": 2,
-        "mismatched": 2,
+        "mismatched": 1,
         "inconclusive": 0,
         "error": 1,
         "skipped": 1,
         "expected_mismatch": 0,
         "unexpected_pass": 0,
+        "failed_checks": 1,
     }
 
 
