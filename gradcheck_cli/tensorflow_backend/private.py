@@ -60,7 +60,8 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
         for attr in definition.attr
         if attr.HasField("default_value") and attr.name not in inferred
     }
-    return op_def_library.apply_op(op_type, **{**defaults, **arguments})
+    # An op's name can't begin with an underscore, as some types do.
+    return op_def_library.apply_op(op_type, **{"name": op_type.lstrip("_"), **defaults, **arguments})
 
 
 def call_defun(
