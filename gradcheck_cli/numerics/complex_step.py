@@ -1,12 +1,12 @@
 """The complex step: derivatives without a difference, for functions that are analytic in their inputs.
 
-For an analytic f that is real on the real axis, f(x + ih) = f(x) + ih f'(x) + O(h^2), so Im f(x + ih) / h is the
-derivative, with no subtraction and so no cancellation: h can be as small as the format allows, and the truncation
-vanishes. abs, conj, comparisons on the value and the like aren't analytic; Im f / h is then something else, so
-every element is held against a central difference first.
+For an analytic f that is real on the real axis, f(x + ih) = f(x) + ih f'(x) + O(h^2), so Im f(x + ih) / h is
+the derivative, with no subtraction and so no cancellation: h can be as small as the format allows, and the
+truncation vanishes. abs, conj, comparisons on the value and the like aren't analytic; Im f / h is then
+something else, so every element is held against a central difference first.
 
-References: Squire and Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40
-(1998); Martins, Sturdza and Alonso, The complex-step derivative approximation, ACM TOMS 29 (2003).
+References: Squire and Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review
+40 (1998); Martins, Sturdza and Alonso, The complex-step derivative approximation, ACM TOMS 29 (2003).
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 # Relative to the input's scale. h^2 is far below any unit roundoff, and h f' still far above underflow.
 STEP = 2.0**-100
-# The function itself, evaluated in complex arithmetic, loses some hundreds of roundings, as the gradient does.
+# The function itself, evaluated in complex arithmetic, loses some hundreds of roundings, as the gradient
+# does.
 _ROUNDINGS = 256.0
 # A central difference in float64 is good to about 1e-6 where the first pass is; what differs from it by a
 # thousandth of the row's own size isn't the same derivative.
 _SAME = 1e-3
 
 
-def judge_complex_step(
+def judge_complex_step(  # noqa: PLR0913 (as `judge`)
     evaluate: Evaluate,
     evaluate_complex: Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]],
     point: npt.ArrayLike,
@@ -91,9 +92,7 @@ def judge_complex_step(
     with np.errstate(all="ignore"):
         weight = row_scale(numeric, sizes.weight)[:, None]
         allowed = allowed_error(rule, wanted, numeric, weight, value[:, None], sizes.step)
-        uncertainty = (
-            _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
-        )
+        uncertainty = _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
         room = crossed.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
         is_analytic = np.abs(numeric - crossed.numeric) <= room
         is_right = np.abs(wanted - numeric) <= allowed + uncertainty
@@ -109,4 +108,3 @@ def judge_complex_step(
         evaluations=x.size + crossed.evaluations,
         method="complex_step",
     )
-

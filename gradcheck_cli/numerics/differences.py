@@ -42,7 +42,7 @@ class Differences:
     error: Float
 
 
-def differences(
+def differences(  # noqa: PLR0913, PLR0917 (three values, two steps, two sources of noise)
     base: Float,
     above: Float,
     below: Float,

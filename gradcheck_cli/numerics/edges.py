@@ -2,8 +2,8 @@
 
 Where an intermediate is far larger than the output (log(1 + x^4) at x = 1e-3), f is a staircase of rounding
 whose treads may be wider than every small step: differences there settle on a slope that isn't f's, with no
-noise to be seen. A smooth function leaves its tangent gradually, a truncation error growing by 16 from rung to
-rung; a stair, or a kink, abruptly. Stairs have treads, a kink has none. A mismatch is only called where f
+noise to be seen. A smooth function leaves its tangent gradually, a truncation error growing by 16 from rung
+to rung; a stair, or a kink, abruptly. Stairs have treads, a kink has none. A mismatch is only called where f
 was seen to be no staircase that could explain it.
 """
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.series import Elements, Series
     from gradcheck_cli.numerics.steps import Domain
 
-# Truncation of order h^2 grows by 16, of order h^4 by 256, from rung to rung. What is called abrupt without need
-# costs evaluations, no verdict. (empirical)
+# Truncation of order h^2 grows by 16, of order h^4 by 256, from rung to rung. What is called abrupt without
+# need costs evaluations, no verdict. (empirical)
 ABRUPT = 64.0
 # ... and goes on growing: a slope that differs, but by as much at the next rung, is another slope.
 GROWTH = 2.7
-# A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4 apart
-# and agree to both sides, so a tread is at least half of that first step wide: six points of the grid.
+# A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4
+# apart and agree to both sides, so a tread is at least half of that first step wide: six points of the grid.
 GRID = 48
 BEYOND = 4.0
 # Increments below a tenth of the largest nearby are a tread; a third of them makes stairs (a kink's are alike
@@ -42,8 +42,8 @@ TREADS = 0.35
 HIDDEN = 4.0
 
 
-# A flat function may be one in which what moves is absorbed by a larger intermediate, which nothing shows. 1 is
-# by far the commonest (1 + x, 1 - x); the rounding of a few operations on it may hide a slope.
+# A flat function may be one in which what moves is absorbed by a larger intermediate, which nothing shows. 1
+# is by far the commonest (1 + x, 1 - x); the rounding of a few operations on it may hide a slope.
 COMMONEST_INTERMEDIATE = 1.0
 ABSORBED = 16.0
 
@@ -160,9 +160,7 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
                 # The first movement's own increment is no tread; what follows may be.
                 after = has_begun[:-1]
                 treads = (after & is_tread[1:]).sum(axis=0)
-                is_stair = (height > 8 * noise[which]) & (
-                    treads >= TREADS * np.maximum(after.sum(axis=0), 1)
-                )
+                is_stair = (height > 8 * noise[which]) & (treads >= TREADS * np.maximum(after.sum(axis=0), 1))
                 is_stair |= ~np.isfinite(height)
                 risers = np.where(is_stair, (moved > 0.5 * height).sum(axis=0), 0)
                 width = np.maximum(step[0], step[1] - step[0])

@@ -47,7 +47,7 @@ class FirstPass:
         return np.where(is_sure, self.slope, 0.0)
 
 
-def first_pass(
+def first_pass(  # noqa: PLR0913, PLR0917 (a point and all that limits a step from it)
     sampler: Sampler, columns: np.ndarray, step_scale: Float, domain: Domain, unit: Float, working: Precision
 ) -> FirstPass:
     """Difference every column once.
@@ -81,12 +81,13 @@ def first_pass(
         slope[:, here], noise[:, here] = found.slope, found.noise
         is_flat[:, here], is_central[:, here] = found.is_flat, found.is_central
         with np.errstate(all="ignore"):
-            # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is J^2 / 6 f':
-            # a third of what is asked for here. Without it an error hides behind a truncation error of its own
-            # size. A kink's J is far larger still.
+            # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is
+            # J^2 / 6 f': a third of what is asked for here. Without it an error hides behind a truncation
+            # error of its own size. A kink's J is far larger still.
             bend = np.maximum(np.abs(found.jump) - 2 * found.noise, 0.0)
             bound = np.where(bend > 0, bend * bend / (2 * np.abs(found.slope)), 0.0)
-            # Where f'' is near 0, f''' needn't be: of f' over the scale squared, as is usual, it adds a sixth of this.
+            # Where f'' is near 0, f''' needn't be: of f' over the scale squared, as is usual, it adds a
+            # sixth of this.
             usual = (step[here] / step_scale[here]) ** 2 * np.abs(found.slope)
             bound = np.maximum(bound, usual)
         # One side alone says nothing about the bend.

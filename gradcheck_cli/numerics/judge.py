@@ -1,4 +1,4 @@
-"""The way through both stages: a cheap first pass over all columns, and a careful second one over doubtful ones."""
+"""The way through both stages: a cheap first pass over all columns, a careful second one where in doubt."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from gradcheck_cli.numerics.first_pass import FirstPass, first_pass
 from gradcheck_cli.numerics.precision import Float, Precision, coarsest
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.second_stage import Problem, climb
+from gradcheck_cli.numerics.second_stage import climb
 from gradcheck_cli.numerics.series import Elements
-from gradcheck_cli.numerics.staircase import PROBE, Flatness, probe_flat_rows
+from gradcheck_cli.numerics.staircase import Flatness, find_flatness
 from gradcheck_cli.numerics.tolerance import ToleranceRule, row_scale, rule_for
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
 
@@ -60,7 +61,7 @@ class Estimate:
     method: str
 
 
-def judge(
+def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
     evaluate: Evaluate,
     point: npt.ArrayLike,
     analytic: npt.ArrayLike,
@@ -120,7 +121,7 @@ def judge(
     return _judged(problem, first, wanted, method)
 
 
-def estimate(
+def estimate(  # noqa: PLR0913 (as `judge`)
     evaluate: Evaluate,
     point: npt.ArrayLike,
     *,
@@ -201,7 +202,7 @@ def _judged(problem: Problem, first: FirstPass, analytic: Float, method: str) ->
         error = np.abs(analytic - numeric)
         agrees = (error <= allowed) & says_something(analytic, numeric, allowed, problem.working)
     is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
-    stairs = _stairs(problem, first, is_zero)
+    stairs = find_flatness(problem, first, is_zero)
     is_zero &= (stairs != Flatness.ROUNDED)[:, None]
     doubtful = ~is_zero & (_doubtful(problem, first, allowed, method) | ~agrees)
     is_stair = is_zero & (stairs == Flatness.STAIRS)[:, None]
@@ -238,20 +239,3 @@ def _judged(problem: Problem, first: FirstPass, analytic: Float, method: str) ->
         method="ladder" if rows.size else "central",
         noisy=noisy,
     )
-
-
-def _stairs(problem: Problem, first: FirstPass, is_zero: npt.NDArray[np.bool_]) -> np.ndarray:
-    """Probe the rows that are flat everywhere, (m,) of `Flatness`."""
-    found = np.zeros(problem.shape[0], dtype=np.int8)
-    if problem.columns.size == 0:
-        return found
-    rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
-    if rows.size:
-        here = problem.columns
-        far = PROBE * problem.step_scale[here]
-        sign = np.where(problem.generator.random(here.size) < 0.5, -1.0, 1.0)
-        room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
-        direction = np.zeros(problem.sampler.point.size)
-        direction[here] = sign * np.minimum(far, room)
-        found[rows] = probe_flat_rows(problem.sampler, rows, direction, problem.unit, problem.working)
-    return found

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.series import Series
 
 STEPS = 3
-# |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump. (empirical)
+# |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump;
+# the 5 % are empirical.
 SAME_HEIGHT = 0.05
-# up - down falls with h where f is smooth (to a quarter), stays at a kink: 0.6 to 1.7 (empirical) lies between.
+# up - down falls with h where f is smooth (to a quarter), stays at a kink: 0.6 to 1.7 (empirical) lies
+# between.
 SAME_BEND = (0.6, 1.7)
 
 

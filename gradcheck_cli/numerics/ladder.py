@@ -48,7 +48,7 @@ class Settled:
         )
 
 
-def settle(
+def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to climb it)
     slope: Float,
     noise: Float,
     is_usable: Mask,
@@ -74,7 +74,7 @@ def settle(
         return _settle(slope, noise, is_usable, sentinels, growth, levels)
 
 
-def _settle(
+def _settle(  # noqa: PLR0913, PLR0917 (as above)
     slope: Float, noise: Float, is_usable: Mask, sentinels: int, growth: float, levels: int
 ) -> Settled:
     rungs = np.logical_and.accumulate(is_usable[sentinels:], axis=0)
@@ -98,7 +98,7 @@ def _settle(
                 agrees &= ~(far & is_usable[j])
             is_better = agrees & (uncertainty < best.uncertainty)
             best = best.where(is_better, Settled(value[k], uncertainty, used))
-        if value.shape[0] < 3:
+        if value.shape[0] < 3:  # noqa: PLR2004 (a contraction needs three rungs)
             break
         value, error = _extrapolate(value, error, moved, blur, fall)
         plain = plain[:-1]
@@ -123,7 +123,7 @@ def _truncation(moved: Float, blur: Float, k: int, growth: float, fall: float) -
         is_contracting = is_quiet | (below * CONTRACTION[growth] <= above)
         from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
         bound = np.where(np.isfinite(from_above), from_above, bound)
-    if k >= 2:
+    if k >= 2:  # noqa: PLR2004 (two rungs below)
         # From below: a truncation error would have shown as movement, unless the noise there hid it.
         was_quiet = moved[k - 2] <= blur[k - 2]
         from_below = np.where(is_quiet & was_quiet, below + blur[k - 1], np.inf)

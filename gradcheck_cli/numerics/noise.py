@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 POINTS = 7  # ECnoise's own choice for "few evaluations": orders up to 6
 OFFSETS = np.arange(POINTS) - POINTS // 2
-# Steps are random odd multiples of the spacing: power-of-two multiples missed a hundredfold noise (rounding of
-# x repeats itself), 25 to 63 ulp aliased with the rounding of intermediates (NUMERICS).
+# Steps are random odd multiples of the spacing: power-of-two multiples missed a hundredfold noise (rounding
+# of x repeats itself), 25 to 63 ulp aliased with the rounding of intermediates (NUMERICS).
 ODD_MULTIPLES = np.array([3, 5, 7, 9, 11, 13])
 # Values err by more than one standard deviation: uniform rounding by 1.7, and the estimate itself, from
 # a handful of differences, by another factor of two.

@@ -100,7 +100,7 @@ def coarsest(*precisions: Precision) -> Precision:
 
 
 def smallest_subnormals(unit: Float) -> Float:
-    """Return, per unit roundoff, the smallest subnormal of the precision that has it: what underflow may lose."""
+    """Return, per unit roundoff, its precision's smallest subnormal: what underflow may lose."""
     found = np.zeros(unit.shape)
     for precision in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16):
         found = np.where(unit == precision.unit_roundoff, precision.smallest_subnormal, found)

@@ -65,7 +65,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.STAIRCASE: Explanation(
         "the function is flat at small steps and moves at large ones, as rounding or quantisation does",
-        "name the differentiable function that the gradient stands for (reference), or compute without rounding",
+        "name the differentiable function that is meant (reference), or compute without rounding",
     ),
     Reason.LOW_PRECISION: Explanation(
         "this precision shows too few digits to tell",

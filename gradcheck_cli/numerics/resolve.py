@@ -9,7 +9,7 @@ import numpy as np
 
 from gradcheck_cli.numerics.edges import ABSORBED, COMMONEST_INTERMEDIATE, Edge, find_edges
 from gradcheck_cli.numerics.kinks import find_jumps, find_kinks
-from gradcheck_cli.numerics.ladder import CENTRAL, ONE_SIDED, Settled, settle
+from gradcheck_cli.numerics.ladder import ONE_SIDED, Settled, settle
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.reasons import Reason
 
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.series import Series
 
 # Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less sure.
-# (empirical)
+# The factor is empirical.
 ONCE_DIFFERENTIABLE_PENALTY = 8.0
-# The three lowest movements times their steps agree within 8: noise, not shape. What they, or the larger noise
-# points, show is believed up to 300 times the known noise: uncapped, aliasing passes for noise. (empirical)
+FEWEST_RUNGS = 3
+# The three lowest movements times their steps agree within 8: noise, not shape. What they, or the larger
+# noise points, show is believed up to 300 times the known noise: uncapped, aliasing passes for noise.
+# Both are empirical.
 SAME_NOISE = 8.0
 MOST_UNKNOWN_NOISE = 300.0
-# What doesn't settle under the noise that was measured is tried under more: a handful of values may show too little
-# of it (a sum of terms far larger than itself). The uncertainty grows with it.
+# What doesn't settle under the noise that was measured is tried under more: a handful of values may show too
+# little of it (a sum of terms far larger than itself). The uncertainty grows with it.
 LOUDER = (1.0, 4.0, 16.0)
 
 
@@ -145,12 +147,14 @@ def resolve(series: Series) -> Resolution:
         low=np.where(is_kink, kinks.low, slope),
         high=np.where(is_kink, kinks.high, slope),
         is_kink=is_kink,
-        is_flat=series.at.is_flat[: series.sentinels + 2].all(axis=0),
+        is_flat=np.asarray(series.at.is_flat[: series.sentinels + 2].all(axis=0)),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
         local=local[0],
         local_noise=local[1],
-        **dict(zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty, noise), strict=True)),
+        **dict(
+            zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty, noise), strict=True)
+        ),
         noise=relative,
         bias=bias,
         value=_value_nearby(series),
@@ -174,10 +178,10 @@ def _slope(series: Series) -> Settled:
 
 
 def _noise_of_movement(series: Series) -> Float:
-    """Estimate a bound on f's noise from how much the slope moves between the lowest rungs; 0 if it isn't noise."""
+    """Bound f's noise by how much the slope moves between the lowest rungs; 0 where that isn't noise."""
     first = series.sentinels
     slope, step = series.at.slope[first:], series.step[first:]
-    if slope.shape[0] < 4:
+    if slope.shape[0] < 4:  # noqa: PLR2004 (three movements)
         return np.zeros(series.base.shape)
     with np.errstate(all="ignore"):
         moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
@@ -194,7 +198,7 @@ def _most_noise(series: Series) -> Float:
     """Return the most noise that is believed without having been measured a few ulp around the point."""
     known = series.at.error[series.sentinels]
     # Rounding of an intermediate of the commonest size is believed whatever the output's size.
-    return np.maximum(MOST_UNKNOWN_NOISE * known, ABSORBED * series.unit * COMMONEST_INTERMEDIATE)
+    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * known, ABSORBED * series.unit * COMMONEST_INTERMEDIATE))
 
 
 def _why_not(series: Series) -> np.ndarray:
@@ -203,7 +207,7 @@ def _why_not(series: Series) -> np.ndarray:
     usable = at.is_usable.sum(axis=0)
     is_singular = _diverges(series)
     has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
-    reason = np.where(is_singular | (usable < 3), Reason.SINGULAR, Reason.UNRESOLVED)
+    reason = np.where(is_singular | (usable < FEWEST_RUNGS), Reason.SINGULAR, Reason.UNRESOLVED)
     with np.errstate(all="ignore"):
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
         is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (

@@ -11,7 +11,8 @@ from gradcheck_cli.numerics.precision import Float, Precision
 
 Evaluate = Callable[[Float], Float]
 
-# A call's points and values stay below 64 MB each, so that a Jacobian of a few thousand squared fits a laptop.
+# A call's points and values stay below 64 MB each, so that a Jacobian of a few thousand squared fits a
+# laptop.
 MAX_FLOATS_PER_CALL = 64 * 2**20 // 8
 
 
@@ -66,7 +67,7 @@ class Sampler:
         self.evaluations += points.shape[0]
         with np.errstate(all="ignore"):
             values = np.asarray(self._evaluate(points), dtype=np.float64)
-        if values.ndim != 2 or values.shape[0] != points.shape[0]:
+        if values.ndim != points.ndim or values.shape[0] != points.shape[0]:
             raise ValueError(
                 f"evaluate: expected shape ({points.shape[0]}, rows) for {points.shape[0]} points, "
                 f"got {values.shape}"

@@ -1,4 +1,4 @@
-"""The samples of the second stage: noise points, sentinels and a ladder of steps, all from one call a column."""
+"""The samples of the second stage: noise points, sentinels and a ladder, all of a column from one call."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Series:
         return replace(self, at=at)
 
 
-def sample(
+def sample(  # noqa: PLR0913, PLR0917 (a point and all that limits a step from it)
     sampler: Sampler,
     elements: Elements,
     scale: Float,
@@ -184,7 +184,8 @@ def _noise_points(  # noqa: PLR0913, PLR0917 (as `sample`)
     """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
 
     Returns:
-        The points, (c, 2 * (POINTS - 1)), and whether x is in their middle, (c, 2): not where the domain ends.
+        The points, (c, 2 * (POINTS - 1)), and whether x is in their middle, (c, 2): not where the domain
+        ends.
     """
     ulp = working.spacing(np.maximum(np.abs(x), scale / 16))
     odd = generator.choice(ODD_MULTIPLES, size=(2, x.size))

@@ -1,7 +1,7 @@
-"""Tells a flat function from a staircase: rounding and quantisation are flat at small steps, and move at large.
+"""Tells a flat function from a staircase, which is flat at small steps and moves at large ones.
 
-A zero gradient is right for a flat function, but on a staircase differences can't tell: the steps may be meant
-(floor), or be what is left of a slope (a forward that computes in float16 inside).
+A zero gradient is right for a flat function, but on a staircase differences can't tell: the steps may be
+meant (floor), or be what is left of a slope (a forward that computes in float16 inside).
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import numpy as np
 from gradcheck_cli.numerics.steps import FIRST_STEP
 
 if TYPE_CHECKING:
+    from gradcheck_cli.numerics.first_pass import FirstPass
     from gradcheck_cli.numerics.precision import Float, Precision
+    from gradcheck_cli.numerics.problem import Problem
     from gradcheck_cli.numerics.sampling import Sampler
 
 # The probe moves every input at once by this part of its scale, up or down at random.
 PROBE = 1 / 16
+EVEN_ODDS = 0.5
 
 
 class Flatness(IntEnum):
@@ -27,6 +30,32 @@ class Flatness(IntEnum):
     FLAT = 0  # nothing moves, or moves steadily from some distance on: a kink
     STAIRS = 1
     ROUNDED = 2  # a slope too small for the first pass to see
+
+
+def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np.ndarray:
+    """Probe the rows that are flat everywhere.
+
+    Args:
+        problem: the function.
+        first: what the first pass found.
+        is_zero: (m, c) where a zero gradient rests on f being flat.
+
+    Returns:
+        (m,) of `Flatness`.
+    """
+    found = np.zeros(problem.shape[0], dtype=np.int8)
+    if problem.columns.size == 0:
+        return found
+    rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
+    if rows.size:
+        here = problem.columns
+        far = PROBE * problem.step_scale[here]
+        sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
+        room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
+        direction = np.zeros(problem.sampler.point.size)
+        direction[here] = sign * np.minimum(far, room)
+        found[rows] = probe_flat_rows(problem.sampler, rows, direction, problem.unit, problem.working)
+    return found
 
 
 def probe_flat_rows(

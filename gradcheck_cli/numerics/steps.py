@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float, Precision
 
 # First-pass step over the input's scale. Truncation and rounding of a central difference balance near
-# u^(1/3); four to five times that, so that elements on which f hardly depends (rounding dominates) don't flood
-# the second stage (NUMERICS, first pass).
+# u^(1/3); four to five times that, so that elements on which f hardly depends (rounding dominates) don't
+# flood the second stage (NUMERICS, first pass).
 FIRST_STEP = {"float64": 2.0**-15, "float32": 2.0**-6, "float16": 2.0**-3, "bfloat16": 2.0**-2}
 
 # With less room than this, relative to the scale, on its narrower side, a central difference would sit in the
@@ -57,7 +57,7 @@ def scales(point: Float, scale: npt.ArrayLike | None = None) -> Scales:
 def power_of_two(x: npt.ArrayLike) -> Float:
     """Return the largest power of two not above each positive x: such a step loses nothing in x + h."""
     exponent = np.frexp(np.asarray(x, dtype=np.float64))[1]
-    return np.ldexp(1.0, exponent - 1)
+    return np.asarray(np.ldexp(1.0, exponent - 1))
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Domain:
         """
         narrower, wider = np.minimum(self.below, self.above), np.maximum(self.below, self.above)
         room = np.where(narrower >= NARROW * step_scale, narrower, wider)
-        return np.minimum(step_scale, 2 * room)
+        return np.asarray(np.minimum(step_scale, 2 * room))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ class ToleranceRule:
         value_term: relative to the output's value over the input's scale; y(1 - y) near saturation is off by
             2,600 to 30,000 ulp in TensorFlow's own gradients.
         subnormal: absolute; the gradient's own dtype can't express less.
-        atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` for the scaled ones.
-        is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
+        atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` for the scaled
+        ones. is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
     """
 
     rtol: float
@@ -94,7 +94,7 @@ def rule_for(gradient: Precision, reference: Precision) -> ToleranceRule:
     return TABLE[reference, reference]
 
 
-def allowed_error(
+def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
     rule: ToleranceRule,
     analytic: npt.ArrayLike,
     numeric: npt.ArrayLike,

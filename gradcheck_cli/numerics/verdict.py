@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 PASS_REACH = 2.0
 MISMATCH_MARGIN = 5.0
 MISMATCH_RUNGS = 5
-# Rounding that is far above the last operation's is a bias rather than noise: more steps don't average it out.
-# The one false alarm left in 3,369 random float32 compositions. (empirical)
+# Rounding that is far above the last operation's is a bias rather than noise: more steps don't average it
+# out. The one false alarm left in 3,369 random float32 compositions. (empirical)
 BIAS_NOISE = 100.0
 BIAS_SHARE = 0.1
 HALF_PRECISION_SHARE = 0.5  # a doubling is off by half of the larger value
 
 
-def decide(
+def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is allowed)
     resolution: Resolution, analytic: Float, allowed: Float, noise: Float, unit: Float, working: Precision
 ) -> tuple[np.ndarray, np.ndarray]:
     """Decide on some elements.
@@ -48,8 +48,8 @@ def decide(
     with np.errstate(all="ignore"):
         error = np.maximum(np.maximum(resolution.low - analytic, analytic - resolution.high), 0.0)
         is_known = np.isfinite(uncertainty)
-        # No more than the tolerance is granted to the uncertainty: with all of it, up to twice the tolerance, a 1 %
-        # error passed in float32.
+        # No more than the tolerance is granted to the uncertainty: with all of it, up to twice the
+        # tolerance, a 1 % error passed in float32.
         granted = np.where(resolution.is_kink, uncertainty, np.minimum(uncertainty, allowed))
         within = is_known & (error <= allowed + granted)
         spread = resolution.high - resolution.low
@@ -57,13 +57,13 @@ def decide(
             PASS_REACH * allowed, np.where(resolution.is_kink, 0.1 * spread, 0)
         )
         is_biased = (noise > BIAS_NOISE * unit) & (uncertainty > BIAS_SHARE * np.abs(resolution.slope))
-        # A bias of the value is one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2 is off by
-        # 1e-5 throughout, and so is whatever it is multiplied by.
+        # A bias of the value is one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2 is
+        # off by 1e-5 throughout, and so is whatever it is multiplied by.
         bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
         beyond = is_known & ~(error <= allowed + MISMATCH_MARGIN * (uncertainty + bias))
         tells = says_something(analytic, resolution.slope, allowed, working)
-        # Closest to the point, f may side with the gradient against a slope that settled further out (a fine ripple
-        # that passed for noise).
+        # Closest to the point, f may side with the gradient against a slope that settled further out (a fine
+        # ripple that passed for noise).
         sides = np.abs(resolution.local - analytic) <= resolution.local_noise
         sides &= np.abs(resolution.local - resolution.slope) > resolution.local_noise + uncertainty
         beyond &= ~sides | resolution.is_kink

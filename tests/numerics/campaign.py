@@ -1,3 +1,4 @@
+# ruff: noqa: T201 (a script: printing is what it is for)
 """Judge many random compositions and print what came of them: `python tests/numerics/campaign.py 10000`."""
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""Random compositions of smooth functions, right and wrong gradients of them, and what came of judging these."""
+"""Random compositions of smooth functions, with right and wrong gradients, and what came of judging these."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import numpy as np
 import mpmath
+import numpy as np
 from numerics_table import DIGITS, evaluator, true_jacobian
 
 from gradcheck_cli.numerics import Precision, Reason, Verdict, judge
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
 
 UNARY = {
     "sin": lambda xp, a: xp.sin(a),

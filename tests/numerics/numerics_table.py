@@ -30,7 +30,7 @@ def _digits() -> SimpleNamespace:
         arctan=np.frompyfunc(mpmath.atan, 1, 1),
         arcsin=np.frompyfunc(mpmath.asin, 1, 1),
         arcsinh=np.frompyfunc(mpmath.asinh, 1, 1),
-        maximum=np.frompyfunc(lambda a, b: max(a, b), 2, 1),
+        maximum=np.frompyfunc(max, 2, 1),
     )
 
 
@@ -39,7 +39,7 @@ Function = Callable[[SimpleNamespace, np.ndarray], np.ndarray]
 
 
 def evaluator(function: Function, precision: Precision):
-    """Run a function in the arithmetic of a precision (float32 for real; half precision rounds each result)."""
+    """Run a function in the arithmetic of a precision (bfloat16: float32, rounded at the end)."""
     dtype = {"float64": np.float64, "float32": np.float32, "float16": np.float16}.get(
         precision.name, np.float32
     )

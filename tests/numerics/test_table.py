@@ -1,4 +1,4 @@
-"""Every smooth function of the table: right gradients pass, wrong ones are mismatches, nothing is undecided."""
+"""Every smooth function of the table: right gradients pass, wrong ones mismatch, nothing is undecided."""
 
 import numpy as np
 import pytest

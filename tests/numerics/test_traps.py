@@ -1,4 +1,4 @@
-"""Each trap that numeric derivatives fall into, as a row: function, point, gradient, and what must be said of it."""
+"""Each trap that numeric derivatives fall into: function, point, gradient, and what must be said of it."""
 
 import numpy as np
 import pytest

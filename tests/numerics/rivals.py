@@ -1,0 +1,98 @@
+# ruff: noqa: T201 (a script: printing is what it is for)
+"""Compare verdicts with those of well-known rules on the same rows: `python tests/numerics/rivals.py`.
+
+The rules are as published, written anew: customary use of tf.test.compute_gradient (central differences with
+a step of 1e-3 by default, the largest absolute error against 1e-4 or 1e-3), PyTorch's gradcheck (step 1e-6,
+atol 1e-5, rtol 1e-3, float64 only by its own advice), JAX's check_grads (a directional central difference with
+the cube root of the unit roundoff for a step; 1e-5 in float64, 2e-3 in float32, both absolute and relative).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from numerics_table import evaluator, smooth_rows, true_jacobian, wrong_versions
+
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Verdict, judge
+
+
+def central(evaluate, point, step, precision):
+    """Difference every column with one step, divided by the nominal step, as these rules do."""
+    moves = step * np.eye(point.size)
+    up, down = evaluate(precision.round(point + moves)), evaluate(precision.round(point - moves))
+    return ((up - down) / (2 * step)).T
+
+
+def fixed(tolerance, step):
+    """Return the rule: the largest error of a fixed-step difference is within a tolerance."""
+
+    def is_right(evaluate, point, analytic, precision):
+        error = np.abs(central(evaluate, point, step, precision) - analytic)
+        return bool(np.max(error) <= tolerance)
+
+    return is_right
+
+
+def torch_rule(evaluate, point, analytic, precision):
+    """Compare all elements with |a - n| <= 1e-5 + 1e-3 |n| at a step of 1e-6."""
+    numeric = central(evaluate, point, 1e-6, precision)
+    return bool(np.all(np.abs(analytic - numeric) <= 1e-5 + 1e-3 * np.abs(numeric)))
+
+
+def jax_rule(evaluate, point, analytic, precision):
+    """Compare J v with a central difference along one random v."""
+    v = np.random.default_rng(0).normal(size=point.size)
+    step = (2 * precision.unit_roundoff) ** (1 / 3)
+    ends = np.stack([point + step / 2 * v, point - step / 2 * v])
+    up, down = evaluate(precision.round(ends))
+    numeric, tolerance = (up - down) / step, 1e-5 if precision is FLOAT64 else 2e-3
+    return bool(np.all(np.abs(analytic @ v - numeric) <= tolerance + tolerance * np.abs(numeric)))
+
+
+RULES = {
+    "fixed step 1e-3, 1e-4": fixed(1e-4, 1e-3),
+    "fixed step 1e-3, 1e-3": fixed(1e-3, 1e-3),
+    "PyTorch's default": torch_rule,
+    "JAX's default": jax_rule,
+}
+
+
+def ours(evaluate, point, analytic, precision):
+    """Return `None` where undecided."""
+    found = judge(evaluate, point, analytic, input_precision=precision, row_precision=precision)
+    if (found.verdict == Verdict.MISMATCH).any():
+        return False
+    return None if (found.verdict == Verdict.INCONCLUSIVE).any() else True
+
+
+def main() -> None:
+    """Print false alarms, misses and undecided rows of every rule."""
+    for precision, errors in ((FLOAT64, (1e-2, 1e-4)), (FLOAT32, (1e-2,))):
+        tallies = {name: Counter() for name in (*RULES, "gradcheck")}
+        for row in smooth_rows():
+            point = precision.round(np.array(row.point))
+            evaluate, right = evaluator(row.function, precision), true_jacobian(row.function, point)
+            versions = {"right": right, **wrong_versions(right, errors)}
+            for name, rule in {**RULES, "gradcheck": ours}.items():
+                for version, analytic in versions.items():
+                    with np.errstate(all="ignore"):
+                        verdict = rule(evaluate, point, analytic, precision)
+                    kind = "right" if version == "right" else "wrong"
+                    tallies[name][f"{kind} {verdict}"] += 1
+        print(f"{precision.name}{'false alarms':>34}{'misses':>16}{'undecided':>12}")
+        for name, tally in tallies.items():
+            rights = sum(n for key, n in tally.items() if key.startswith("right"))
+            wrongs = sum(n for key, n in tally.items() if key.startswith("wrong"))
+            alarms = f"{tally['right False']} of {rights}"
+            misses = f"{tally['wrong True']} of {wrongs}"
+            print(f"  {name:24}{alarms:>15}{misses:>16}{tally['right None'] + tally['wrong None']:>12}")
+
+
+if __name__ == "__main__":
+    main()
