@@ -133,6 +133,8 @@ def from_numpy(
             )
         returned = [number for number, value in enumerate(first) if value is not None]
         _check_dtypes(first, returned, op, names)
+        if not returned:  # a py_func without outputs is an operation, and nothing to return
+            return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
             values = _as_list(function(*arrays))

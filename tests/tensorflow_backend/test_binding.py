@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend import binding, registry
+from gradcheck_cli.tensorflow_backend.op_view import OpView
+
+
+def tanh(x):
+    return tf.tanh(x)
+
+
+def slope(op, upstream):
+    return (1 - tf.square(op.outputs[0])) * upstream
+
+
+def wrong(op, upstream):
+    return 1.01 * slope(op, upstream)
+
+
+def slope_numpy(upstream, x):
+    return (1 - np.tanh(x) ** 2) * upstream
+
+
+def wrong_numpy(upstream, x):
+    return 1.01 * slope_numpy(upstream, x)
+
+
+def autodiff(gradient):
+    @tf.custom_gradient
+    def forward(x):
+        y = tf.tanh(x)
+        return y, lambda upstream: gradient(OpView("Tanh", "tanh", [x], [y], {}), upstream)
+
+    return {"forward": forward}
+
+
+OUTPUT = {"y": {"shape": [3], "dtype": "float64"}}
+BINDINGS = {
+    "autodiff": autodiff,
+    "custom_gradient": lambda gradient: {"forward": tanh, "gradient": gradient},
+    "override": lambda gradient: {
+        "forward": tanh,
+        "gradient": gradient,
+        "op_type": "Tanh",
+        "binding": "override",
+    },
+    "override of the raw op": lambda gradient: {"gradient": gradient, "op_type": "Tanh", "binding": "override"},
+    "py_func": lambda gradient: {
+        "forward": np.tanh,
+        "gradient": gradient,
+        "binding": "py_func",
+        "outputs": OUTPUT,
+    },
+    "defun": lambda gradient: {"forward": tanh, "gradient": gradient, "binding": "defun", "outputs": OUTPUT},
+    "defun of NumPy": lambda gradient: {
+        "forward": np.tanh,
+        "gradient": gradient,
+        "binding": "defun",
+        "outputs": OUTPUT,
+    },
+}
+INPUT = {"inputs": {"x": {"shape": [3]}}}
+
+
+
+@pytest.mark.parametrize("bind", BINDINGS.values(), ids=BINDINGS)
+@pytest.mark.parametrize(("gradient", "status"), [(slope, Status.PASSED), (wrong, Status.MISMATCHED)])
+def test_every_binding_attaches_the_gradient_that_it_is_given(run, bind, gradient, status):
+    spec = {key: value for key, value in bind(gradient).items() if value is not None}
+    if spec.get("op_type") == "Tanh":
+        spec["inputs"] = {"x": {"shape": [3]}}
+    result = run(**{**INPUT, **spec})
+    assert result.error is None
+    assert result.status is status
+
+
+@pytest.mark.parametrize("bind", [BINDINGS[name] for name in ("custom_gradient", "py_func", "defun", "defun of NumPy")])
+@pytest.mark.parametrize(("gradient", "status"), [(slope_numpy, Status.PASSED), (wrong_numpy, Status.MISMATCHED)])
+def test_numpy_gradients_in_every_binding(run, bind, gradient, status):
+    result = run(**{**INPUT, **bind({"numpy": gradient})})
+    assert result.error is None
+    assert result.status is status
+
+
+def scaled_sum(x, y, *, factor=1.0):
+    return factor * tf.reduce_sum(x) * y
+
+
+def scaled_sum_grad(op, upstream):
+    x, y = op.inputs
+    factor = op.get_attr("factor")
+    return factor * tf.reduce_sum(upstream * y) * tf.ones_like(x), factor * tf.reduce_sum(x) * upstream
+
+
+def test_the_view_of_a_custom_gradient_has_inputs_outputs_and_attrs(run):
+    seen = {}
+
+    def gradient(op, upstream):
+        seen.update(type=op.type, name=op.name, inputs=len(op.inputs), outputs=len(op.outputs))
+        return scaled_sum_grad(op, upstream)
+
+    spec = {"inputs": {"x": {"shape": [3]}, "y": {"shape": [2]}}, "attrs": {"factor": 2.5}}
+    assert run(forward=scaled_sum, gradient=gradient, **spec).status is Status.PASSED
+    assert seen == {"type": "op", "name": "op", "inputs": 2, "outputs": 1}
+
+
+def test_an_attr_that_is_not_there_is_the_gradients_fault(run):
+    result = run(
+        forward=tanh, gradient=lambda op, upstream: op.get_attr("alpha") * upstream, attrs={}, **INPUT
+    )
+    assert (result.status, result.error.kind) == (Status.ERROR, "gradient")
+    assert result.error.message == (
+        "the gradient function raised ValueError: Operation 'op' has no attr named 'alpha'; the spec's attrs: none."
+    )
+
+
+def test_attrs_of_a_raw_op_are_read_by_its_op_def(run):
+    seen = []
+
+    def gradient(op, upstream):
+        seen.append(op.get_attr("transpose_a"))
+        a, b = op.inputs
+        return tf.matmul(b, upstream, transpose_b=True), tf.matmul(a, upstream)
+
+    spec = {
+        "op_type": "MatMul",
+        "binding": "override",
+        "attrs": {"transpose_a": True},
+        "inputs": {"a": {"shape": [4, 3]}, "b": {"shape": [4, 2]}},
+    }
+    assert run(gradient=gradient, **spec).status is Status.PASSED
+    assert seen[0] is True
+
+
+CONCAT = {
+    "inputs": {
+        "values": [{"shape": [2, 3]}, {"shape": [1, 3]}],
+        "axis": {"value": 0, "shape": [], "dtype": "int32"},
+    }
+}
+
+
+def test_a_list_argument_comes_as_a_list(run):
+    seen = []
+
+    def forward(values, axis):
+        seen.append(type(values))
+        return tf.concat(values, axis)
+
+    result = run(forward=forward, **CONCAT)
+    assert result.status is Status.PASSED
+    assert [pair.label for pair in result.pairs] == ["dy/dvalues[0]", "dy/dvalues[1]"]
+    assert set(seen) == {list}
+
+
+def test_a_list_argument_is_flat_for_the_gradient(run):
+    def gradient(op, upstream):
+        first, second, axis = op.inputs
+        assert axis.dtype == tf.int32
+        return (*tf.split(upstream, [first.shape[0], second.shape[0]]), None)
+
+    assert run(forward=tf.concat, gradient=gradient, **CONCAT).status is Status.PASSED
+    result = run(forward=tf.concat, gradient=lambda op, u: tuple(reversed(gradient(op, u)[:2])) + (None,), **CONCAT)
+    # Each has the other's shape.
+    assert result.status is Status.MISMATCHED
+
+
+def test_a_raw_op_with_a_list_argument(run):
+    result = run(op_type="ConcatV2", **CONCAT)
+    assert [(pair.label, pair.status) for pair in result.pairs] == [
+        ("dy/dvalues[0]", Status.PASSED),
+        ("dy/dvalues[1]", Status.PASSED),
+    ]
+
+
+def test_a_raw_op_that_raw_ops_lacks(run):
+    spec = {"op_type": "_EagerConst", "binding": "override", "inputs": {"input": {"shape": [3]}}}
+    assert run(gradient=lambda _, u: u, **spec).status is Status.PASSED
+    assert run(gradient=lambda _, u: 2 * u, **spec).status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"op_type": "Tanhh", "inputs": {"x": {"shape": [2]}}},
+            f"TensorFlow {tf.__version__} has no op type 'Tanhh'. Did you mean 'Tanh'?",
+        ),
+        (
+            {"op_type": "Qqqqqqqqqqqq", "inputs": {"x": {"shape": [2]}}},
+            f"TensorFlow {tf.__version__} has no op type 'Qqqqqqqqqqqq'. See 'gradcheck list --status all'.",
+        ),
+        (
+            {"op_type": "MatMul", "inputs": {"a": {"shape": [2, 2]}, "c": {"shape": [2, 2]}}},
+            "op_type MatMul takes the inputs a, b, but the spec gives a, c.",
+        ),
+        (
+            {"op_type": "Tanh", "inputs": {"x": {"shape": [2]}}, "attrs": {"alpha": 1}},
+            "op_type Tanh has no attr 'alpha'; it has T.",
+        ),
+    ],
+)
+def test_a_raw_op_that_can_not_be_made(run, spec, message):
+    result = run(**spec)
+    assert (result.status, result.error.kind, result.error.message) == (Status.ERROR, "op_type", message)
+    assert result.error.traceback == ()
+
+
+def make_scaled(factor):
+    @tf.custom_gradient
+    def scaled(x):
+        return factor * x, lambda upstream: 2.0 * upstream
+
+    return scaled
+
+
+def test_a_factory_makes_the_function_to_check(run):
+    assert run(forward=make_scaled, build={"factor": 2.0}, **INPUT).status is Status.PASSED
+    assert run(forward=make_scaled, build={"factor": 3.0}, **INPUT).status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize(
+    ("factory", "build", "message"),
+    [
+        (lambda: 3.0, {}, "must return the function, layer or module to check, but returned a float."),
+        (make_scaled, {"factr": 2.0}, "raised TypeError: make_scaled() got an unexpected keyword argument 'factr'"),
+    ],
+)
+def test_a_factory_that_makes_none(run, factory, build, message):
+    result = run(forward=factory, build=build, **INPUT)
+    assert (result.status, result.error.kind) == (Status.ERROR, "forward")
+    assert result.error.message.startswith("build: functions_of_a_test_")
+    assert message in result.error.message
+
+
+class Layer(tf.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weights = tf.Variable(tf.ones([3, width], tf.float64))
+
+    def __call__(self, x):
+        return tf.tanh(x[tf.newaxis] @ self.weights)
+
+
+def test_a_factory_may_make_a_module_with_variables(run):
+    assert run(forward=Layer, build={"width": 2}, **INPUT).status is Status.PASSED
+
+
+def test_a_numpy_gradient_may_have_no_gradient_for_an_input(run):
+    spec = {
+        "forward": lambda x, y: x * np.sign(y),
+        "binding": "py_func",
+        "inputs": {"x": {"shape": [3]}, "y": {"shape": [3], "away_from": [0], "scale": 1e-3}},
+        "outputs": OUTPUT,
+    }
+    right = run(gradient={"numpy": lambda u, _, y: (u * np.sign(y), None)}, **spec)
+    assert [(pair.label, pair.connected) for pair in right.pairs] == [("dy/dx", True), ("dy/dy", False)]
+    assert right.status is Status.PASSED
+    wrong = run(gradient={"numpy": lambda *_: (None, None)}, **spec)
+    assert [pair.status for pair in wrong.pairs] == [Status.MISMATCHED, Status.PASSED]
+
+
+def test_a_numpy_gradient_of_an_op_with_an_integer_output(run):
+    result = run(
+        forward=lambda x: (np.sort(x), np.argsort(x).astype(np.int32)),
+        gradient={"numpy": lambda u, _, x: u[np.argsort(np.argsort(x))]},
+        binding="py_func",
+        inputs={"x": {"shape": [4], "min_gap": 0.1}},
+        outputs={"values": {"dtype": "float64", "shape": [4]}, "order": {"dtype": "int32", "shape": [4]}},
+    )
+    assert (result.status, [pair.label for pair in result.pairs]) == (Status.PASSED, ["dvalues/dx"])
+
+
+@pytest.mark.parametrize(
+    ("gradient", "kind", "message"),
+    [
+        (lambda u, x: (u, x), "gradient_count", "the NumPy gradient must return 1 array(s), one (or None) for each of"),
+        (lambda _: None, "gradient", "takes 1 positional argument but 2 were given"),
+    ],
+)
+def test_a_numpy_gradient_of_wrong_form(run, gradient, kind, message):
+    result = run(**{**INPUT, **BINDINGS["py_func"]({"numpy": gradient})})
+    assert (result.status, result.error.kind) == (Status.ERROR, kind)
+    assert message in result.error.message
+
+
+def test_a_numpy_gradient_of_another_dtype_is_a_mismatch(run):
+    result = run(**{**INPUT, **BINDINGS["py_func"]({"numpy": lambda u, x: slope_numpy(u, x).astype(np.float32)})})
+    (pair,) = result.pairs
+    assert pair.status is Status.MISMATCHED
+    assert pair.message == (
+        "the gradient for x must be float64, as its input is, but is float32; NumPy may have promoted it."
+    )
+
+
+GUARDED = {
+    "too many": (
+        lambda _, u: (u, u),
+        "gradient_count",
+        "the gradient function must return 1 gradient(s), one (or None) for each of x, but returned 2.",
+    ),
+    "an array": (
+        lambda *_: np.ones(3),
+        "gradient",
+        "the gradient for x must be a tensor or None, but is a numpy.ndarray; return a tensor, such as "
+        "tf.constant(...), or name a NumPy function as 'gradient: {numpy: module:function}'.",
+    ),
+    "a number": (
+        lambda *_: 1.0,
+        "gradient",
+        "the gradient for x must be a tensor or None, but is a float; return a tensor, such as "
+        "tf.constant(...), or name a NumPy function as 'gradient: {numpy: module:function}'.",
+    ),
+    "an exception": (
+        lambda *_: 1 / 0,
+        "gradient",
+        "the gradient function raised ZeroDivisionError: division by zero",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["custom_gradient", "override", "py_func", "defun", "defun of NumPy"])
+@pytest.mark.parametrize(("gradient", "kind", "message"), GUARDED.values(), ids=GUARDED)
+def test_what_a_gradient_returns_is_looked_at_before_tensorflow_sees_it(run, name, gradient, kind, message):
+    result = run(**{**INPUT, **BINDINGS[name](gradient)})
+    assert (result.status, result.error.kind, result.error.message) == (Status.ERROR, kind, message)
+
+
+FORMS = {
+    "dtype": (
+        lambda op, u: tf.cast(slope(op, u), tf.float32),
+        "the gradient for x must be float64, as its input is, but is float32.",
+    ),
+    "shape": (
+        lambda op, u: tf.reduce_sum(slope(op, u)),
+        "the gradient for x must have shape [3], as its input has, but has [].",
+    ),
+    "broadcast": (
+        lambda op, u: slope(op, u)[tf.newaxis] * tf.ones([4, 1], tf.float64),
+        "the gradient for x must have shape [3], as its input has, but has [4, 3]. Sum it over the axes that "
+        "broadcasting added.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["custom_gradient", "override", "py_func", "defun"])
+@pytest.mark.parametrize(("gradient", "message"), FORMS.values(), ids=FORMS)
+def test_a_gradient_of_another_form_is_a_mismatch(run, name, gradient, message):
+    result = run(**{**INPUT, **BINDINGS[name](gradient)})
+    (pair,) = result.pairs
+    assert (pair.status, pair.message) == (Status.MISMATCHED, message)
+
+
+def test_a_numpy_forward_that_writes_to_its_input_is_found(run):
+    def forward(x):
+        x *= 2
+        return x
+
+    result = run(
+        forward=forward, gradient=lambda _, u: 2 * u, binding="py_func", outputs=OUTPUT, **INPUT
+    )
+    (found,) = [check for check in result.checks if check.name == "inputs_unmodified"]
+    assert (result.status, found.status) == (Status.MISMATCHED, Status.MISMATCHED)
+    assert found.message == "the NumPy forward writes to its input x; work on a copy (np.array(x))."
+    # It got a copy each time: the pair is as it would be without the fault.
+    assert [pair.status for pair in result.pairs] == [Status.PASSED]
+
+
+def test_a_numpy_function_needs_its_outputs_dtypes(run):
+    result = run(forward=tanh, reference=np.tanh, **INPUT)
+    assert (result.error.kind, result.error.message) == (
+        "outputs",
+        "a NumPy function needs 'outputs' as a mapping with each output's dtype.",
+    )
+
+
+def test_a_numpy_forward_of_another_dtype(run):
+    spec = BINDINGS["py_func"](slope) | {"outputs": {"y": {"dtype": "float32"}}}
+    result = run(**INPUT, **spec)
+    assert (result.error.kind, result.error.message) == (
+        "outputs",
+        "the NumPy forward's output 0 must be float32 by the spec's 'outputs', but is float64.",
+    )
+
+
+def test_a_numpy_function_without_py_func_is_told_so(run):
+    result = run(forward=np.tanh, gradient=slope, **INPUT)
+    assert result.error.kind == "forward"
+    assert result.error.message.endswith("It looks like a NumPy function: use binding: py_func.")
+
+
+@pytest.mark.parametrize("returned", [None, [], ()])
+def test_a_forward_that_returns_nothing(run, returned):
+    result = run(forward=lambda _: returned, **INPUT)
+    assert result.error.kind == "outputs"
+    assert result.error.message == (
+        f"forward: must return tensors, but returned {type(returned).__name__}; return each output."
+    )
+
+
+def test_a_forward_that_returns_something_else(run):
+    result = run(forward=lambda _: object(), **INPUT)
+    assert result.error.kind == "outputs"
+    assert result.error.message.startswith("forward: must return tensors, but returned a object (")
+
+
+def test_sparse_results_are_made_dense(run):
+    result = run(forward=lambda x: tf.IndexedSlices(x, tf.range(3), tf.constant([3])), **INPUT)
+    assert result.status is Status.PASSED
+
+
+def test_a_reference_may_be_a_numpy_function(run):
+    spec = {"outputs": OUTPUT, **INPUT}
+    assert run(forward=tanh, reference=np.tanh, **spec).status is Status.PASSED
+    assert run(forward=tanh, reference=np.sin, **spec).status is Status.MISMATCHED
+
+
+def test_names_are_never_used_twice():
+    names = {binding.unique_name("a/b c") for _ in range(3)}
+    assert len(names) == 3
+    assert all(name.startswith("gradcheck_a_b_c_") for name in names)
+
+
+def test_names_of_ours_are_hidden_from_the_list(run):
+    run(**{**INPUT, **BINDINGS["override"](slope)})
+    assert not any(entry.name.startswith(binding.PREFIX) for entry in registry.read_gradients())
+
+
+def test_checking_the_same_spec_twice_gives_the_same(run):
+    spec = {**INPUT, **BINDINGS["override"](wrong)}
+    first, second = run(**spec), run(**spec)
+    assert first.pairs == second.pairs
