@@ -233,6 +233,8 @@ def _described(error: BaseException) -> str:
     return line
 
 
+# What TensorFlow's C++ calls dtypes in its messages.
+_C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
 
 
@@ -243,7 +245,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
         return CaseFailedError("outputs", SHAPE_CHANGES)
     wrong = _WRONG_RETURN.search(message)
     if wrong is not None and what == "forward":
-        number, found, expected = wrong.groups()
+        number, found, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
         return CaseFailedError(
             "outputs",
             f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is {found}.",
