@@ -24,12 +24,12 @@ def check(function, inputs, **keys):
 
 
 def rival(function, *inputs):
-    """Return TensorFlow's own checker's largest error, which is left to its caller to judge."""
+    """Return the largest error by TensorFlow's own checker with the customary step, and the gradient."""
     import tensorflow as tf
 
     module = sys.modules.get("faults_of_others") or __import__("faults_of_others")
     analytic, numeric = tf.test.compute_gradient(
-        getattr(module, function), [tf.constant(value) for value in inputs]
+        getattr(module, function), [tf.constant(value) for value in inputs], delta=1e-3
     )
     return max(np.max(np.abs(a - n)) for a, n in zip(analytic, numeric, strict=True)), analytic
 
@@ -52,18 +52,19 @@ def test_nan_never_passes():
     """`if error > tol: fail` lets NaN pass, in PyTorch once, and in ChainRulesTestUtils."""
     report = check("nan_gradient", {"x": {"shape": [3]}})
     assert report.exit_code == 1
-    assert not np.nan > 1e-3  # the rule that passes it
+    error = abs(float("nan") - 2.0)
+    assert not (error > 1e-3)  # the rule that passes it
 
 
 def test_a_jacobian_of_mostly_zeros_is_found():
-    """PyTorch's fast mode projects on non-negative directions, and passed one that was "completely busted"."""
+    """PyTorch's fast mode, with its non-negative directions, passed one that was "completely busted"."""
     report = check("mostly_zero_gradient", {"x": {"shape": [6]}})
     (pair,) = report.cases[0].pairs
     assert (report.exit_code, pair.wrong_elements) == (1, 5)
 
 
 def test_the_step_really_taken_divides():
-    """TensorFlow divides by the nominal step: 2.3 % off at x = 1000 in float32, for a gradient that is right."""
+    """TensorFlow divides by the nominal step: 2.3 % off at x = 1000 in float32, the gradient being right."""
     report = check("doubled_in_float32", {"x": {"value": [1000.0, 3.0], "dtype": "float32"}})
     assert report.exit_code == 0, gradcheck_cli.render_report(report)
     error, analytic = rival("doubled_in_float32", np.array([1000.0, 3.0], np.float32))
@@ -71,7 +72,7 @@ def test_the_step_really_taken_divides():
 
 
 def test_none_is_not_zero():
-    """TensorFlow's checker turns a `None` gradient into zeros, which look right wherever the slope is zero."""
+    """TensorFlow's checker turns a `None` gradient into zeros: they look right where the slope is zero."""
     inputs = {"a": {"shape": [3]}, "b": {"shape": [3]}}
     (_, pair) = check("no_gradient_for_b", inputs, pairs={"dy/db": {"expect": "zero"}}).cases[0].pairs
     assert not pair.connected
