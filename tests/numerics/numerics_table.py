@@ -49,7 +49,8 @@ def evaluator(function: Function, precision: Precision):
         assert np.array_equal(x.astype(np.float64), points, equal_nan=True), "points must be representable"
         with np.errstate(all="ignore"):
             values = function(NUMPY, x)
-        assert values.dtype == dtype, f"promoted to {values.dtype}"
+        # NumPy 1 promotes float16 where a Python number is too large for it.
+        assert values.dtype == dtype or dtype is np.float16, f"promoted to {values.dtype}"
         return precision.round(values.astype(np.float64))
 
     return evaluate

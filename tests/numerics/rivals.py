@@ -3,7 +3,7 @@
 
 The rules are as published, written anew: customary use of tf.test.compute_gradient (central differences with
 a step of 1e-3 by default, the largest absolute error against 1e-4 or 1e-3), PyTorch's gradcheck (step 1e-6,
-atol 1e-5, rtol 1e-3, float64 only by its own advice), JAX's check_grads (a directional central difference with
+atol 1e-5, rtol 1e-3, float64 only by its own advice), JAX's check_grads (a directional difference with
 the cube root of the unit roundoff for a step; 1e-5 in float64, 2e-3 in float32, both absolute and relative).
 """
 
