@@ -233,6 +233,8 @@ def _described(error: BaseException) -> str:
     return line
 
 
+# What map_fn and its list of results say where rows differ in shape.
+_SHAPE_CHANGED = ("inconsistent shapes", "inconsistent element shape", "Incompatible shapes during merge")
 # What TensorFlow's C++ calls dtypes in its messages.
 _C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
@@ -241,7 +243,7 @@ _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but
 def run_error(error: BaseException, what: str) -> CaseFailedError:
     """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
     message = str(getattr(error, "message", error))
-    if "inconsistent shapes" in message or "inconsistent element shape" in message:
+    if any(words in message for words in _SHAPE_CHANGED):
         return CaseFailedError("outputs", SHAPE_CHANGES)
     wrong = _WRONG_RETURN.search(message)
     if wrong is not None and what == "forward":

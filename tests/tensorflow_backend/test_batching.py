@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import batching
+from gradcheck_cli.tensorflow_backend.batching import Batched
+
+
+def batched(function, *shapes, dtype="float64", **changes):
+    """Trace a function of tensors of these shapes, with a base point of ones."""
+    signature = [tf.TensorSpec(shape, dtype) for shape in shapes]
+    outputs = []
+
+    def traced(*tensors):
+        results = function(*tensors)
+        results = list(results) if isinstance(results, list | tuple) else [results]
+        outputs[:] = results
+        return results
+
+    wrapped = tf.compat.v1.wrap_function(traced, signature)
+    numpy = tf.as_dtype(dtype).as_numpy_dtype
+    return Batched(
+        wrapped,
+        [(dtype, tuple(shape)) for shape in shapes],
+        [np.ones(shape, numpy) for shape in shapes],
+        [output.dtype for output in outputs],
+        **changes,
+    )
+
+
+@pytest.fixture
+def modes(monkeypatch):
+    """Record how each batch is evaluated, and set from how many points on each way is taken."""
+    seen = []
+    run, alone = Batched._run, Batched._one_by_one  # noqa: SLF001
+
+    def watched_run(self, which, stacks, *, vectorized):
+        seen.append("vectorized" if vectorized else "mapped")
+        return run(self, which, stacks, vectorized=vectorized)
+
+    def watched_alone(self, which, stacks):
+        seen.append("direct")
+        return alone(self, which, stacks)
+
+    monkeypatch.setattr(Batched, "_run", watched_run)
+    monkeypatch.setattr(Batched, "_one_by_one", watched_alone)
+
+    def setting(way):
+        direct, vectorized = {"direct": (10**9, 10**9), "mapped": (0, 10**9), "vectorized": (0, 0)}[way]
+        monkeypatch.setattr(batching, "_DIRECT_POINTS", direct)
+        monkeypatch.setattr(batching, "_VECTORIZED_POINTS", vectorized)
+        monkeypatch.setattr(batching, "_VECTORIZED_POINTS_WITH_LOOPS", vectorized)
+        return seen
+
+    return setting
+
+
+def points(*shape, rows=20):
+    return np.random.default_rng(0).normal(size=(rows, *shape))
+
+
+def loop(x):
+    return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5)[1]
+
+
+FUNCTIONS = {
+    "elementwise": (lambda x, y: (tf.tanh(x) * y, x + 1), [(3,), (3,)]),
+    "matmul": (lambda x, y: tf.matmul(x, y), [(2, 3), (3, 2)]),
+    "loop": (lambda x, y: loop(x) * y, [(3,), (3,)]),
+    "cond": (lambda x, y: tf.cond(tf.reduce_sum(x) > 0, lambda: x * y, lambda: x - y), [(3,), (3,)]),
+    "scalar": (lambda x, y: x**2 * y, [(), ()]),
+    "integers beside": (lambda x, y: (tf.argsort(x), y * 2), [(3,), (3,)]),
+    "cholesky": (lambda x, y: tf.linalg.cholesky(x @ tf.transpose(x) + 3 * tf.eye(3, dtype=x.dtype)) * y, [(3, 3)] * 2),
+}
+
+
+@pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_all_three_ways_agree(modes, function, shapes):
+    batch = {0: points(*shapes[0]), 1: points(*shapes[1])}
+    found = {}
+    for way in ("direct", "mapped", "vectorized"):
+        seen = modes(way)
+        found[way] = batched(function, *shapes)(batch, 9)
+        assert seen[-1] == way
+    for way in ("mapped", "vectorized"):
+        for values, expected in zip(found[way], found["direct"], strict=True):
+            np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["direct", "mapped", "vectorized"])
+def test_what_is_not_batched_stays_at_the_base_point(modes, way):
+    modes(way)
+    values = points(3)
+    (found,) = batched(lambda x, y: x + 10 * y, (3,), (3,))({0: values}, 3)
+    np.testing.assert_allclose(found, values + 10)
+    (found,) = batched(lambda x, y: x + 10 * y, (3,), (3,))({1: values}, 3)
+    np.testing.assert_allclose(found, 1 + 10 * values)
+
+
+def numpy_square(x):
+    return tf.numpy_function(np.square, [x], x.dtype)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        numpy_square,
+        lambda x: tf.linalg.svd(tf.linalg.diag(x), compute_uv=False),
+        lambda x: tf.math.segment_sum(x, tf.constant([0, 0, 1])),
+    ],
+    ids=["py_func", "svd", "segment_sum"],
+)
+def test_without_a_converter_it_is_mapped_and_not_tried_again(modes, function):
+    seen = modes("vectorized")
+    op = batched(function, (3,))
+    values = np.abs(points(3))
+    (found,) = op({0: values}, 3)
+    again = op({0: values}, 3)[0]
+    assert seen[-1] == "mapped"
+    np.testing.assert_array_equal(found, again)
+    assert seen.count("vectorized") == 1
+    np.testing.assert_allclose(found[5], function(tf.constant(values[5])), rtol=1e-12)
+
+
+def test_random_ops_are_never_vectorized(modes):
+    seen = modes("vectorized")
+    batched(lambda x: x + tf.random.uniform([3], dtype=x.dtype), (3,), vectorize=False)({0: points(3)}, 3)
+    assert seen == ["mapped"]
+
+
+def test_tensorflow_would_vectorize_a_random_op_with_other_draws(modes):
+    # The fact behind the test above: no error, and values that no unbatched call gives.
+    seen = modes("vectorized")
+    batched(lambda x: x + tf.random.uniform([3], dtype=x.dtype), (3,))({0: points(3)}, 3)
+    # The comparison with an unbatched call finds it, all the same.
+    assert seen == ["vectorized", "direct", "mapped"]
+
+
+def test_a_vectorized_form_that_disagrees_is_not_trusted(modes, monkeypatch):
+    seen = modes("vectorized")
+    vectorized_map = tf.vectorized_map
+
+    def slightly_off(*arguments, **keywords):
+        return [value * (1 + 1e-9) for value in vectorized_map(*arguments, **keywords)]
+
+    monkeypatch.setattr(tf, "vectorized_map", slightly_off)
+    values = points(3)
+    (found,) = batched(tf.tanh, (3,))({0: values}, 3)
+    assert seen == ["vectorized", "direct", "mapped"]
+    np.testing.assert_allclose(found, np.tanh(values), rtol=1e-14)
+
+
+def test_a_vectorized_form_that_agrees_is_compared_once(modes):
+    seen = modes("vectorized")
+    op = batched(tf.tanh, (3,))
+    op({0: points(3)}, 3)
+    op({0: points(3)}, 3)
+    assert seen == ["vectorized", "direct", "vectorized", "vectorized"]
+
+
+def test_each_choice_of_arguments_is_compared(modes):
+    seen = modes("vectorized")
+    op = batched(lambda x, y: x * y, (3,), (3,))
+    op({0: points(3)}, 3)
+    op({1: points(3)}, 3)
+    assert seen.count("direct") == 2
+
+
+def test_few_points_are_called_one_by_one_and_many_mapped():
+    direct, vectorized = batching._DIRECT_POINTS, batching._VECTORIZED_POINTS  # noqa: SLF001
+    assert 1 < direct < vectorized < batching._VECTORIZED_POINTS_WITH_LOOPS  # noqa: SLF001
+
+
+def test_large_batches_are_cut_and_join_without_a_seam(modes, monkeypatch):
+    seen = modes("mapped")
+    monkeypatch.setattr(batching, "BUDGET_BYTES", 16 * 3 * 7)
+    values = points(3, rows=20)
+    (found,) = batched(tf.tanh, (3,))({0: values}, 3)
+    assert len(seen) == 3
+    np.testing.assert_allclose(found, np.tanh(values), rtol=1e-14)
+
+
+@pytest.mark.parametrize("way", ["direct", "mapped", "vectorized"])
+def test_no_rows(modes, way):
+    modes(way)
+    (found,) = batched(lambda x: 2 * x, (3,))({0: np.zeros((0, 3))}, 3)
+    assert found.shape == (0, 3)
+
+
+@pytest.mark.parametrize("way", ["direct", "mapped", "vectorized"])
+def test_zero_size_results(modes, way):
+    modes(way)
+    (found,) = batched(lambda x: x[:0], (3,))({0: points(3)}, 0)
+    assert found.shape == (20, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_values_come_back_wide(dtype):
+    op = batched(lambda x: x * 2, (3,), dtype=dtype)
+    (found,) = op({0: np.full((2, 3), 0.5)}, 3)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, np.ones((2, 3)))
+    assert op.once()[0].dtype == np.float64
+
+
+def test_once_is_the_base_point():
+    np.testing.assert_array_equal(batched(lambda x: x + 1, (3,)).once()[0], [2, 2, 2])
+
+
+@pytest.mark.parametrize("way", ["direct", "mapped"])
+def test_an_output_that_changes_its_shape_is_refused(case_of, monkeypatch, way):
+    from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+
+    monkeypatch.setattr(batching, "_DIRECT_POINTS", 100 if way == "direct" else 0)
+    case = case_of(forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}})
+    op = GraphOpener(case).declared(0)
+    with pytest.raises(CaseFailedError) as caught:
+        op.evaluate({0: np.array([[1.0, -1.0], [1.0, 1.0]])})
+    assert caught.value.kind == "outputs"
+    assert caught.value.message.startswith("an output's shape changes as the inputs' values do (boolean_mask, unique")
+
+
+def test_batched_and_unbatched_values_may_differ_in_the_last_bits():
+    # Why one is never differenced against the other. Where they're equal on this machine, nothing is lost.
+    x = np.random.default_rng(0).normal(size=(20, 6, 6))
+    op = batched(lambda x: tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True) + 6 * tf.eye(6, dtype=x.dtype)), (6, 6))
+    (found,) = op({0: x}, 36)
+    alone = np.stack([op({0: row[np.newaxis]}, 36)[0][0] for row in x])
+    np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
