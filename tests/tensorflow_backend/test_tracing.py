@@ -1,0 +1,383 @@
+"""What tracing relies on (shared facts about TensorFlow), and what it makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+
+
+def traced(function, *specs):
+    return tf.compat.v1.wrap_function(function, [tf.TensorSpec(shape, tf.float64) for shape in specs])
+
+
+# --- facts ---
+
+
+def loop(x):
+    _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5)
+    return y
+
+
+def test_building_a_gradient_changes_the_forward():
+    # Hence two traces: a while loop gains accumulators for its gradient.
+    kept = {}
+
+    def forward(x):
+        kept["y"] = loop(x)
+        return kept["y"]
+
+    def forward_and_vjp(x):
+        y = loop(x)
+        return y, tf.compat.v1.gradients([y], [x])[0]
+
+    def loops(function):
+        return [op for op in function.graph.get_operations() if "While" in op.type]
+
+    alone, both = traced(forward, [2]), traced(forward_and_vjp, [2])
+    assert len(loops(alone)) == 1
+    assert len(loops(both)) == 2
+    assert len(loops(both)[0].outputs) > len(loops(alone)[0].outputs)
+
+
+def test_pruning_takes_intermediate_tensors_as_feeds():
+    kept = {}
+
+    def forward(x):
+        kept["x"], kept["inner"] = x, tf.square(x)
+        kept["y"] = kept["inner"] + 1
+        return kept["y"]
+
+    whole = traced(forward, [2])
+    assert list(whole.prune([kept["inner"]], [kept["y"]])(tf.constant([5.0, 6.0], tf.float64))[0]) == [6, 7]
+
+
+def test_a_variables_new_value_is_seen_without_another_trace():
+    variable = tf.Variable(2.0, dtype=tf.float64)
+    function = traced(lambda x: x * variable, [])
+    variable.assign(5.0)
+    assert float(function(tf.constant(3.0, tf.float64))) == 15.0
+
+
+def test_gradients_accept_another_dtype_without_a_word():
+    @tf.custom_gradient
+    def forward(x):
+        return x * 2, lambda upstream: tf.cast(2 * upstream, tf.float32)
+
+    seen = []
+    traced(lambda x: seen.append(tf.compat.v1.gradients([forward(x)], [x])[0]) or x, [2])
+    assert seen[0].dtype == tf.float32
+
+
+def test_a_gradients_python_runs_once_a_trace():
+    calls = []
+
+    @tf.custom_gradient
+    def forward(x):
+        def grad(upstream):
+            calls.append(1)
+            return 2 * upstream
+
+        return x * 2, grad
+
+    function = traced(lambda x: tf.compat.v1.gradients([forward(x)], [x])[0], [2])
+    for _ in range(3):
+        function(tf.constant([1.0, 2.0], tf.float64))
+    assert len(calls) == 1
+
+
+# --- what a run makes of them ---
+
+X = {"inputs": {"x": {"shape": [3]}}}
+
+
+def autograph_if(x):
+    if tf.reduce_sum(x) > 0:
+        y = x**2
+    else:
+        y = -3 * x
+    return y
+
+
+def autograph_while(x):
+    y = x
+    while tf.reduce_max(tf.abs(y)) < 10:
+        y = 2 * y
+    return y
+
+
+def autograph_for(x):
+    total = tf.zeros([], x.dtype)
+    for value in x:
+        total += value**2
+    return total
+
+
+def a_python_list(x):
+    parts = []
+    for number in range(3):
+        parts.append(x[number] ** 2)
+    return tf.stack(parts)
+
+
+@tf.function
+def inner(x):
+    return tf.exp(-x) * x
+
+
+def calls_functions(x):
+    return inner(x) + inner(2 * x)
+
+
+def helper(x):
+    if x[0] > 0:
+        return x * 2
+    return x * 3
+
+
+def calls_a_helper(x):
+    return helper(x) ** 2
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [loop, autograph_if, autograph_while, autograph_for, a_python_list, calls_functions, calls_a_helper],
+)
+def test_control_flow_works_as_under_tf_function(run, forward):
+    result = run(forward=forward, inputs={"x": {"value": [0.5, -1.0, 1.3], "shape": [3]}})
+    assert result.error is None
+    assert result.status is Status.PASSED
+
+
+def test_both_branches_are_taken_where_the_inputs_say_so(run):
+    for sign in (1, -1):
+        result = run(forward=autograph_if, inputs={"x": {"value": [sign * 0.5, sign * 1.0], "shape": [2]}})
+        assert result.status is Status.PASSED
+        assert result.pairs[0].elements == 4
+
+
+def gather(table, rows):
+    return tf.gather(table, rows)
+
+
+@pytest.mark.parametrize("rows", [[1, 3, 1], [0, 0, 0], [2, 1, 3]])
+def test_indexed_slices_add_up_into_the_inputs_shape(case_of, rows):
+    case = case_of(
+        forward=gather, inputs={"table": {"shape": [4, 2]}, "rows": {"value": rows, "shape": [3], "dtype": "int32"}}
+    )
+    op = GraphOpener(case).declared(0)
+    upstream = np.arange(12.0).reshape(2, 3, 2)
+    gradient, none = op.vjp(0, upstream)
+    assert none is None
+    expected = np.zeros((2, 4, 2))
+    for place, row in enumerate(rows):
+        expected[:, row] += upstream[:, place]
+    np.testing.assert_array_equal(gradient, expected)
+
+
+def test_a_gradient_of_another_dtype_in_a_custom_gradient_is_a_mismatch(run):
+    @tf.custom_gradient
+    def forward(x):
+        return x * 2, lambda upstream: tf.cast(2 * upstream, tf.float32)
+
+    result = run(forward=forward, **X)
+    (pair,) = result.pairs
+    assert (result.status, pair.status) == (Status.MISMATCHED, Status.MISMATCHED)
+    assert "float64" in pair.message
+    assert "float32" in pair.message
+
+
+def test_a_gradient_of_another_shape_in_a_custom_gradient_is_a_mismatch(run):
+    @tf.custom_gradient
+    def forward(x):
+        return x * 2, lambda upstream: 2 * upstream[:2]
+
+    result = run(forward=forward, **X)
+    assert result.status is Status.MISMATCHED
+    (pair,) = result.pairs
+    assert "shape" in pair.message
+
+
+def test_a_dynamic_gradient_of_another_shape_is_found_as_it_runs(run):
+    def gradient(upstream):
+        return tf.boolean_mask(2 * upstream, upstream > -(10.0**9))[: tf.cast(tf.size(upstream), tf.int32) - 1]
+
+    @tf.custom_gradient
+    def forward(x):
+        return x * 2, gradient
+
+    result = run(forward=forward, **X)
+    (pair,) = result.pairs
+    assert pair.status is Status.MISMATCHED
+    assert pair.message == "the gradient for x must have shape [3], as its input has, but has [2] when it runs."
+
+
+@pytest.mark.parametrize("returned", [np.ones(3), 1.0])
+def test_something_that_is_no_tensor_in_a_custom_gradient_says_what_happened(run, returned):
+    @tf.custom_gradient
+    def forward(x):
+        return x * 2, lambda _: returned
+
+    result = run(forward=forward, **X)
+    if result.status is Status.ERROR:
+        assert result.error.kind == "gradient"
+        assert "no tensor (an ndarray or a Python number)" in result.error.message
+    else:
+        # A TensorFlow that converts it: then it's no function of its upstream.
+        assert result.status is Status.MISMATCHED
+
+
+def test_too_many_gradients_in_a_custom_gradient(run):
+    @tf.custom_gradient
+    def forward(x):
+        return x * 2, lambda upstream: (upstream, upstream)
+
+    result = run(forward=forward, **X)
+    assert result.status is Status.ERROR
+    assert result.error.kind in ("gradient", "gradient_count")
+
+
+def test_an_op_without_a_gradient_names_itself(run):
+    result = run(forward=lambda x: tf.numpy_function(np.tanh, [x], x.dtype), **X)
+    # A py_func has no gradient: not an error but None, where the derivative isn't zero.
+    assert result.status is Status.MISMATCHED
+    assert result.pairs[0].message.endswith("None is not zero.")
+
+
+def test_a_type_without_a_registered_gradient_says_what_to_do(run):
+    result = run(
+        forward=lambda x: tf.raw_ops.IgammaGradA(a=x, x=x), inputs={"x": {"value": 0.5, "shape": [2]}}
+    )
+    assert (result.status, result.error.kind) == (Status.ERROR, "gradient")
+    assert "IgammaGradA" in result.error.message
+    assert result.error.message.endswith("Register one with tf.RegisterGradient, or give the spec a 'gradient'.")
+
+
+KEPT = []
+
+
+def keeps_a_tensor(op, upstream):
+    KEPT.append(op.inputs[0])
+    return 2 * KEPT[0] * upstream
+
+
+def test_a_tensor_kept_from_an_earlier_trace_is_said_so(run):
+    KEPT.clear()
+    result = run(forward=tf.square, gradient=keeps_a_tensor, inputs={"x": {"shape": [2]}}, samples=2)
+    assert (result.status, result.error.kind) == (Status.ERROR, "gradient")
+    assert "of an earlier trace; don't keep tensors between calls" in result.error.message
+
+
+def test_a_forward_that_keeps_a_tensor_is_said_so(run):
+    kept = []
+
+    def forward(x):
+        kept.append(x * 1)
+        return x * kept[0]
+
+    result = run(forward=forward, **X)
+    # Which of the two keeps it can't be told from the graph; that something does can.
+    assert result.status is Status.ERROR
+    assert "'mul:0' of an earlier trace; don't keep tensors between calls" in result.error.message
+
+
+def test_what_a_forward_raises_is_told_with_its_own_frames(run):
+    def forward(x):
+        raise ValueError(f"no {x.shape.rank}")
+
+    result = run(forward=forward, **X)
+    assert (result.error.kind, result.error.message) == ("forward", "the forward raised ValueError: no 1")
+    assert result.error.traceback[-1].strip() == 'raise ValueError(f"no {x.shape.rank}")'
+
+
+def test_what_a_forward_raises_as_it_runs(run):
+    def forward(x):
+        with tf.control_dependencies([tf.debugging.assert_less(x, tf.constant(-5.0, x.dtype), message="too large")]):
+            return x * 1
+
+    result = run(forward=forward, **X)
+    assert result.error.kind == "forward"
+    assert "too large" in result.error.message
+
+
+def test_a_numpy_forward_that_raises_has_its_own_frames(run):
+    def forward(x):
+        raise ValueError(f"no {x.ndim}")
+
+    result = run(
+        forward=forward,
+        gradient=lambda _, u: u,
+        binding="py_func",
+        outputs={"y": {"shape": [3], "dtype": "float64"}},
+        **X,
+    )
+    assert (result.error.kind, result.error.message) == ("forward", "the forward raised ValueError: no 1")
+    assert result.error.traceback[-1].strip() == 'raise ValueError(f"no {x.ndim}")'
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (["y", "z"], "the forward returns 1 output(s), but the spec names 2: y, z."),
+        ({"y": {"dtype": "float32"}}, "output y of the forward must be float32 by the spec, but is float64."),
+        ({"y": {"shape": [4]}}, "output y must have shape [4] by the spec, but has [3]."),
+        ({"y": {"shape": [3, 1]}}, "output y must have shape [3, 1] by the spec, but has [3]."),
+    ],
+)
+def test_outputs_are_held_to_the_spec(run, outputs, message):
+    result = run(forward=tf.tanh, outputs=outputs, **X)
+    assert (result.error.kind, result.error.message) == ("outputs", message)
+
+
+def test_every_output_can_be_asked_for_and_all_at_once(case_of):
+    case = case_of(
+        forward=lambda a, b: (a + b, a * b),
+        inputs={"a": {"value": [2.0, 3.0], "shape": [2]}, "b": {"value": [0.5, 4.0], "shape": [2]}},
+    )
+    op = GraphOpener(case).declared(0)
+    assert [info.name for info in op.outputs] == ["y0", "y1"]
+    first, second = np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])
+    np.testing.assert_array_equal(op.vjp(0, first)[0], [[1, 2]])
+    np.testing.assert_array_equal(op.vjp(1, second)[0], [[5, 80]])
+    np.testing.assert_array_equal(op.joint_vjp({0: first, 1: second})[0], [[6, 82]])
+
+
+def test_a_gradient_that_mixes_its_upstreams_is_found(run):
+    @tf.custom_gradient
+    def forward(x):
+        return (x * 2, x * 3), lambda first, second: 2 * first + 3 * second + first * second
+
+    result = run(forward=forward, **X)
+    (linearity,) = [check for check in result.checks if check.name == "linearity"]
+    assert (result.status, linearity.status) == (Status.MISMATCHED, Status.MISMATCHED)
+    assert [pair.status for pair in result.pairs] == [Status.PASSED, Status.PASSED]
+
+
+def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
+    case = case_of(forward=tf.tanh, inputs={"x": {"value": [0.1, 0.2], "shape": [2], "dtype": "float32"}})
+    opener = GraphOpener(case)
+    own = opener.declared(0)
+    wide = opener.in_float64(own)
+    np.testing.assert_array_equal(own.point[0], np.array([0.1, 0.2], np.float32).astype(np.float64))
+    np.testing.assert_array_equal(own.point[0], wide.point[0])
+    assert (own.inputs[0].dtype, wide.inputs[0].dtype) == ("float32", "float64")
+
+
+def test_samples_differ_and_repeat(case_of):
+    case = case_of(forward=tf.tanh, **X)
+    points = [GraphOpener(case).declared(sample).point[0] for sample in (0, 1, 0)]
+    assert not np.array_equal(points[0], points[1])
+    np.testing.assert_array_equal(points[0], points[2])
+
+
+def test_a_case_failed_error_passes_through_unchanged(case_of):
+    def forward(_):
+        raise CaseFailedError("values", "as it is")
+
+    with pytest.raises(CaseFailedError, match="as it is") as caught:
+        GraphOpener(case_of(forward=forward, **X)).declared(0)
+    assert caught.value.kind == "values"
