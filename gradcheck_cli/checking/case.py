@@ -9,7 +9,12 @@ import numpy as np
 
 from gradcheck_cli.checking.diagnosis import diagnose
 from gradcheck_cli.checking.expectations import expect_of_case, expect_of_pair, skipped
-from gradcheck_cli.checking.forward import check_inputs_unmodified, check_random, check_reference_forward
+from gradcheck_cli.checking.forward import (
+    check_frozen,
+    check_inputs_unmodified,
+    check_random,
+    check_reference_forward,
+)
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.packing import Float
 from gradcheck_cli.checking.pair import summarise
@@ -96,14 +101,19 @@ def check_case(case: Case, opener: Opener[Op], samples: range) -> Findings:
     random = check_random(first)
     if random is not None:
         return Findings(checks=(random,))
-    gathered = _Gathered()
+    frozen = check_frozen(first)
+    if frozen is not None and frozen.status is not Status.PASSED:
+        return Findings(checks=(frozen,))
+    gathered = _Gathered(checks=[] if frozen is None else [frozen])
     try:
         for sample in samples:
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
         return _malformed(case, first, rules, error)
-    pairs = tuple(_result(case, first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first))
+    pairs = tuple(
+        _result(case, first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first)
+    )
     pairs = _with_dtype_faults(first, _diagnosed(first, pairs, gathered.samples))
     pairs, checks = expect_of_case(case, pairs, tuple(_once(gathered.checks)))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
@@ -132,7 +142,8 @@ def _rules(case: Case, op: Operation) -> dict[Pair, PairRule | None]:
     if unmatched:
         globs = ", ".join(repr(rule.glob) for rule in unmatched)
         raise CaseFailedError(
-            "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(labels.values()) or 'there are none'}."
+            "pairs",
+            f"pairs: {globs} matches none of the pairs: {', '.join(labels.values()) or 'there are none'}.",
         )
     return {pair: rule_for(case.pairs, label) for pair, label in labels.items()}
 
@@ -156,7 +167,9 @@ def _check_sample(
     pairs = [pair for pair in pairs_of(op) if not _is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
     declared = analytic_jacobians(op, pairs)
-    formula = analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
+    formula = (
+        analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
+    )
     judged = judge_pairs(case, operations, formula, rules)
     if operations.has_reference_precision and "precision" not in case.checks_off:
         wrong, warnings = judge_declared(case, operations, declared, judged, rules)
@@ -214,7 +227,9 @@ def _upstream_checks(
     if "zero_upstream" not in case.checks_off:
         checks.append(check_zero_upstream(op, pulled, analytic))
     if "repeat" not in case.checks_off:
-        again = check_same("repeat", "when it is run again", op, pulled, pull(op), analytic, case.nondeterminism)
+        again = check_same(
+            "repeat", "when it is run again", op, pulled, pull(op), analytic, case.nondeterminism
+        )
         checks.append(again)
     if "retrace" not in case.checks_off and sample == 0:
         afresh = pull(opener.declared(sample))
@@ -223,7 +238,9 @@ def _upstream_checks(
     return checks
 
 
-def _result(case: Case, op: Operation, pair: Pair, rule: PairRule | None, samples: list[PairSample]) -> PairResult:
+def _result(
+    case: Case, op: Operation, pair: Pair, rule: PairRule | None, samples: list[PairSample]
+) -> PairResult:
     output, number = pair
     label = label_of(op, pair)
     if rule is not None and _is_skipped(rule):
@@ -279,7 +296,9 @@ def _with_dtype_faults(op: Operation, pairs: tuple[PairResult, ...]) -> tuple[Pa
     )
 
 
-def _malformed(case: Case, op: Operation, rules: dict[Pair, PairRule | None], error: GradientFormError) -> Findings:
+def _malformed(
+    case: Case, op: Operation, rules: dict[Pair, PairRule | None], error: GradientFormError
+) -> Findings:
     """Report a gradient of wrong form: its pairs mismatch; of the others nothing could be said."""
     results: list[PairResult] = []
     for pair in pairs_of(op):
@@ -302,4 +321,3 @@ def _malformed(case: Case, op: Operation, rules: dict[Pair, PairRule | None], er
         results.append(expect_of_pair(result, rule, []))
     pairs, checks = expect_of_case(case, tuple(results), ())
     return Findings(pairs, checks)
-

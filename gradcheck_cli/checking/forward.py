@@ -31,6 +31,23 @@ def check_random(op: Operation) -> CheckResult | None:
     )
 
 
+def check_frozen(op: Operation) -> CheckResult | None:
+    """Say what is held while the inputs move, or that a `stop_gradient` should be and can't."""
+    if op.unreachable:
+        return CheckResult(
+            "frozen",
+            Status.INCONCLUSIVE,
+            f"backpropagation takes a stop_gradient inside {', '.join(op.unreachable)} as a constant, and "
+            "nothing can hold it there: a ready-made function (a ConcreteFunction, a SavedModel) is closed. "
+            "Check the Python function that it was made of; or say 'freeze: false' where holding makes no "
+            "difference, as it doesn't for a softmax's maximum.",
+        )
+    if not op.frozen:
+        return None
+    held = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
+    return CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")
+
+
 def check_inputs_unmodified(op: Operation) -> list[CheckResult]:
     """Find a NumPy forward that writes to its inputs: TensorFlow hands it memory that others read."""
     if not op.modified_inputs:
@@ -61,7 +78,9 @@ def check_reference_forward(case: Case, op: Operation, reference: Operation) -> 
         if case.tolerance.atol is not None or case.tolerance.rtol is not None:
             allowed = (case.tolerance.atol or 0.0) + (case.tolerance.rtol or 0.0) * np.abs(wanted)
         with np.errstate(invalid="ignore"):
-            right = (np.abs(found - wanted) <= allowed) | (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+            right = (
+                (np.abs(found - wanted) <= allowed) | (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+            )
         if not right.all():
             where = int(np.argmin(right))
             return _differs(

@@ -65,6 +65,14 @@ class Operation(Protocol):
         """Types of ops that draw anew at each evaluation; empty where the forward is a function."""
 
     @property
+    def frozen(self) -> Mapping[str, int]:
+        """How many ops are held at their base value while the inputs move, by type."""
+
+    @property
+    def unreachable(self) -> Sequence[str]:
+        """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
+
+    @property
     def modified_inputs(self) -> Sequence[str]:
         """Names of inputs that a NumPy forward was seen to write to."""
 

@@ -112,7 +112,7 @@ class Case:
         outputs: named outputs; empty where the spec names none.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
-        freeze: whether a `stop_gradient` on backpropagation's path and every draw are held as the inputs move.
+        freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
         variant: the entry of `dtypes` that made this case, or `None`.
     """
 

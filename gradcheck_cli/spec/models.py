@@ -164,7 +164,7 @@ class Shared(Strict):
     reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
     freeze: Flag = Field(
         default=True,
-        description="Holds stop_gradient on backpropagation's path, and every random draw, while the inputs move.",
+        description="Holds stop_gradient on backpropagation's path, and random draws, as the inputs move.",
     )
     samples: Count = Field(default=2, description="Points at which drawn values are checked.")
     seed: Seed = Field(default=0, description="Seed of the drawn values.")

@@ -46,6 +46,7 @@ class Batched:
         point: value of each argument where it isn't batched, in the dtype's own NumPy form.
         result_dtypes: dtype of each result.
         vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
+        one_by_one: call it point by point however many there are, as stand-ins need (decision 0009).
     """
 
     function: Callable[..., Any]
@@ -53,11 +54,14 @@ class Batched:
     point: Sequence[np.ndarray[Any, Any]]
     result_dtypes: Sequence[Any]
     vectorize: bool = True
+    one_by_one: bool = False
     _traced: dict[tuple[tuple[int, ...], bool], Any] = field(default_factory=dict)
     _unvectorized: set[tuple[int, ...]] = field(default_factory=set)
     _trusted: set[tuple[int, ...]] = field(default_factory=set)
 
-    def __call__(self, batch: Mapping[int, np.ndarray[Any, Any]], result_size: int) -> list[np.ndarray[Any, Any]]:
+    def __call__(
+        self, batch: Mapping[int, np.ndarray[Any, Any]], result_size: int
+    ) -> list[np.ndarray[Any, Any]]:
         """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` counts elements a row."""
         which = tuple(sorted(batch))
         stacks = [dtypes.narrow(batch[number], self.arguments[number][0]) for number in which]
@@ -77,7 +81,7 @@ class Batched:
     def _evaluate(
         self, which: tuple[int, ...], stacks: list[np.ndarray[Any, Any]]
     ) -> list[np.ndarray[Any, Any]]:
-        if 0 < len(stacks[0]) <= _DIRECT_POINTS:
+        if 0 < len(stacks[0]) and (self.one_by_one or len(stacks[0]) <= _DIRECT_POINTS):
             return self._one_by_one(which, stacks)
         if len(stacks[0]) >= self._worth_vectorizing and which not in self._unvectorized:
             try:
@@ -131,7 +135,8 @@ class Batched:
         if key not in self._traced:
             self._traced[key] = self._trace(which, vectorized=vectorized)
         tensors = [
-            tf.constant(stack, dtype=self.arguments[number][0]) for number, stack in zip(which, stacks, strict=True)
+            tf.constant(stack, dtype=self.arguments[number][0])
+            for number, stack in zip(which, stacks, strict=True)
         ]
         return [dtypes.widen(value.numpy()) for value in self._flat(self._traced[key](*tensors))]
 
@@ -154,7 +159,8 @@ class Batched:
 
     def _constants(self) -> list[Any]:
         return [
-            tf.constant(value, dtype=dtype) for value, (dtype, _) in zip(self.point, self.arguments, strict=True)
+            tf.constant(value, dtype=dtype)
+            for value, (dtype, _) in zip(self.point, self.arguments, strict=True)
         ]
 
     @staticmethod

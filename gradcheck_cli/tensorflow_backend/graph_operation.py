@@ -13,6 +13,7 @@ from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.values import draw
 from gradcheck_cli.tensorflow_backend import dtypes, tracing
+from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.binding import Binder
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.frozen import Held
 
     Array = np.ndarray[Any, Any]
 
@@ -35,6 +37,7 @@ class GraphOperation:
             are still those that the declared dtypes can hold.
         in_complex: trace in complex128, for the complex step.
         surrogate: trace the spec's `reference` in place of its forward.
+        shared: the case's draws of random numbers, which all its ops take part in.
     """
 
     case: Case
@@ -42,6 +45,7 @@ class GraphOperation:
     reference_precision: bool = False
     surrogate: bool = False
     in_complex: bool = False
+    shared: Shared = field(default_factory=Shared)
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
 
@@ -72,15 +76,22 @@ class GraphOperation:
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point, from an unbatched call."""
-        try:
-            return self._batched_forward.once()
-        except tf.errors.OpError as error:
-            raise tracing.run_error(error, "forward") from error
+        return [dtypes.widen(value) for value in self._base.outputs]
 
     @property
     def random_types(self) -> tuple[str, ...]:
         """Stateful op types that make the forward draw anew at each call."""
         return self._forward.random_types
+
+    @property
+    def frozen(self) -> Mapping[str, int]:
+        """How many ops are held at their base value, by type."""
+        return self._forward.held.counts
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
+        return self._forward.held.unreachable
 
     @property
     def low_precision(self) -> tuple[str, ...]:
@@ -98,12 +109,26 @@ class GraphOperation:
         return self._vjp.dtype_faults
 
     def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
-        """Evaluate the forward at several points; see `Operation`."""
+        """Evaluate the forward at several points; see `Operation`.
+
+        Where it refuses a point (a Cholesky factor of what isn't positive definite any more), its floating
+        outputs are NaN there: it accepted the base point, so the point is what it doesn't like.
+        """
         size = sum(output.size for output in self.outputs)
         try:
             return self._batched_forward(batch, size)
         except tf.errors.OpError as error:
-            raise tracing.run_error(error, "forward") from error
+            failure = tracing.run_error(error, "forward")
+            count = len(next(iter(batch.values())))
+            if failure.kind != "forward" or not all(output.is_differentiable for output in self.outputs):
+                raise failure from error
+            if count == 1:
+                return [np.full((1, *output.shape), np.nan) for output in self.outputs]
+            halves = [
+                self.evaluate({number: stack[part] for number, stack in batch.items()})
+                for part in (slice(0, count // 2), slice(count // 2, count))
+            ]
+            return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
     def is_connected(self, output: int, number: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
@@ -130,14 +155,7 @@ class GraphOperation:
         trace = self._vjp
         if trace.joint is None:
             return result
-        infos = [self.outputs[output] for output in trace.joint_outputs]
-        batched = Batched(
-            trace.joint,
-            [*self._arguments, *[(info.dtype, info.shape) for info in infos]],
-            [*self._narrow_point, *[np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in infos]],
-            [tf.as_dtype(self.inputs[number].dtype) for number in trace.joint_connected],
-            vectorize=not trace.random_types,
-        )
+        batched = self._batched_gradient(trace.joint, trace.joint_outputs, trace.joint_connected)
         missing = {
             output: np.zeros((len(next(iter(upstreams.values()))), *self.outputs[output].shape))
             for output in trace.joint_outputs
@@ -158,7 +176,9 @@ class GraphOperation:
     def _forward(self) -> tracing.ForwardTrace:
         binder = Binder(self.case, self._dtype_of, self.point, modified=self._modified)
         bound = binder.reference() if self.surrogate else binder.forward()
-        trace = tracing.trace_forward(bound, self._signature, self._differentiable)
+        seed = (self.case.seed * 1_000_003 + self.sample) % 2**31  # another draw at each sample point
+        freeze = self.case.freeze
+        trace = tracing.trace_forward(bound, self._signature, self._differentiable, freeze=freeze, seed=seed)
         self._check_outputs(trace)
         return trace
 
@@ -166,29 +186,86 @@ class GraphOperation:
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
         bound = Binder(self.case, self._dtype_of, self.point, shapes).forward()
-        return tracing.trace_vjp(bound, self._signature, self._differentiable, shapes, self._forward.dtypes)
+        trace = self._forward
+        return tracing.trace_vjp(
+            bound, self._signature, self._differentiable, shapes, trace.dtypes, trace.held
+        )
+
+    @cached_property
+    def _base(self) -> Base:
+        point = [
+            tf.constant(value, info.dtype)
+            for value, info in zip(self._narrow_point, self.inputs, strict=True)
+        ]
+        try:
+            return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate))
+        except tf.errors.OpError as error:
+            raise tracing.run_error(error, "forward") from error
 
     @cached_property
     def _batched_forward(self) -> Batched:
-        return Batched(
-            self._forward.function,
-            self._arguments,
-            self._narrow_point,
-            self._forward.dtypes,
-            vectorize=not self._forward.random_types,
+        trace, held = self._forward, self._forward.held
+        tensors = (*held.stops, *held.draws)
+        return self._batched(
+            trace.pruned(tensors),
+            held,
+            tensors=tensors,
+            values=self._base.values,
+            upstreams=(),
+            results=trace.dtypes,
+            random_types=trace.random_types,
         )
 
     def _batched_vjp(self, output: int) -> Batched:
         if output not in self._vjps:
-            info = self.outputs[output]
-            self._vjps[output] = Batched(
-                self._vjp.functions[output],
-                [*self._arguments, (info.dtype, info.shape)],
-                [*self._narrow_point, np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype)],
-                [tf.as_dtype(self.inputs[number].dtype) for number in self._vjp.connected[output]],
-                vectorize=not self._vjp.random_types,
+            trace = self._vjp
+            self._vjps[output] = self._batched_gradient(
+                trace.functions[output], (output,), trace.connected[output]
             )
         return self._vjps[output]
+
+    def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
+        """Batch a function of the inputs, the upstreams of some outputs and the draws."""
+        trace = self._vjp
+        self._base  # noqa: B018 (makes the draws, if there are any)
+        drawn = self.shared.draws[self.sample, self.surrogate]
+        values = drawn.cast(trace.held)
+        if trace.held.stand_ins is not None:
+            trace.held.stand_ins.use_draws(drawn.inner_values)
+        wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
+        infos = [self.outputs[output] for output in outputs]
+        return self._batched(
+            function,
+            trace.held,
+            tensors=trace.held.draws,
+            values=values,
+            upstreams=infos,
+            results=wanted,
+            random_types=trace.random_types,
+        )
+
+    def _batched(  # noqa: PLR0913 (what a traced function takes, gives and holds)
+        self,
+        function: Any,
+        held: Held,
+        *,
+        tensors: Sequence[Any],
+        values: Sequence[Array],
+        upstreams: Sequence[TensorInfo],
+        results: Sequence[Any],
+        random_types: Sequence[str],
+    ) -> Batched:
+        stand_ins = held.stand_ins
+        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
+        constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
+        return Batched(
+            function if stand_ins is None else stand_ins.replaying(function),
+            [*self._arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
+            [*self._narrow_point, *flows, *values],
+            results,
+            vectorize=not random_types and stand_ins is None,
+            one_by_one=stand_ins is not None,
+        )
 
     def _dtype_of(self, dtype: str) -> str:
         if self.in_complex:

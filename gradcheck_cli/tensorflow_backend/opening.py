@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class GraphOpener:
     """Opens one case in graph mode; every call traces afresh."""
 
     case: Case
+    shared: Shared = field(default_factory=Shared)  # draws of random numbers, the same in every trace
 
     def declared(self, sample: int) -> GraphOperation:
         """Open the op in the dtypes that the spec names.
@@ -32,13 +34,13 @@ class GraphOpener:
         Raises:
             CaseFailedError: the forward raises, or its outputs aren't what the spec says.
         """
-        op = GraphOperation(self.case, sample)
+        op = GraphOperation(self.case, sample, shared=self.shared)
         op.check_output_shapes()
         return op
 
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names."""
-        return GraphOperation(self.case, sample, surrogate=True)
+        return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
 
     def in_float64(self, own: GraphOperation) -> GraphOperation | None:
         """Open an opened op in float64 too; `None` where that isn't the same function.
@@ -48,7 +50,9 @@ class GraphOpener:
         """
         if not own.low_precision:
             return None
-        wide = GraphOperation(self.case, own.sample, reference_precision=True, surrogate=own.surrogate)
+        wide = GraphOperation(
+            self.case, own.sample, reference_precision=True, surrogate=own.surrogate, shared=self.shared
+        )
         try:
             if wide.low_precision or not _agree(own, wide):
                 return None
@@ -66,9 +70,12 @@ class GraphOpener:
         """
         if any(info.is_complex for info in (*own.inputs, *own.outputs)):
             raise CaseFailedError(
-                "forward", "method: complex_step is for real functions; this one is complex: use method: auto."
+                "forward",
+                "method: complex_step is for real functions; this one is complex: use method: auto.",
             )
-        op = GraphOperation(self.case, own.sample, surrogate=own.surrogate, in_complex=True)
+        op = GraphOperation(
+            self.case, own.sample, surrogate=own.surrogate, in_complex=True, shared=self.shared
+        )
         try:
             refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
         except CaseFailedError as error:

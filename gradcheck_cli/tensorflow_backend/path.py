@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend import dtypes, private
+from gradcheck_cli.tensorflow_backend.stand_ins import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BOOKKEEPING = {"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"}
+WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 # Stateful by their OpDef, but the same inputs give the same outputs.
 _HARMLESS_STATEFUL = {
     "Placeholder",
@@ -33,6 +35,12 @@ _HARMLESS_STATEFUL = {
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
+    reached = ops_after(inputs)
+    return [op for op in ops_before(outputs) if op in reached]
+
+
+def ops_after(inputs: Iterable[Any]) -> set[Any]:
+    """Return the ops that depend on any of the inputs."""
     reached: set[Any] = set()
     stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
     while stack:
@@ -40,17 +48,19 @@ def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
         if op not in reached:
             reached.add(op)
             stack += [consumer for output in op.outputs for consumer in output.consumers()]
-    needed: set[Any] = set()
-    ordered: list[Any] = []
+    return reached
+
+
+def ops_before(outputs: Iterable[Any]) -> list[Any]:
+    """Return the ops that any of the outputs depends on, the outputs' own first."""
+    needed: dict[Any, None] = {}
     stack = [tensor.op for tensor in outputs]
     while stack:
         op = stack.pop()
         if op not in needed:
-            needed.add(op)
-            if op in reached:
-                ordered.append(op)
+            needed[op] = None
             stack += [tensor.op for tensor in op.inputs]
-    return ordered
+    return list(needed)
 
 
 def function_names(op: Any) -> list[str]:
@@ -65,8 +75,12 @@ def function_names(op: Any) -> list[str]:
 
 def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
     waiting, seen = function_names(op), set()
+    if private.op_def(op.type) is None:  # a Defun's call has the function's name for its type
+        waiting.append(op.type)
+    if not waiting:
+        return
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
     while waiting:
         name = waiting.pop()
         if name in seen or name not in library:
@@ -102,7 +116,14 @@ def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
     )
     inside = []
     for op in on_path:
-        if op.type in _CALLS or op.type in ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"):
+        if op.type in _CALLS or op.type in (
+            "While",
+            "StatelessWhile",
+            "If",
+            "StatelessIf",
+            "Case",
+            "StatelessCase",
+        ):
             types = {node.op for node in inner_nodes(graph, op)}
             if types & set(override.op_types):
                 inside.append(f"{op.name} ({op.type}, calls {', '.join(function_names(op))})")
@@ -110,6 +131,11 @@ def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
         message += (
             f" A {wanted} is inside a tf.function or a loop's or a branch's body, which no override enters: "
             f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: custom_gradient."
+        )
+    elif wanted in found:
+        message += (
+            f" The {wanted} is made by a tf.function, whose body no override enters: check the Python function "
+            "without tf.function, or use binding: custom_gradient."
         )
     elif found:
         near = [name for name in found if wanted.lower() in name.lower() or name.lower() in wanted.lower()]
@@ -134,12 +160,16 @@ def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[An
     return sorted(found)
 
 
-def stateful_types(graph: Any, outputs: Sequence[Any]) -> list[str]:
-    """Return the types of stateful ops that the outputs depend on and whose results may vary: random ones."""
-    found: set[str] = set()
-    stack, seen = [tensor.op for tensor in outputs], set()
-    from gradcheck_cli.tensorflow_backend import private  # noqa: PLC0415 (only here)
+def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
+    """Return the types of stateful ops that the outputs depend on and whose results may vary: random ones.
 
+    Args:
+        graph: the graph.
+        outputs: its outputs.
+        held: tensors that are fed: what makes them doesn't run.
+    """
+    found: set[str] = set()
+    stack, seen = [tensor.op for tensor in outputs], {tensor.op for tensor in held}
     while stack:
         op = stack.pop()
         if op in seen:
@@ -147,7 +177,8 @@ def stateful_types(graph: Any, outputs: Sequence[Any]) -> list[str]:
         seen.add(op)
         stack += [tensor.op for tensor in op.inputs]
         stack += list(op.control_inputs)
-        for name in (op.type, *(node.op for node in inner_nodes(graph, op) if function_names(op))):
+        inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
+        for name in (op.type, *inner):
             definition = private.op_def(name)
             if definition is not None and definition.is_stateful and name not in _HARMLESS_STATEFUL:
                 found.add(name)

@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import converter
 from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import function, op_def_library, op_def_registry, ops
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
+from tensorflow.python.ops import custom_gradient, while_v2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # The class of tensors that have a value now; others belong to a graph.
 EAGER_TENSOR = ops.EagerTensor
 
 
-def call_with_autograph(target: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+def call_with_autograph(
+    target: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
     """Call a Python function as `tf.function` would: AutoGraph converts it and what it calls.
 
     `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it.
@@ -71,5 +80,136 @@ def call_defun(
     inputs: Sequence[Any],
 ) -> Any:
     """Call `body` through `function.Defun` with a Python gradient function attached."""
-    defined = function.Defun(*[tensor.dtype for tensor in inputs], func_name=name, python_grad_func=gradient)(body)
+    defined = function.Defun(*[tensor.dtype for tensor in inputs], func_name=name, python_grad_func=gradient)(
+        body
+    )
     return defined(*inputs)
+
+
+def has_gradient(op_type: str) -> bool:
+    """Whether an op type has a gradient function, not none and not one that says "no gradient"."""
+    try:
+        return ops.gradient_registry.lookup(op_type) is not None
+    except LookupError:
+        return False
+
+
+def custom_gradient_results(op: Any) -> int:
+    """Return how many of an op's leading inputs are a `tf.custom_gradient`'s results; 0 for any other op.
+
+    In a graph a custom gradient is an IdentityN whose inputs are the results, then the arguments, then the
+    variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too, but
+    backpropagation walks through its forward, computed anew: 0.
+    """
+    attr = op.node_def.attr.get("_gradient_op_type")
+    if op.type != "IdentityN" or attr is None:
+        return 0
+    try:
+        wrapper = ops.gradient_registry.lookup(attr.s.decode())
+        closure = _closure_of(_closure_of(wrapper)["tape_grad_fn"])
+        count = 0 if _is_recompute(closure["grad_fn"]) else closure["flat_result_len"]
+    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+        return 0
+    return int(count)
+
+
+def _is_recompute(gradient: Any) -> bool:
+    return gradient.__module__ == custom_gradient.__name__ and "recompute_grad" in gradient.__qualname__
+
+
+def _closure_of(target: Any) -> dict[str, Any]:
+    cells = (cell.cell_contents for cell in target.__closure__ or ())
+    return dict(zip(target.__code__.co_freevars, cells, strict=True))
+
+
+def is_body(graph: Any) -> bool:
+    """Whether a graph is the body of a loop, of a branch or of a Defun: one that nothing can be fed into."""
+    return isinstance(graph, control_flow_graphs.ControlFlowFuncGraph) or is_defun_body(graph)
+
+
+def is_defun_body(graph: Any) -> bool:
+    """Whether a graph is the body of a Defun."""
+    return isinstance(graph, function._FuncGraph)  # noqa: SLF001 (its only name)
+
+
+def mark(op: Any, name: str) -> None:
+    """Set an attr of our own on an op; it stays on the NodeDef when a function is made of the graph."""
+    op._set_attr(name, attr_value_pb2.AttrValue(b=True))  # noqa: SLF001 (no public way)
+
+
+@contextlib.contextmanager
+def outputs_replaced(replace: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> Iterator[None]:
+    """Let `replace(op, outputs)` say what the caller gets for each op that is created in a graph.
+
+    Loops run one round at a time meanwhile, so that what a body does in Python has an order.
+    """
+    apply, loop = op_def_library._apply_op_helper, while_v2.while_loop  # noqa: SLF001 (every op is made here)
+
+    def apply_and_replace(op_type_name: str, name: str | None = None, **keywords: Any) -> Any:
+        structure, is_stateful, op, outputs = apply(op_type_name, name=name, **keywords)
+        return structure, is_stateful, op, replace(op, outputs)
+
+    def loop_in_order(*args: Any, **keywords: Any) -> Any:
+        return loop(*args, **{**keywords, "parallel_iterations": 1})
+
+    op_def_library._apply_op_helper, while_v2.while_loop = apply_and_replace, loop_in_order  # noqa: SLF001
+    try:
+        yield
+    finally:
+        op_def_library._apply_op_helper, while_v2.while_loop = apply, loop  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def functions_inlined() -> Iterator[None]:
+    """Let calls of a `tf.function` run its Python function, so that its ops stand in the caller's graph."""
+    original = polymorphic_function.Function.__call__
+
+    def call(self: Any, *args: Any, **keywords: Any) -> Any:
+        if tf.executing_eagerly():
+            return original(self, *args, **keywords)
+        args, keywords = _as_arguments(self, args, keywords)
+        target = self._python_function
+        with _no_overrides():
+            if self._autograph:
+                result = call_with_autograph(target, args, keywords)
+            else:
+                result = target(*args, **keywords)
+        return tf.nest.map_structure(_as_result, result)
+
+    polymorphic_function.Function.__call__ = call
+    try:
+        yield
+    finally:
+        polymorphic_function.Function.__call__ = original
+
+
+@contextlib.contextmanager
+def _no_overrides() -> Iterator[None]:
+    """Suspend overrides of gradients: none enters a tf.function's body."""
+    overrides = tf.compat.v1.get_default_graph()._gradient_override_map  # noqa: SLF001 (no public way)
+    saved = dict(overrides)
+    overrides.clear()
+    try:
+        yield
+    finally:
+        overrides.update(saved)
+
+
+def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Convert arguments as `tf.function` does: arrays to tensors, by the signature's dtypes."""
+
+    def convert(value: Any, spec: Any = None) -> Any:
+        if isinstance(spec, tf.TensorSpec) and not isinstance(value, tf.Tensor):
+            return tf.convert_to_tensor(value, spec.dtype)
+        return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
+
+    args = [tf.nest.map_structure(convert, value) for value in args]
+    for number, spec in enumerate((target.input_signature or ())[: len(args)]):
+        if isinstance(spec, tf.TensorSpec):
+            args[number] = convert(args[number], spec)
+    return args, {key: tf.nest.map_structure(convert, value) for key, value in keywords.items()}
+
+
+def _as_result(value: Any) -> Any:
+    numeric = isinstance(value, np.ndarray | np.generic | bool | int | float | complex | tf.Variable)
+    return tf.convert_to_tensor(value) if numeric else value

@@ -6,6 +6,7 @@ that graph then fails under vectorized_map: hence two graphs.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, frames, path, private
+from gradcheck_cli.tensorflow_backend import dtypes, frames, frozen, path, private
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
 if TYPE_CHECKING:
@@ -34,51 +36,100 @@ class ForwardTrace:
     dtypes: tuple[Any, ...]  # of the outputs
     random_types: tuple[str, ...]  # stateful op types that draw anew at each call
     low_precision: tuple[str, ...]  # dtypes below float64 between differentiable inputs and outputs
+    inputs: tuple[Any, ...]  # the graph's own tensors
+    outputs: tuple[Any, ...]
+    held: frozen.Held
+    has_effects: bool  # writes to variables, as it isn't pruned
+
+    def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
+        """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
+
+        Pruning drops what writes to variables: Keras' Dropout draws by a seed that it writes back.
+        """
+        if not (feeds or fetches or self.has_effects):
+            return self.function
+        return self.function.prune([*self.inputs, *feeds], [*self.outputs, *fetches])
 
 
 @dataclass(frozen=True)
 class VjpTrace:
     """Forward and vjp in one graph: one pruned function per differentiable output.
 
-    `functions[j]` takes the inputs and the upstream of output j and returns the gradients that exist;
-    `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same for all
-    outputs at once. `dtype_faults[i]` says what is
-    wrong with the dtype of input i's gradient.
+    `functions[j]` takes the inputs, the upstream of output j and the draws, and returns the gradients that
+    exist; `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same
+    for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's gradient.
     """
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes the inputs and every upstream; `None` for a single output
+    joint: Any  # takes the inputs, every upstream and the draws; `None` for a single output
     joint_connected: tuple[int, ...]
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
+    held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
 
 
-def trace_forward(bound: Bound, signature: Sequence[Any], differentiable: Sequence[int]) -> ForwardTrace:
-    """Trace the forward.
+def trace_forward(
+    bound: Bound,
+    signature: Sequence[Any],
+    differentiable: Sequence[int],
+    *,
+    freeze: bool = True,
+    seed: int = 0,
+) -> ForwardTrace:
+    """Trace the forward; once more, with functions inlined, where something to be frozen is inside one.
+
+    Args:
+        bound: the forward.
+        signature: the inputs.
+        differentiable: numbers of the inputs to differentiate by.
+        freeze: look for what is to be held while the inputs move.
+        seed: of the graph, so that its random ops draw the same in every run of the command.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
     """
-    graph_inputs: list[Any] = []
-    graph_outputs: list[Any] = []
-
-    def forward(*tensors: Any) -> list[Any]:
-        graph_inputs[:] = tensors
-        graph_outputs[:] = [tf.identity(output) for output in bound.call(*tensors)]
-        return list(graph_outputs)
-
-    function = _wrapped(forward, signature)
-    _require_no_leak(function, "forward")
+    function, graph_inputs, graph_outputs = _trace_once(bound, signature, contextlib.nullcontext(), seed)
     inputs = [graph_inputs[number] for number in differentiable]
-    graph = function.graph
+    held = frozen.Held()
+    if freeze:
+        stand_ins = None
+        if frozen.must_be_opened(function.graph, inputs, graph_outputs):
+            stand_ins = StandIns(frozen.is_random)
+            function, graph_inputs, graph_outputs = _trace_once(
+                bound, signature, stand_ins.tracing(), None
+            )  # no seed: a body's ops would draw what the graph's own do
+            inputs = [graph_inputs[number] for number in differentiable]
+        held = frozen.find(function, inputs, graph_outputs, stand_ins)
     return ForwardTrace(
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
-        random_types=tuple(path.stateful_types(graph, graph_outputs)),
-        low_precision=tuple(path.low_precision_dtypes(graph, inputs, graph_outputs)),
+        random_types=tuple(path.stateful_types(function.graph, graph_outputs, held.draws)),
+        low_precision=tuple(path.low_precision_dtypes(function.graph, inputs, graph_outputs)),
+        inputs=tuple(graph_inputs),
+        outputs=tuple(graph_outputs),
+        held=held,
+        has_effects=any(op.type in path.WRITES for op in function.graph.get_operations()),
     )
+
+
+def _trace_once(
+    bound: Bound, signature: Sequence[Any], context: contextlib.AbstractContextManager[None], seed: int | None
+) -> tuple[Any, list[Any], list[Any]]:
+    kept: list[list[Any]] = []
+
+    def forward(*tensors: Any) -> list[Any]:
+        if seed is not None:
+            tf.compat.v1.set_random_seed(seed)  # of this graph alone
+        with context:
+            outputs = [tf.identity(output) for output in bound.call(*tensors)]
+        kept[:] = [list(tensors), outputs]
+        return list(outputs)
+
+    function = _wrapped(forward, signature)
+    _require_no_leak(function, "forward")
+    return function, kept[0], kept[1]
 
 
 def trace_vjp(
@@ -87,8 +138,17 @@ def trace_vjp(
     differentiable: Sequence[int],
     output_shapes: Sequence[tuple[int, ...]],
     output_dtypes: Sequence[Any],
+    held: frozen.Held | None = None,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
+
+    Args:
+        bound: forward and gradient.
+        signature: the inputs.
+        differentiable: numbers of the inputs to differentiate by.
+        output_shapes: the outputs' shapes, which the forward has shown.
+        output_dtypes: and their dtypes.
+        held: what the trace of the forward holds: the same draws are to be fed here.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -97,11 +157,16 @@ def trace_vjp(
     sources = [number for number, dtype in enumerate(output_dtypes) if dtypes.is_differentiable(dtype)]
     upstream_specs = [tf.TensorSpec(output_shapes[number], output_dtypes[number]) for number in sources]
     kept: dict[str, Any] = {}
+    stand_ins = StandIns(frozen.is_random, with_stops=False) if held is not None and held.opened else None
 
     def forward_and_vjp(*tensors: Any) -> Any:
         inputs, upstreams = tensors[: len(signature)], tensors[len(signature) :]
-        outputs = bound.call(*inputs)
+        with stand_ins.tracing() if stand_ins else contextlib.nullcontext():
+            outputs = bound.call(*inputs)
         kept["inputs"], kept["upstreams"], kept["outputs"] = inputs, upstreams, outputs
+        kept["forward"] = (
+            tf.compat.v1.get_default_graph().get_operations()
+        )  # the gradient's own ops come after
         wanted = [inputs[number] for number in differentiable]
         kept["gradients"] = {
             number: [
@@ -124,6 +189,9 @@ def trace_vjp(
     inputs = [kept["inputs"][number] for number in differentiable]
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
+    draws = (
+        frozen.draws_among(kept["forward"], inputs, whole.inputs) if held is not None and held.draws else []
+    )
     functions: dict[int, Any] = {}
     connected: dict[int, tuple[int, ...]] = {}
     faults: dict[int, str] = {}
@@ -132,26 +200,31 @@ def trace_vjp(
         for which, gradient in gradients.items():
             expected = kept["inputs"][which].dtype
             if gradient is not None and gradient.dtype != expected:
-                faults[which] = f"the gradient must be {expected.name}, as its input is, but is {gradient.dtype.name}."
+                faults[which] = (
+                    f"the gradient must be {expected.name}, as its input is, but is {gradient.dtype.name}."
+                )
         connected[number] = tuple(which for which, gradient in gradients.items() if gradient is not None)
         if connected[number]:
             functions[number] = whole.prune(
-                [*kept["inputs"], upstream], [gradients[which] for which in connected[number]]
+                [*kept["inputs"], upstream, *draws], [gradients[which] for which in connected[number]]
             )
     everything = [gradient for row in kept["gradients"].values() for gradient in row if gradient is not None]
     joint = {
         which: gradient
-        for which, gradient in zip(differentiable, kept.get("joint", [None] * len(differentiable)), strict=True)
+        for which, gradient in zip(
+            differentiable, kept.get("joint", [None] * len(differentiable)), strict=True
+        )
         if gradient is not None
     }
     return VjpTrace(
         functions,
         connected,
-        whole.prune([*kept["inputs"], *kept["upstreams"]], list(joint.values())) if joint else None,
+        whole.prune([*kept["inputs"], *kept["upstreams"], *draws], list(joint.values())) if joint else None,
         tuple(joint),
         tuple(sources),
         faults,
-        tuple(path.stateful_types(whole.graph, everything)),
+        tuple(path.stateful_types(whole.graph, everything, draws)),
+        frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
     )
 
 
@@ -252,7 +325,9 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
             "outputs",
             f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is {found}.",
         )
-    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message))
+    return CaseFailedError(
+        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
+    )
 
 
 def _require_no_leak(function: Any, what: str) -> None:

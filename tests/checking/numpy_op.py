@@ -35,6 +35,8 @@ class NumpyOperation:
     names: tuple
     low_precision: tuple = ()
     random_types: tuple = ()
+    frozen: dict = field(default_factory=dict)
+    unreachable: tuple = ()
     modified_inputs: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None

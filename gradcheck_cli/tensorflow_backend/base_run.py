@@ -1,0 +1,111 @@
+"""Evaluate a traced forward at the base point, once, and keep what is held from then on.
+
+One run gives the outputs, the value of each `stop_gradient` and the draws, so that they belong together. The
+draws are the case's: every other trace at that point (the gradient's, float64's, one made afresh) has the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.tensorflow_backend.frozen import Held
+    from gradcheck_cli.tensorflow_backend.tracing import ForwardTrace
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """One sample point's draws, which every trace of it shares: their op types, and values in order."""
+
+    types: tuple[str, ...]
+    values: tuple[Array, ...]
+    inner_types: tuple[str, ...]
+    inner_values: tuple[tuple[list[Array], ...], ...]  # per op, per call, its outputs
+
+    def cast(self, held: Held) -> list[Array]:
+        """Return the values for the draws of another trace, in its own dtypes.
+
+        Raises:
+            CaseFailedError: that trace draws something else.
+        """
+        inner = held.stand_ins.draw_types() if held.stand_ins else ()
+        if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
+            raise _differs()
+        cast = []
+        for value, tensor in zip(self.values, held.draws, strict=True):
+            if not tensor.shape.is_compatible_with(value.shape):
+                raise _differs()
+            cast.append(value.astype(tensor.dtype.as_numpy_dtype))
+        return cast
+
+
+def _differs() -> CaseFailedError:
+    return CaseFailedError(
+        "forward",
+        "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
+        "differ), so that no draw can be held; keep no state between calls.",
+    )
+
+
+@dataclass
+class Shared:
+    """The draws of one case, by sample point and by whether the reference makes them."""
+
+    draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A run at the base point: the outputs, and what is held from then on, stops before draws."""
+
+    outputs: tuple[Array, ...]
+    values: tuple[Array, ...]
+
+
+def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: tuple[int, bool]) -> Base:
+    """Evaluate outputs and held tensors in one run, with the draws that the case has had at this point, if any.
+
+    Args:
+        trace: of the forward.
+        point: the inputs, as tensors.
+        shared: the case's draws; those of a first run are added.
+        key: the sample point's number, and whether this is the reference.
+
+    Raises:
+        CaseFailedError: the forward draws otherwise than it did in the trace before.
+    """
+    held, known = trace.held, shared.draws.get(key)
+    drawn = [] if known is None else known.cast(held)
+    fed = held.draws if known is not None else ()
+    function = trace.pruned(fed, [*held.stops, *(() if known is not None else held.draws)])
+    draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
+    stand_ins = held.stand_ins
+    if stand_ins is None:
+        results = function(*point, *draws)
+    else:
+        if known is not None:
+            stand_ins.use_draws(known.inner_values)
+        with stand_ins.noting():
+            results = function(*point, *draws)
+    values = [result.numpy() for result in results]
+    count = len(trace.outputs)
+    outputs, rest = values[:count], [*values[count:], *drawn]
+    if known is None:
+        shared.draws[key] = Draws(
+            tuple(tensor.op.type for tensor in held.draws),
+            tuple(rest[len(held.stops) :]),
+            stand_ins.draw_types() if stand_ins else (),
+            stand_ins.draw_values() if stand_ins else (),
+        )
+    return Base(tuple(outputs), tuple(rest))
