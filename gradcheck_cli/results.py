@@ -63,7 +63,8 @@ class PairResult:
     `allowed` and `uncertainty` belong to the worst element. `note` is a few words for the table
     ("as expected", "zero-size: shape only", "3 of 16 elements"); `message` explains a status that
     isn't `passed`, remedy included. `reference_dtype` is the dtype in which the numeric derivative
-    was taken. `evaluations` counts evaluations of the forward.
+    was taken. `evaluations` counts evaluations of the forward, `columns` the input's real elements that they
+    were for, over all samples; pairs of one input share both.
     """
 
     label: str
@@ -74,6 +75,7 @@ class PairResult:
     method: str = "central"
     reference_dtype: str = "float64"
     evaluations: int = 0
+    columns: int = 0
     miss_probability: float | None = None
     max_abs_error: float = 0.0
     max_rel_error: float = 0.0
@@ -156,6 +158,17 @@ class Report:
                 check.status in FAILING | UNDECIDED for case in self.cases for check in case.checks
             ),
         }
+
+    @property
+    def evaluations_per_element(self) -> float:
+        """How many evaluations of the forward an input element cost, on average; 0 if none were made."""
+        spent: dict[tuple[int, str], tuple[int, int]] = {}
+        for number, case in enumerate(self.cases):
+            for pair in case.pairs:
+                key = (number, pair.input)
+                spent[key] = max(spent.get(key, (0, 0)), (pair.evaluations, pair.columns))
+        columns = sum(columns for _, columns in spent.values())
+        return sum(evaluations for evaluations, _ in spent.values()) / columns if columns else 0.0
 
     @property
     def exit_code(self) -> int:

@@ -98,6 +98,7 @@ def summarise(
         method="ladder" if any(sample.method == "ladder" for sample in samples) else first.method,
         reference_dtype=first.numeric_dtype,
         evaluations=sum(sample.evaluations for sample in samples),
+        columns=sum(sample.analytic.shape[1] for sample in samples if sample.evaluations),
         max_abs_error=_maximum([error.absolute for error in errors], verdicts),
         max_rel_error=_maximum([error.relative for error in errors], verdicts),
         allowed=bound,

@@ -111,7 +111,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     if form == "json":
         click.echo(to_json(report, exit_code), nl=False)
     else:
-        print_lines(console, summary_lines(report, width=width, exit_code=exit_code))
+        print_lines(console, summary_lines(report, width=width, exit_code=exit_code, verbose=verbose))
     for file in reports:
         _write(file, to_json(report, exit_code))
     ctx.exit(exit_code)

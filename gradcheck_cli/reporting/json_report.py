@@ -37,6 +37,7 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "interrupted": report.interrupted,
         "duration_s": number(report.duration_s),
         "summary": report.summary,
+        "evaluations_per_element": round(report.evaluations_per_element, 3),
         "notices": list(report.notices),
         "cases": [_case(case) for case in report.cases],
     }
@@ -94,6 +95,7 @@ def _pair(pair: PairResult) -> dict[str, object]:
         "method": pair.method,
         "reference_dtype": pair.reference_dtype,
         "evaluations": pair.evaluations,
+        "columns": pair.columns,
         "miss_probability": None if pair.miss_probability is None else number(pair.miss_probability),
         "max_abs_error": number(pair.max_abs_error),
         "max_rel_error": number(pair.max_rel_error),
@@ -116,4 +118,6 @@ def _worst(worst: WorstElement) -> dict[str, object]:
         "analytic": number(worst.analytic),
         "numeric": number(worst.numeric),
         "uncertainty": number(worst.uncertainty),
+        "output_part": worst.output_part,
+        "input_part": worst.input_part,
     }

@@ -111,9 +111,10 @@ def apart(first: complex, second: complex) -> tuple[str, str]:
     return scientific(first), scientific(second)
 
 
-def element(name: str, index: Sequence[int]) -> str:
-    """Name an element: `y[2,5]`, or `y` for a scalar."""
-    return f"{name}[{','.join(map(str, index))}]" if index else name
+def element(name: str, index: Sequence[int], part: str = "") -> str:
+    """Name an element: `y[2,5]`, or `y` for a scalar; `re y[0]` where it is a complex one's real part."""
+    where = f"{name}[{','.join(map(str, index))}]" if index else name
+    return f"{part} {where}" if part else where
 
 
 def count(number: int, noun: str) -> str:

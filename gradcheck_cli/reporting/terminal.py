@@ -72,10 +72,13 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     return lines
 
 
-def summary_lines(report: Report, *, width: int = 80, exit_code: int | None = None) -> list[Text]:
+def summary_lines(
+    report: Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
+) -> list[Text]:
     """Lay out the run's last line: how many ops, cases and pairs, and what became of them.
 
-    It is one line wherever that fits. `exit_code` is the process's, where an option changed it.
+    It is one line wherever that fits. `exit_code` is the process's, where an option changed it. With
+    `verbose`, a line before it says how many evaluations an input element cost.
     """
     failed = report.exit_code if exit_code is None else exit_code
     width = min(width, layout.MAX_WIDTH)
@@ -98,13 +101,16 @@ def summary_lines(report: Report, *, width: int = 80, exit_code: int | None = No
         texts = layout.pack([texts[0], ", ".join(found)], separator=" ", width=room, indent=2)
     lines = [Text(text, style="bold red" if failed else "bold green") for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
+    if verbose and report.evaluations_per_element:
+        cost = f"{report.evaluations_per_element:.2f} evaluations of the forward per input element"
+        lines.insert(0, Text(cost, style="dim"))
     return lines
 
 
 def render_report(report: Report, *, width: int = 80, verbose: bool = False) -> str:
     """Render a whole report as plain text, for notebooks and tests."""
     lines = [line for case in report.cases for line in case_lines(case, width=width, verbose=verbose)]
-    return layout.plain([*lines, *summary_lines(report, width=width)])
+    return layout.plain([*lines, *summary_lines(report, width=width, verbose=verbose)])
 
 
 def _heading(case: CaseResult, width: int) -> list[Text]:
@@ -195,8 +201,8 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
     if pair.status not in (Status.PASSED, Status.SKIPPED) and pair.worst is not None:
         analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
         where = (
-            f"{layout.element(pair.output, pair.worst.output_index)} / "
-            f"{layout.element(pair.input, pair.worst.input_index)}"
+            f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
+            f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
         )
         parts = [
             f"    worst: {layout.clean(where)}",

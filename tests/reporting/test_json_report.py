@@ -83,6 +83,8 @@ def test_values_come_back(report):
         "analytic": 1.0,
         "numeric": 0.998,
         "uncertainty": 3.1e-9,
+        "output_part": "",
+        "input_part": "",
     }
     assert case["checks"] == [
         {"name": "linearity", "status": "mismatched", "message": "vjp(2 u) isn't 2 vjp(u)"}
