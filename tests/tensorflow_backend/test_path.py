@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import re
+
+import keras
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend import path
+from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+
+SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
+OVERRIDE = {"op_type": "MatMul", "binding": "override"}
+
+
+def no_transpose(op, upstream):
+    a, b = op.inputs
+    return tf.matmul(upstream, b), tf.matmul(a, upstream, transpose_a=True)
+
+
+@tf.function
+def hidden(a, b):
+    return tf.matmul(a, b)
+
+
+@tf.function
+def hidden_deeper(a, b):
+    return hidden(a, b) * 2
+
+
+def missed(run, forward, **spec):
+    result = run(forward=forward, gradient=no_transpose, **{**OVERRIDE, **SQUARE, **spec})
+    assert (result.status, result.error.kind) == (Status.ERROR, "override_missed")
+    return result.error.message
+
+
+def test_an_override_that_takes_effect(run):
+    assert run(forward=tf.matmul, gradient=no_transpose, **OVERRIDE, **SQUARE).status is Status.MISMATCHED
+
+
+def test_another_op_type_is_named(run):
+    message = missed(run, tf.matmul, inputs={"a": {"shape": [2, 3, 3]}, "b": {"shape": [2, 3, 3]}})
+    assert message == (
+        "the override of MatMul took effect on no op between the inputs and the outputs; op types found there: "
+        "BatchMatMulV2. Set op_type to BatchMatMulV2."
+    )
+
+
+def test_no_op_at_all(run):
+    message = missed(run, lambda a, _: tf.identity(a))
+    assert message.endswith("op types found there: none.")
+
+
+@pytest.mark.parametrize("forward", [hidden, hidden_deeper, lambda a, b: hidden(a, b) + 1])
+def test_the_tf_function_in_the_way_is_named(run, forward):
+    message = missed(run, lambda a, b: forward(a, b))
+    assert " A MatMul is inside a tf.function or a loop's or a branch's body, which no override enters: " in message
+    assert re.search(r"PartitionedCall, calls \w*hidden", message)
+    assert message.endswith("Check the Python function without tf.function, or use binding: custom_gradient.")
+
+
+def test_a_loop_in_the_way_is_named(run):
+    def forward(a, b):
+        return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, tf.matmul(y, b)), (0, a), maximum_iterations=3)[1]
+
+    message = missed(run, forward)
+    assert "While, calls " in message
+
+
+def test_an_override_off_the_path_is_none(run):
+    def forward(a, b):
+        tf.matmul(a, b)
+        return tf.reduce_sum(a[:, :, tf.newaxis] * b[tf.newaxis], axis=1)
+
+    missed(run, forward)
+
+
+def test_one_of_two_is_enough_to_be_checked(run):
+    result = run(
+        forward=lambda a, b: tf.matmul(a, b) + hidden(a, b), gradient=no_transpose, **OVERRIDE, **SQUARE
+    )
+    assert result.status is Status.MISMATCHED
+
+
+def low_precision_of(case_of, forward, dtype="float64", shape=(2, 4)):
+    case = case_of(forward=forward, inputs={"x": {"shape": list(shape), "dtype": dtype}})
+    return GraphOpener(case).declared(0).low_precision
+
+
+@tf.function
+def cast_inside(x):
+    return tf.cast(tf.cast(x, tf.bfloat16) * 2, x.dtype)
+
+
+def cast_in_a_loop(x):
+    return tf.while_loop(
+        lambda i, _: i < 2, lambda i, y: (i + 1, tf.cast(tf.cast(y, tf.float32), y.dtype)), (0, x), maximum_iterations=3
+    )[1]
+
+
+@pytest.mark.parametrize(
+    ("forward", "dtype", "expected"),
+    [
+        (tf.tanh, "float64", ()),
+        (tf.tanh, "float32", ("float32",)),
+        (tf.tanh, "bfloat16", ("bfloat16",)),
+        (tf.exp, "complex64", ("complex64",)),
+        (tf.exp, "complex128", ()),
+        (lambda x: tf.cast(tf.cast(x, tf.float16), tf.float64), "float64", ("float16",)),
+        (lambda x: tf.cast(tf.cast(x, tf.bfloat16), tf.float32), "float64", ("bfloat16", "float32")),
+        (cast_inside, "float64", ("bfloat16",)),
+        (cast_in_a_loop, "float64", ("float32",)),
+        # Beside the path, not on it.
+        (lambda x: x * tf.cast(tf.constant([1.0], tf.float32) * 2, x.dtype), "float64", ()),
+    ],
+)
+def test_dtypes_below_float64_on_the_path(case_of, forward, dtype, expected):
+    assert tuple(low_precision_of(case_of, forward, dtype)) == expected
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", ("float32",)), ("float64", ())])
+def test_a_keras_layer_casts_down_to_its_own_dtype(case_of, dtype, expected):
+    layer = keras.layers.Dense(3, dtype=dtype)
+    layer.build((None, 4))
+    assert tuple(low_precision_of(case_of, lambda x: layer(x))) == expected
+
+
+def random_types(case_of, forward, **spec):
+    case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, freeze=False, **spec)
+    return tuple(GraphOpener(case).declared(0).random_types)
+
+
+@tf.function
+def draws_inside(x):
+    return x * tf.random.normal([3], dtype=x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda x: x * tf.random.uniform([3], dtype=x.dtype), ("RandomUniform",)),
+        (lambda x: x * tf.random.stateless_uniform([3], seed=[1, 2], dtype=x.dtype), ()),
+        (draws_inside, ("RandomStandardNormal",)),
+        (lambda x: tf.nn.dropout(x, 0.5), ("RandomUniform",)),
+        (lambda x: tf.numpy_function(lambda value: value, [x], x.dtype), ()),
+        (tf.tanh, ()),
+    ],
+)
+def test_ops_that_draw_anew(case_of, forward, expected):
+    assert random_types(case_of, forward) == expected
+
+
+def test_a_draw_that_no_output_needs_is_none(case_of):
+    def forward(x):
+        tf.random.uniform([3])
+        return x * 2
+
+    assert random_types(case_of, forward) == ()
+
+
+def test_reading_a_variable_is_no_draw(case_of):
+    variable = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64)
+    assert random_types(case_of, lambda x: x * variable) == ()
+
+
+def test_ops_between_inputs_and_outputs():
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float64, [2], name="x")
+        y = tf.square(x, name="on")
+        tf.exp(x, name="after_but_not_needed")
+        z = y + tf.constant(1.0, tf.float64, name="needed_but_not_after")
+        names = [op.name for op in path.ops_between([x], [z])]
+    assert names == ["add", "on"]
