@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 _STDERR = 2
 
 
+def _flush() -> None:
+    with suppress(AttributeError, OSError):  # it is None, or closed, where there's no standard error
+        sys.stderr.flush()
+
+
 @contextmanager
 def _held_back_stderr() -> Iterator[None]:
     """Hold back what is written to descriptor 2, C++ included; play it back only if the body raises."""
-    sys.stderr.flush()
+    _flush()
     try:
         saved = os.dup(_STDERR)
     except OSError:  # no standard error at all, as under some daemons: nothing to hold back
@@ -34,7 +39,7 @@ def _held_back_stderr() -> Iterator[None]:
             os.write(_STDERR, caught.read())
             raise
         finally:
-            sys.stderr.flush()
+            _flush()
             os.dup2(saved, _STDERR)
             os.close(saved)
 

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradcheck_cli
+from gradcheck_cli.tensorflow_backend import frames
+
+HERE = Path(__file__)
+
+
+def code_at(line):
+    return HERE.read_text().splitlines()[line - 1].strip()
+
+
+def parsed(lines):
+    """(file, line, function, code) of each frame shown."""
+    found = []
+    for line in lines:
+        if line.startswith("    "):
+            found[-1] = (*found[-1][:3], line.strip())
+            continue
+        place, _, function = line.partition(": in ")
+        file, _, number = place.rpartition(":")
+        found.append((file, int(number), function, ""))
+    return found
+
+
+def inner():
+    raise ValueError("no")
+
+
+def outer():
+    np.apply_along_axis(lambda _: inner(), 0, np.zeros(1))
+
+
+def test_only_the_users_frames_are_shown_outermost_first():
+    with pytest.raises(ValueError, match="no") as caught:
+        outer()
+    found = parsed(frames.user_frames(caught.value))
+    assert [function for _, _, function, _ in found][1:] == ["outer", "<lambda>", "inner"]
+    assert all(HERE.name in file and code == code_at(line) for file, line, _, code in found)
+    assert found[-1][3] == 'raise ValueError("no")'
+
+
+def test_files_below_the_working_directory_are_shown_from_there(monkeypatch, tmp_path):
+    monkeypatch.chdir(HERE.parent)
+    with pytest.raises(ValueError, match="no") as caught:
+        inner()
+    assert parsed(frames.user_frames(caught.value))[-1][0] == HERE.name
+    monkeypatch.chdir(tmp_path)
+    assert parsed(frames.user_frames(caught.value))[-1][0] == str(HERE)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (__file__, True),
+        (gradcheck_cli.__file__, False),
+        (tf.__file__, False),
+        (np.__file__, False),
+        (textwrap.__file__, False),
+        ("<string>", False),
+        ("/tmp/__autograph_generated_filex1.py", False),  # noqa: S108 (AutoGraph's own place)
+    ],
+)
+def test_whose_a_file_is(file, expected):
+    assert frames._is_users(file) is expected  # noqa: SLF001
+
+
+def helper(x):
+    if x[0] > 0:
+        x = x * 2
+    raise KeyError("weights")
+
+
+def forward(x):
+    return helper(x)
+
+
+def test_autographs_generated_code_is_mapped_back(run):
+    result = run(forward=forward, inputs={"x": {"shape": [2]}})
+    found = parsed(result.error.traceback)
+    assert [function for _, _, function, _ in found][-2:] == ["forward", "helper"]
+    assert found[-1][3] == code_at(found[-1][1]) == 'raise KeyError("weights")'
+    assert all(HERE.name in file for file, *_ in found)
+    assert result.error.message == "the forward raised KeyError: 'weights'"
+
+
+def raises_as_it_runs(x):
+    return np.linalg.inv(x)
+
+
+def test_a_numpy_functions_frames_as_the_graph_runs(run):
+    result = run(
+        forward=raises_as_it_runs,
+        gradient=lambda _, u: u,
+        binding="py_func",
+        inputs={"x": {"value": 0.0, "shape": [2, 2]}},
+        outputs={"y": {"shape": [2, 2], "dtype": "float64"}},
+    )
+    assert (result.error.kind, result.error.message) == ("forward", "the forward raised LinAlgError: Singular matrix")
+    last = parsed(result.error.traceback)[-1]
+    assert last[2:] == ("raises_as_it_runs", "return np.linalg.inv(x)")
+    assert last[3] == code_at(last[1])
+
+
+def test_a_gradients_frames(run):
+    def gradient(op, upstream):
+        del upstream
+        return inner_of(op)
+
+    def inner_of(op):
+        return op.inputs[7]
+
+    result = run(forward=tf.tanh, gradient=gradient, inputs={"x": {"shape": [2]}})
+    assert result.error.kind == "gradient"
+    assert result.error.message.startswith("the gradient function raised IndexError: ")
+    assert [function for _, _, function, _ in parsed(result.error.traceback)][-2:] == ["gradient", "inner_of"]
+
+
+TRACEBACK = """ZeroDivisionError: division by zero
+Traceback (most recent call last):
+
+  File "/lib/python3/site-packages/tensorflow/script_ops.py", line 272, in __call__
+    ret = func(*args)
+
+  File "{own}", line 7, in body
+    result = function(*arrays)
+
+  File "{here}", line 11, in square
+    return 1 / 0
+
+
+\t [[{{{{node PyFunc}}}}]]"""
+
+
+def test_frames_in_a_run_time_message():
+    message = TRACEBACK.format(own=gradcheck_cli.__file__, here="/home/me/ops.py")
+    found = [frame for frame in parsed(frames.runtime_frames(message)) if "site-packages" not in frame[0]]
+    assert found == [("/home/me/ops.py", 11, "square", "return 1 / 0")]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (ValueError(""), "ValueError: no message"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (RuntimeError("ValueError: told already"), "ValueError: told already"),
+        (ValueError("in user code:\n\n    File x\n\n    ValueError: the real one"), "ValueError: the real one"),
+        (TypeError("outer_factory.<locals>.inner_factory.<locals>.tf__f() takes 1"), "TypeError: f() takes 1"),
+        (ValueError("{{node a/b}} wrong"), "ValueError: wrong"),
+    ],
+)
+def test_the_line_that_tells(error, line):
+    assert frames.first_line(error) == line
+
+
+def test_a_fault_of_ours_has_its_place():
+    from gradcheck_cli.results import case_status  # noqa: PLC0415
+
+    with pytest.raises(AttributeError) as caught:
+        case_status(((None),), ())
+    assert frames.own_place(caught.value).startswith("results.py:")
+    assert frames.own_place(ValueError()) == "unknown"

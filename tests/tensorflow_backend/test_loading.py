@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.loading import importable, load
+
+
+@pytest.fixture(autouse=True)
+def _modules_as_before(monkeypatch, tmp_path):
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def writer(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return writer
+
+
+def failure(target, role="forward"):
+    with pytest.raises(CaseFailedError) as caught:
+        load(target, role)
+    return caught.value
+
+
+def test_a_function_of_a_module():
+    assert load("json:dumps", "forward") is json.dumps
+
+
+def test_a_method_of_a_class_of_a_package():
+    assert load("json.encoder:JSONEncoder.encode", "forward") is json.JSONEncoder.encode
+
+
+def test_the_specs_folder_stands_before_the_working_directory(write, tmp_path):
+    write("beside/loading_ops.py", "def f(): return 'beside the spec'")
+    write("loading_ops.py", "def f(): return 'in the working directory'")
+    write("loading_other.py", "def f(): return 'in the working directory'")
+    with importable(str(tmp_path / "beside")):
+        assert load("loading_ops:f", "forward")() == "beside the spec"
+        assert load("loading_other:f", "forward")() == "in the working directory"
+
+
+def test_the_path_is_given_back(tmp_path):
+    before = list(sys.path)
+    with pytest.raises(ZeroDivisionError), importable(str(tmp_path)):
+        sys.path.append("something of the user's")
+        raise ZeroDivisionError
+    assert sys.path == before
+
+
+def test_namesakes_in_two_folders_are_each_specs_own(write, tmp_path):
+    for folder in ("a", "b"):
+        write(f"{folder}/loading_ops.py", f"from loading_part import name\ndef f(): return {folder!r} + name")
+        write(f"{folder}/loading_part.py", f"name = {folder!r}")
+    for folder in ("a", "b", "a"):
+        with importable(str(tmp_path / folder)):
+            assert load("loading_ops:f", "forward")() == folder * 2
+
+
+def test_namesake_packages_too(write, tmp_path):
+    for folder in ("a", "b"):
+        write(f"{folder}/loading_package/__init__.py", "")
+        write(f"{folder}/loading_package/ops.py", f"def f(): return {folder!r}")
+    for folder in ("a", "b"):
+        with importable(str(tmp_path / folder)):
+            assert load("loading_package.ops:f", "forward")() == folder
+
+
+def test_installed_modules_are_never_forgotten(write, tmp_path):
+    numpy = sys.modules["numpy"]
+    write("numpy.py", "raise RuntimeError('not this one')")
+    write("json.py", "raise RuntimeError('not this one')")
+    with importable(str(tmp_path)):
+        assert sys.modules["numpy"] is numpy
+        assert load("json:dumps", "forward") is json.dumps
+
+
+def test_a_module_that_was_loaded_once_is_the_same_for_every_role(write, tmp_path):
+    write("loading_ops.py", "STATE = []\ndef f(): return STATE")
+    with importable(str(tmp_path)):
+        first = load("loading_ops:f", "forward")()
+    with importable(str(tmp_path)):
+        assert load("loading_ops:f", "gradient")() is first
+
+
+def test_a_missing_module_says_where_it_was_looked_for(tmp_path):
+    (tmp_path / "specs").mkdir()
+    with importable(str(tmp_path / "specs")):
+        error = failure("loading_missing:f", "gradient")
+    assert error.kind == "import"
+    lines = error.message.splitlines()
+    assert lines[0] == "gradient: no module named 'loading_missing'; looked in:"
+    assert lines[1:3] == [f"  {tmp_path / 'specs'}", f"  {tmp_path}"]
+    assert lines[-1] == "Put the module beside the spec, run from its folder, or install it."
+    assert all(Path(line.strip()).is_dir() for line in lines[1:-1])
+    assert error.traceback == ()
+
+
+def test_a_missing_submodule_is_missing_too(write, tmp_path):
+    write("loading_package/__init__.py", "")
+    with importable(str(tmp_path)):
+        error = failure("loading_package.ops:f")
+    assert error.message.startswith("forward: no module named 'loading_package.ops'; looked in:\n")
+
+
+def test_a_module_that_a_module_imports_is_another_matter(write, tmp_path):
+    write("loading_ops.py", "x = 1\nimport loading_nowhere")
+    with importable(str(tmp_path)):
+        error = failure("loading_ops:f")
+    assert (error.kind, error.message) == (
+        "import",
+        "forward: importing 'loading_ops' failed: ModuleNotFoundError: No module named 'loading_nowhere'. "
+        "Install what it imports.",
+    )
+    assert error.traceback == ("loading_ops.py:2: in <module>", "    import loading_nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("from json import nothing_of_this_name", "ImportError: cannot import name 'nothing_of_this_name' from 'json'"),
+    ],
+)
+def test_a_module_that_raises(write, tmp_path, text, told):
+    write("loading_ops.py", f"import json\n{text}")
+    with importable(str(tmp_path)):
+        error = failure("loading_ops:f")
+    assert error.kind == "import"
+    assert error.message.startswith(f"forward: importing 'loading_ops' failed: {told}")
+    assert error.traceback == ("loading_ops.py:2: in <module>", f"    {text}")
+
+
+def test_a_syntax_error_has_its_place(write, tmp_path):
+    path = write("loading_ops.py", "x = 1\ndef f(:\n    pass")
+    with importable(str(tmp_path)):
+        error = failure("loading_ops:f")
+    assert error.kind == "import"
+    assert error.message.startswith("forward: importing 'loading_ops' failed: SyntaxError: ")
+    assert error.traceback == (f"{path}:2: def f(:",)
+
+
+def test_a_missing_attribute_says_which_was_meant(write, tmp_path):
+    path = write("loading_ops.py", "def huber(x): pass\nclass Loss:\n    def huber(self): pass")
+    with importable(str(tmp_path)):
+        error = failure("loading_ops:hubr")
+        assert (error.kind, error.message) == (
+            "attribute",
+            f"forward: 'loading_ops' ({path}) has no attribute 'hubr'. Did you mean 'huber'?",
+        )
+        assert failure("loading_ops:Loss.hubr").message == (
+            f"forward: 'loading_ops.Loss' ({path}) has no attribute 'hubr'. Did you mean 'huber'?"
+        )
+        assert failure("loading_ops:zzz").message == f"forward: 'loading_ops' ({path}) has no attribute 'zzz'."
+
+
+def test_a_built_in_module_has_no_file():
+    assert failure("sys:exi").message == "forward: 'sys' (a built-in module) has no attribute 'exi'. Did you mean 'exit'?"
+
+
+def test_what_can_not_be_called():
+    error = failure("math:pi", "reference")
+    assert (error.kind, error.message) == ("attribute", "reference: 'math:pi' must be callable, but is a float.")
