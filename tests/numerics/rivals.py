@@ -1,11 +1,11 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
 """Compare verdicts with those of well-known rules on the same rows: `python tests/numerics/rivals.py`.
 
-The rules are as published, written anew: tf.test.compute_gradient (central differences with a step of 1/1024,
-divided by the nominal step) as it is customarily used, its largest absolute error against 1e-4 or 1e-3; PyTorch's
-gradcheck (step 1e-6, atol 1e-5, rtol 1e-3 of the numeric side; float64 only by its own advice); JAX's check_grads
-(one random direction and a step of 1e-4; J v, then w'J v, within 1e-5 in float64 and 2e-3 in float32, absolute
-plus relative, both times the array's size).
+The rules are as published, written anew. tf.test.compute_gradient: central differences with a step of
+1/1024, divided by the nominal step; as it is customarily used, its largest absolute error against 1e-4 or
+1e-3. PyTorch's gradcheck: step 1e-6, atol 1e-5, rtol 1e-3 of the numeric side; float64 only by its own
+advice. JAX's check_grads: one random direction and a step of 1e-4; J v, then w'J v, within 1e-5 in float64
+and 2e-3 in float32, absolute plus relative, both times the array's size.
 """
 
 from __future__ import annotations
