@@ -1,0 +1,98 @@
+"""Whole commands, in this process where that will do: TensorFlow's import costs seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gradcheck_cli.cli.main import run_command
+
+sys.path.insert(0, str(Path(__file__).parent))  # what the tests share; they are no package
+ROOT = Path(__file__).parents[2]
+
+
+def in_process(*arguments):
+    """Run a command line; return its exit code, standard output and standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_command([str(argument) for argument in arguments])
+    return SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def command():
+    return in_process
+
+
+@pytest.fixture
+def report():
+    """Return a function that runs specs and returns the exit code, the table and the JSON report."""
+
+    def run(*arguments, tmp=None):
+        file = Path(tmp) / "report.json"
+        done = in_process("run", *arguments, "--report", f"json={file}")
+        done.report = json.loads(file.read_text()) if file.exists() else None
+        return done
+
+    return run
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Return a function that runs a command line in a process of its own."""
+
+    def run(*arguments, cwd=tmp_path, **variables):
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("TF_", "COLUMNS"))}
+        return subprocess.run(
+            [sys.executable, "-m", "gradcheck_cli.cli.main", *map(str, arguments)],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            env={**environment, "PYTHONPATH": path, **variables},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def seeds(tmp_path_factory):
+    """What `gradcheck run specs/seeds` reports; run once, also where several workers share the tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    file = folder / "seeds.json"
+    with (folder / "seeds.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            with contextlib.chdir(ROOT) if hasattr(contextlib, "chdir") else _directory(ROOT):
+                done = in_process("run", "specs/seeds", "--format", "json")
+            file.write_text(json.dumps({"code": done.code, "err": done.err, "report": json.loads(done.out)}))
+    return SimpleNamespace(**json.loads(file.read_text()))
+
+
+@contextlib.contextmanager
+def _directory(path):  # contextlib.chdir came with Python 3.11
+    before = Path.cwd()
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir(before)
