@@ -57,7 +57,8 @@ def check_inputs_unmodified(op: Operation) -> list[CheckResult]:
         CheckResult(
             "inputs_unmodified",
             Status.MISMATCHED,
-            f"the NumPy forward writes to its input {names}; work on a copy (np.array({op.modified_inputs[0]})).",
+            f"the NumPy forward writes to its input {names}; work on a copy "
+            f"(np.array({op.modified_inputs[0]})).",
         )
     ]
 

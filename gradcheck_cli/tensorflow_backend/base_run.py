@@ -1,7 +1,7 @@
 """Evaluate a traced forward at the base point, once, and keep what is held from then on.
 
 One run gives the outputs, the value of each `stop_gradient` and the draws, so that they belong together. The
-draws are the case's: every other trace at that point (the gradient's, float64's, one made afresh) has the same.
+draws are the case's: every other trace at that point (the gradient's, float64's, one made afresh) has them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Base:
 
 
 def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: tuple[int, bool]) -> Base:
-    """Evaluate outputs and held tensors in one run, with the draws that the case has had at this point, if any.
+    """Evaluate outputs and held tensors in one run, with the draws that the case has had there, if any.
 
     Args:
         trace: of the forward.

@@ -1,4 +1,4 @@
-"""Evaluate a traced function at many points in one graph call: vectorized where TensorFlow can, else mapped."""
+"""Evaluate a traced function at many points at once: vectorized where TensorFlow can, else mapped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 SHAPE_CHANGES = (
-    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no derivative "
-    "across such a change; choose inputs away from it (away_from, domain), or check what comes before it."
+    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
+    "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
+    "before it."
 )
 # Bytes of stacked inputs or outputs in one call; larger batches are cut. 64 MiB keeps a chunk within
 # the reach of a laptop's memory at a handful of copies, and is far above what amortises a call.
@@ -62,7 +63,7 @@ class Batched:
     def __call__(
         self, batch: Mapping[int, np.ndarray[Any, Any]], result_size: int
     ) -> list[np.ndarray[Any, Any]]:
-        """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` counts elements a row."""
+        """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` is a row's."""
         which = tuple(sorted(batch))
         stacks = [dtypes.narrow(batch[number], self.arguments[number][0]) for number in which]
         count = len(stacks[0])
@@ -81,7 +82,8 @@ class Batched:
     def _evaluate(
         self, which: tuple[int, ...], stacks: list[np.ndarray[Any, Any]]
     ) -> list[np.ndarray[Any, Any]]:
-        if 0 < len(stacks[0]) and (self.one_by_one or len(stacks[0]) <= _DIRECT_POINTS):
+        points = len(stacks[0])
+        if points and (self.one_by_one or points <= _DIRECT_POINTS):
             return self._one_by_one(which, stacks)
         if len(stacks[0]) >= self._worth_vectorizing and which not in self._unvectorized:
             try:

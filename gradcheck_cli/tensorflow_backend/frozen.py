@@ -152,7 +152,7 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
 
 
 def _met(outputs: Iterable[Any]) -> list[Any]:
-    """Return the ops that backpropagation visits: it steps over custom gradients and ends at stop_gradient."""
+    """Return the ops that backpropagation visits, stepping over custom gradients, up to stop_gradient."""
     met: dict[Any, None] = {}
     stack = [tensor.op for tensor in outputs]
     while stack:

@@ -176,7 +176,8 @@ class GraphOperation:
     def _forward(self) -> tracing.ForwardTrace:
         binder = Binder(self.case, self._dtype_of, self.point, modified=self._modified)
         bound = binder.reference() if self.surrogate else binder.forward()
-        seed = (self.case.seed * 1_000_003 + self.sample) % 2**31  # another draw at each sample point
+        # Another draw at each sample point; never 0, which stands for none.
+        seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         freeze = self.case.freeze
         trace = tracing.trace_forward(bound, self._signature, self._differentiable, freeze=freeze, seed=seed)
         self._check_outputs(trace)
@@ -186,10 +187,7 @@ class GraphOperation:
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
         bound = Binder(self.case, self._dtype_of, self.point, shapes).forward()
-        trace = self._forward
-        return tracing.trace_vjp(
-            bound, self._signature, self._differentiable, shapes, trace.dtypes, trace.held
-        )
+        return tracing.trace_vjp(bound, self._signature, self._differentiable, shapes, self._forward)
 
     @cached_property
     def _base(self) -> Base:
@@ -325,8 +323,8 @@ class GraphOperation:
             if wanted is not None and not tf.TensorShape(wanted).is_compatible_with(value.shape):
                 raise CaseFailedError(
                     "outputs",
-                    f"output {declared.name} must have shape {tracing.shape_text(wanted)} by the spec, but has "
-                    f"{tracing.shape_text(value.shape)}.",
+                    f"output {declared.name} must have shape {tracing.shape_text(wanted)} by the spec, but "
+                    f"has {tracing.shape_text(value.shape)}.",
                 )
 
 

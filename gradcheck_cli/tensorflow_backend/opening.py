@@ -81,14 +81,15 @@ class GraphOpener:
         except CaseFailedError as error:
             raise CaseFailedError(
                 error.kind,
-                f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
+                f"method: complex_step needs a forward that takes complex128: {error.message} "
+                "Use method: auto.",
                 error.traceback,
             ) from error
         if refused:
             raise CaseFailedError(
                 "forward",
-                f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real when the "
-                "inputs are complex128. Use method: auto.",
+                f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real "
+                "when the inputs are complex128. Use method: auto.",
             )
         return op
 

@@ -130,12 +130,13 @@ def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
     if inside:
         message += (
             f" A {wanted} is inside a tf.function or a loop's or a branch's body, which no override enters: "
-            f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: custom_gradient."
+            f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: "
+            "custom_gradient."
         )
     elif wanted in found:
         message += (
-            f" The {wanted} is made by a tf.function, whose body no override enters: check the Python function "
-            "without tf.function, or use binding: custom_gradient."
+            f" The {wanted} is made by a tf.function, whose body no override enters: check the Python "
+            "function without tf.function, or use binding: custom_gradient."
         )
     elif found:
         near = [name for name in found if wanted.lower() in name.lower() or name.lower() in wanted.lower()]
@@ -145,7 +146,7 @@ def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
 
 
 def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return dtypes below float64 that occur on the path; a float64 reference counts only where there are none."""
+    """Return dtypes below float64 that occur on the path; a float64 reference needs that there are none."""
     found: set[str] = set()
     for op in ops_between(inputs, outputs):
         for tensor in (*op.inputs, *op.outputs):

@@ -138,14 +138,19 @@ def mark(op: Any, name: str) -> None:
 
 
 @contextlib.contextmanager
-def outputs_replaced(replace: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> Iterator[None]:
+def outputs_replaced(
+    prepare: Callable[[str, dict[str, Any]], dict[str, Any]],
+    replace: Callable[[Any, Sequence[Any]], Sequence[Any]],
+) -> Iterator[None]:
     """Let `replace(op, outputs)` say what the caller gets for each op that is created in a graph.
 
-    Loops run one round at a time meanwhile, so that what a body does in Python has an order.
+    `prepare(op_type, arguments)` may change its arguments before. Loops that are made meanwhile run one round
+    at a time, so that what a body does in Python has an order.
     """
     apply, loop = op_def_library._apply_op_helper, while_v2.while_loop  # noqa: SLF001 (every op is made here)
 
     def apply_and_replace(op_type_name: str, name: str | None = None, **keywords: Any) -> Any:
+        keywords = prepare(op_type_name, keywords)
         structure, is_stateful, op, outputs = apply(op_type_name, name=name, **keywords)
         return structure, is_stateful, op, replace(op, outputs)
 

@@ -69,8 +69,15 @@ class StandIns:
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
         """Trace with tf.functions inlined, and with stand-ins in every body."""
-        with private.functions_inlined(), private.outputs_replaced(self._replace):
+        with private.functions_inlined(), private.outputs_replaced(self._prepare, self._replace):
             yield
+
+    def _prepare(self, op_type: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Give each random op in a body a seed of its own: every body's graph starts to count them anew."""
+        seed = arguments.get("seed")
+        if not seed or not self.is_random(op_type) or not private.is_body(tf.compat.v1.get_default_graph()):
+            return arguments
+        return {**arguments, "seed": (seed + 1_000_003 * (1 + len(self.sites))) % 2**31}
 
     def _replace(self, op: Any, outputs: Any) -> Any:
         is_stop = self.with_stops and op.type == STOP

@@ -97,9 +97,7 @@ def trace_forward(
         stand_ins = None
         if frozen.must_be_opened(function.graph, inputs, graph_outputs):
             stand_ins = StandIns(frozen.is_random)
-            function, graph_inputs, graph_outputs = _trace_once(
-                bound, signature, stand_ins.tracing(), None
-            )  # no seed: a body's ops would draw what the graph's own do
+            function, graph_inputs, graph_outputs = _trace_once(bound, signature, stand_ins.tracing(), seed)
             inputs = [graph_inputs[number] for number in differentiable]
         held = frozen.find(function, inputs, graph_outputs, stand_ins)
     return ForwardTrace(
@@ -120,8 +118,7 @@ def _trace_once(
     kept: list[list[Any]] = []
 
     def forward(*tensors: Any) -> list[Any]:
-        if seed is not None:
-            tf.compat.v1.set_random_seed(seed)  # of this graph alone
+        tf.compat.v1.set_random_seed(seed)  # of this graph alone
         with context:
             outputs = [tf.identity(output) for output in bound.call(*tensors)]
         kept[:] = [list(tensors), outputs]
@@ -137,8 +134,7 @@ def trace_vjp(
     signature: Sequence[Any],
     differentiable: Sequence[int],
     output_shapes: Sequence[tuple[int, ...]],
-    output_dtypes: Sequence[Any],
-    held: frozen.Held | None = None,
+    traced: ForwardTrace,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -147,17 +143,16 @@ def trace_vjp(
         signature: the inputs.
         differentiable: numbers of the inputs to differentiate by.
         output_shapes: the outputs' shapes, which the forward has shown.
-        output_dtypes: and their dtypes.
-        held: what the trace of the forward holds: the same draws are to be fed here.
+        traced: the forward alone: the draws that it holds are to be fed here, too.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
         GradientFormError: a gradient of wrong shape, found as the graph is built.
     """
-    sources = [number for number, dtype in enumerate(output_dtypes) if dtypes.is_differentiable(dtype)]
-    upstream_specs = [tf.TensorSpec(output_shapes[number], output_dtypes[number]) for number in sources]
+    sources = [number for number, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)]
+    upstream_specs = [tf.TensorSpec(output_shapes[number], traced.dtypes[number]) for number in sources]
     kept: dict[str, Any] = {}
-    stand_ins = StandIns(frozen.is_random, with_stops=False) if held is not None and held.opened else None
+    stand_ins = StandIns(frozen.is_random, with_stops=False) if traced.held.opened else None
 
     def forward_and_vjp(*tensors: Any) -> Any:
         inputs, upstreams = tensors[: len(signature)], tensors[len(signature) :]
@@ -189,9 +184,7 @@ def trace_vjp(
     inputs = [kept["inputs"][number] for number in differentiable]
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
-    draws = (
-        frozen.draws_among(kept["forward"], inputs, whole.inputs) if held is not None and held.draws else []
-    )
+    draws = frozen.draws_among(kept["forward"], inputs, whole.inputs) if traced.held.draws else []
     functions: dict[int, Any] = {}
     connected: dict[int, tuple[int, ...]] = {}
     faults: dict[int, str] = {}
@@ -258,7 +251,8 @@ def _gradients(outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any]) 
     except LookupError as error:
         raise CaseFailedError(
             "gradient",
-            f"{str(error).strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'.",
+            f"{str(error).strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a "
+            "'gradient'.",
             frames.user_frames(error),
         ) from error
     except Exception as error:
@@ -323,7 +317,8 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
         number, found, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
         return CaseFailedError(
             "outputs",
-            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is {found}.",
+            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is "
+            f"{found}.",
         )
     return CaseFailedError(
         what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
@@ -340,8 +335,8 @@ def _require_no_leak(function: Any, what: str) -> None:
         if not isinstance(outer, private.EAGER_TENSOR):
             raise CaseFailedError(
                 what,
-                f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between calls: "
-                "take them from op.inputs and op.outputs.",
+                f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between "
+                "calls: take them from op.inputs and op.outputs.",
             )
 
 
