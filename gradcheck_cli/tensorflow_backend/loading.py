@@ -105,7 +105,7 @@ def _import(name: str, role: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            looked = "\n".join(f"  {entry or '.'}" for entry in sys.path if Path(entry or ".").is_dir())
+            looked = "\n".join(f"  {entry or '.'}" for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir())
             raise CaseFailedError(
                 "import",
                 f"{role}: no module named {error.name!r}; looked in:\n{looked}\n"

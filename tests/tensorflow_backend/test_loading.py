@@ -106,6 +106,7 @@ def test_a_missing_module_says_where_it_was_looked_for(tmp_path):
     assert lines[1:3] == [f"  {tmp_path / 'specs'}", f"  {tmp_path}"]
     assert lines[-1] == "Put the module beside the spec, run from its folder, or install it."
     assert all(Path(line.strip()).is_dir() for line in lines[1:-1])
+    assert len(set(lines)) == len(lines)
     assert error.traceback == ()
 
 

@@ -1,0 +1,262 @@
+"""Bad input of every kind: a clear message each, the right exit code, no traceback of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+GOOD = "op: good\nforward: tensorflow:tanh\ninputs: {x: {shape: [2]}}\n"
+OWN = "gradcheck_cli"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Return a function that writes a spec, and code beside it."""
+
+    def write(text, code=None, name="op.yaml"):
+        (tmp_path / name).write_text(text)
+        if code is not None:
+            (tmp_path / "bad_input_ops.py").write_text(code)
+        return name
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    import sys  # noqa: PLC0415
+
+    yield
+    sys.modules.pop("bad_input_ops", None)
+
+
+# --- what no TensorFlow is needed for: exit 2 or 5 ---
+
+
+def test_a_file_that_is_not_there(command, spec):
+    spec(GOOD, name="huber.yaml")
+    done = command("run", "hubr.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("hubr.yaml: ")
+    assert "Did you mean 'huber.yaml'?" in done.err
+
+
+def test_a_folder_that_is_not_there(command):
+    done = command("run", "nowhere/")
+    assert done.code == 2
+    assert "nowhere" in done.err
+
+
+def test_a_folder_without_specs(command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = command("run", "empty")
+    assert (done.code, done.out) == (5, "")
+    assert done.err == "empty: no specs: looked for *.yaml and *.yml in it and below\n"
+
+
+FAULTS = {
+    "syntax": ("op: a\ninputs: {x: {shape: [2}\n", 2),
+    "duplicate key": ("op: a\nforward: m:f\nop: b\ninputs: {x: {shape: [2]}}\n", 3),
+    "unknown key": ("op: a\nforwrad: m:f\ninputs: {x: {shape: [2]}}\n", 2),
+    "wrong type": ("op: a\nforward: m:f\nsamples: many\ninputs: {x: {shape: [2]}}\n", 3),
+    "wrong shape": ("op: a\nforward: m:f\ninputs:\n  x: {shape: [2, -3]}\n", 4),
+    "value of another shape": ("op: a\nforward: m:f\ninputs:\n  x: {shape: [2], value: [1, 2, 3]}\n", 4),
+    "wrong dtype": ("op: a\nforward: m:f\ninputs:\n  x: {shape: [2], dtype: flaot32}\n", 4),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_in_a_spec_is_named_by_its_line_and_nothing_runs(command, spec, text, line):
+    spec(GOOD, name="good.yaml")
+    done = command("run", "good.yaml", spec(text))
+    assert (done.code, done.out) == (2, "")
+    assert any(one.startswith(f"op.yaml:{line}: ") for one in done.err.splitlines()), done.err
+    assert "Traceback" not in done.err
+
+
+def test_every_fault_of_every_file_comes_at_once(command, spec):
+    for number, (text, _) in enumerate(FAULTS.values()):
+        spec(text.replace("op: a", f"op: a{number}"), name=f"spec{number}.yaml")
+    done = command("run", ".")
+    assert done.code == 2
+    assert {line.partition(":")[0] for line in done.err.splitlines()} == {f"spec{n}.yaml" for n in range(len(FAULTS))}
+
+
+def test_a_misspelt_dtype_says_which_was_meant(command, spec):
+    done = command("run", spec(FAULTS["wrong dtype"][0]))
+    assert done.err == (
+        "op.yaml:4: inputs.x.dtype: must be a TensorFlow dtype, but got 'flaot32'. Did you mean 'float32'?\n"
+    )
+
+
+# --- what only a run finds: exit 3, or 1, and the other specs go on ---
+
+TANH = "op: bad\nforward: bad_input_ops:f\ninputs: {x: {shape: [2, 3]}}\n"
+WITH_GRADIENT = TANH + "gradient: bad_input_ops:g\n"
+IMPORT = "import numpy as np\nimport tensorflow as tf\n"
+F = IMPORT + "def f(x):\n    return tf.tanh(x)\n"
+
+
+def gradient(body):
+    return f"{F}def g(op, upstream):\n    {body}\n"
+
+
+RUNS = {
+    "module missing": (
+        "op: bad\nforward: no_such_module_at_all:f\ninputs: {x: {shape: [2]}}\n",
+        None,
+        3,
+        ["ERROR import: forward: no module named 'no_such_module_at_all'; looked in:", "Put the module beside"],
+    ),
+    "attribute missing": (
+        TANH.replace("ops:f", "ops:tangnt"),
+        IMPORT + "def tangent(x): return x\n",
+        3,
+        ["ERROR attribute: forward: 'bad_input_ops'", "has no attribute 'tangnt'. Did you mean 'tangent'?"],
+    ),
+    "module raises": (TANH, "raise RuntimeError('no licence')\n", 3, ["import: ", "RuntimeError: no licence"]),
+    "syntax error in the module": (TANH, "def f(:\n", 3, ["import: ", "SyntaxError", "bad_input_ops.py:1: def f(:"]),
+    "forward raises": (
+        TANH,
+        IMPORT + "def helper(x):\n    raise ValueError('no square root')\ndef f(x):\n    return helper(x)\n",
+        3,
+        [
+            "ERROR forward: the forward raised ValueError: no square root",
+            "bad_input_ops.py:6: in f",
+            "return helper(x)",
+            "bad_input_ops.py:4: in helper",
+            "raise ValueError('no square root')",
+        ],
+    ),
+    "forward exits": (TANH, IMPORT + "def f(x):\n    raise SystemExit(0)\n", 3, ["ERROR forward: "]),
+    "too many gradients": (
+        WITH_GRADIENT,
+        gradient("return upstream, upstream"),
+        3,
+        ["gradient_count: the gradient function must return 1 gradient(s)", "but returned 2"],
+    ),
+    "gradient of another shape": (
+        WITH_GRADIENT,
+        gradient("return upstream[0]"),
+        1,
+        ["dy/dx", "MISMATCH", "must have shape [2, 3]", "but has [3]"],
+    ),
+    "gradient of another dtype": (
+        WITH_GRADIENT,
+        gradient("return tf.cast(upstream, tf.float32)"),
+        1,
+        ["MISMATCH", "the gradient for x must be float64, as its input is, but is float32."],
+    ),
+    "gradient that raises": (
+        WITH_GRADIENT,
+        gradient("raise RuntimeError('not written yet')"),
+        3,
+        ["gradient: the gradient function raised RuntimeError: not written yet", "in g"],
+    ),
+    "gradient that is not finite": (
+        WITH_GRADIENT,
+        gradient("return upstream * np.nan"),
+        1,
+        ["MISMATCH", "6 of 36 elements", "analytic nan"],
+    ),
+    "forward that is not finite": (
+        "op: bad\nforward: bad_input_ops:f\ninputs: {x: {value: [-1.0, 1.0], shape: [2]}}\n",
+        IMPORT + "def f(x):\n    return tf.math.log(x)\n",
+        3,
+        ["INCONCLUSIVE", "isn't finite here"],
+    ),
+    "unknown op type": (
+        "op: bad\nop_type: MatMull\ninputs: {a: {shape: [2, 2]}, b: {shape: [2, 2]}}\n",
+        None,
+        3,
+        ["ERROR op_type: TensorFlow", "has no op type 'MatMull'. Did you mean 'MatMul'?"],
+    ),
+}
+
+
+def joined(text):
+    """A table's wrapped lines as one."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(("text", "code", "exit_code", "told"), RUNS.values(), ids=RUNS)
+def test_a_run_says_what_is_wrong_and_goes_on(command, spec, text, code, exit_code, told):
+    bad, good = spec(text, code), spec(GOOD, name="good.yaml")
+    done = command("run", bad, good)
+    assert done.code == exit_code
+    for part in told:
+        assert part in joined(done.out), done.out
+    assert "good.yaml · good" in done.out
+    assert "1 passed" in done.out.splitlines()[-1]
+    assert "Traceback" not in done.out + done.err
+    assert f"{OWN}/" not in done.out.replace(str(Path(__file__).parents[2]), "")
+
+
+def test_a_missing_module_names_the_search_path(command, spec, tmp_path):
+    done = command("run", spec(RUNS["module missing"][0]))
+    assert str(tmp_path) in done.out.replace("\n", "")
+
+
+def test_input_values_that_are_not_finite(command, spec):
+    done = command("run", spec("op: bad\nforward: tensorflow:tanh\ninputs: {x: {value: .inf, shape: [2]}}\n"))
+    assert done.code == 3
+    assert "Traceback" not in done.out + done.err
+
+
+def test_a_pair_that_is_not_there(command, spec):
+    done = command("run", spec(GOOD + 'pairs: {"dz/dx": {expect: zero}}\n'))
+    assert done.code == 3
+    assert "ERROR pairs: pairs: 'dz/dx' matches none of the pairs: dy/dx." in joined(done.out)
+
+
+def test_a_case_that_is_not_there(command, spec):
+    done = command("run", spec(GOOD), "--case", "defualt")
+    assert (done.code, done.err) == (5, "no case is named 'defualt'. Did you mean 'default'?\n")
+
+
+def test_show_of_a_pair_that_is_not_there(command, spec):
+    done = command("show", spec(GOOD), "--pair", "dz/dx")
+    assert done.code == 2
+    assert "dz/dx" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_show_of_a_forward_that_raises(command, spec):
+    text, code, *_ = RUNS["forward raises"]
+    done = command("show", spec(text, code), "--pair", "dy/dx")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.splitlines()[0] == "the forward raised ValueError: no square root"
+    assert "bad_input_ops.py:4: in helper" in done.err
+    assert "Traceback" not in done.err
+
+
+NOISY = """
+import sys, os
+import tensorflow as tf
+print("imported")
+def f(x):
+    print("traced")
+    tf.print("ran")
+    return tf.numpy_function(np_f, [x], x.dtype)
+def np_f(x):
+    print("NumPy ran")
+    return x * 2
+def g(op, upstream):
+    print("gradient traced")
+    return 2 * upstream
+"""
+
+
+def test_json_stays_json_when_the_users_code_prints(command, spec):
+    done = command("run", spec(WITH_GRADIENT, NOISY), "--format", "json")
+    assert done.code == 0
+    assert json.loads(done.out)["summary"]["passed"] == 1
+    for word in ("imported", "traced", "NumPy ran", "gradient traced"):
+        assert word in done.err

@@ -1,0 +1,195 @@
+"""The library entrance, as notebooks and tests use it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradcheck_cli
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError, NoSpecsError, SpecError
+
+TANH = {"op": "tanh", "forward": "tensorflow:tanh", "inputs": {"x": {"shape": [3]}}}
+
+
+def test_a_spec_at_hand():
+    report = gradcheck_cli.check(TANH)
+    assert report.exit_code == 0
+    assert report.summary["passed"] == 1
+    assert report.cases[0].pairs[0].label == "dy/dx"
+
+
+@pytest.mark.parametrize("as_type", [str, lambda path: path])
+def test_a_file_or_folder(tmp_path, as_type):
+    file = tmp_path / "sine.yaml"
+    file.write_text("forward: tensorflow:sin\ninputs: {x: {shape: [2]}}\n")
+    for path in (file, tmp_path):
+        report = gradcheck_cli.check(as_type(path))
+        assert (report.exit_code, report.cases[0].op) == (0, "sine")
+
+
+def test_a_wrong_gradient_and_its_table(tmp_path):
+    (tmp_path / "library_ops.py").write_text(
+        "import tensorflow as tf\n"
+        "@tf.custom_gradient\n"
+        "def wrong(x):\n"
+        "    return tf.sin(x), lambda u: 1.01 * u * tf.cos(x)\n"
+    )
+    (tmp_path / "wrong.yaml").write_text("forward: library_ops:wrong\ninputs: {x: {shape: [2]}}\n")
+    report = gradcheck_cli.check(tmp_path)
+    assert report.exit_code == 1
+    text = gradcheck_cli.render_report(report)
+    assert "MISMATCH  2 of 4 elements" in text
+    assert "worst: y[" in text
+
+
+def test_a_case_and_a_seed():
+    spec = {**TANH, "cases": [{"name": "wide", "inputs": {"x": {"shape": [5]}}}]}
+    assert [case.case for case in gradcheck_cli.check(spec).cases] == ["default", "wide"]
+    (only,) = gradcheck_cli.check(spec, case="wide", seed=7).cases
+    assert (only.case, only.pairs[0].elements) == ("wide", 25)
+    assert only.reproduce == "gradcheck_cli.check(spec, case='wide', seed=7)"
+    assert gradcheck_cli.check(spec, seed=7).seed == 7
+
+
+def test_the_same_seed_gives_the_same():
+    first, same, other = (gradcheck_cli.check(TANH, seed=seed).cases[0].pairs for seed in (1, 1, 2))
+    assert first == same
+    assert first != other
+
+
+def test_what_is_wrong_is_raised():
+    with pytest.raises(SpecError) as caught:
+        gradcheck_cli.check({**TANH, "forwrad": "m:f", "samples": "many"})
+    assert len(caught.value.faults) == 2
+    with pytest.raises(NoSpecsError, match=r"no case is named 'wid'; there are default\."):
+        gradcheck_cli.check(TANH, case="wid")
+
+
+def test_tensorflows_settings_are_given_back():
+    level = tf.get_logger().level
+    options = tf.config.optimizer.get_experimental_options()
+    gradcheck_cli.check(TANH)
+    assert tf.get_logger().level == level
+    assert tf.config.optimizer.get_experimental_options() == options
+
+
+def test_nothing_is_printed(capfd):
+    gradcheck_cli.check(TANH)
+    assert capfd.readouterr() == ("", "")
+
+
+# --- py_func ---
+
+
+def cube_grad(op, upstream):
+    return 3 * op.inputs[0] ** 2 * upstream
+
+
+def slope_of(function, value):
+    with tf.GradientTape() as tape:
+        x = tf.constant(value)
+        tape.watch(x)
+        y = function(x)
+    return np.asarray(y), np.asarray(tape.gradient(y, x))
+
+
+def cube(x, **changes):
+    return gradcheck_cli.py_func(lambda value: value**3, [x], tf.float64, cube_grad, **changes)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
+def test_a_numpy_function_gets_a_gradient(wrap):
+    value, slope = slope_of(wrap(cube), np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(value, [1, 8])
+    np.testing.assert_array_equal(slope, [3, 12])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
+def test_two_of_one_name_keep_their_own_gradients(wrap):
+    def both(x):
+        first = gradcheck_cli.py_func(np.square, [x], tf.float64, lambda op, u: 2 * op.inputs[0] * u, name="same")
+        second = gradcheck_cli.py_func(np.square, [x], tf.float64, lambda _, u: 100 * u, name="same")
+        return first + second
+
+    assert slope_of(wrap(both), np.array(3.0))[1] == 106
+
+
+def test_other_ops_in_the_graph_keep_theirs():
+    @tf.function
+    def mixed(x):
+        y = cube(x)
+        return y + tf.numpy_function(np.square, [x], tf.float64)
+
+    # The plain numpy_function has no gradient, and gets none by being near.
+    assert slope_of(mixed, np.array(2.0))[1] == 12
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
+def test_several_inputs_and_outputs(wrap):
+    def sum_and_product(a):
+        s, p = gradcheck_cli.py_func(
+            lambda x, y: [x + y, x * y],
+            [a, 2 * a],
+            [tf.float64, tf.float64],
+            lambda op, us, up: (us + op.inputs[1] * up, us + op.inputs[0] * up),
+        )
+        return s + p
+
+    value, slope = slope_of(wrap(sum_and_product), np.array(3.0))
+    assert (value, slope) == (27.0, 15.0)  # 3 a + 2 a^2
+
+
+def test_shapes_are_kept():
+    seen = {}
+
+    @tf.function
+    def forward(x):
+        ufunc = gradcheck_cli.py_func(np.square, [x], tf.float64, cube_grad)
+        told = cube(x, shapes=[2, 3])
+        seen.update(ufunc=ufunc.shape.as_list(), told=told.shape.as_list())
+        return ufunc
+
+    forward(tf.zeros([2, 3], tf.float64))
+    assert seen == {"ufunc": [2, 3], "told": [2, 3]}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
+def test_a_shape_that_is_not_so_is_refused(wrap):
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        wrap(lambda x: cube(x, shapes=[7]))(tf.zeros([2], tf.float64))
+
+
+@pytest.mark.parametrize(
+    ("gradient", "error", "message"),
+    [
+        (lambda _, u: (u, u), CaseFailedError, "must return 1 gradient"),
+        (lambda *_: np.ones(2), CaseFailedError, "the gradient for input 0 must be a tensor or None"),
+        (lambda _, u: tf.cast(u, tf.float32), GradientFormError, "must be float64, as its input is, but is float32"),
+        (lambda _, u: u[:1], GradientFormError, r"must have shape \[2\], as its input has, but has \[1\]"),
+    ],
+)
+def test_a_gradient_of_wrong_form_is_refused(gradient, error, message):
+    with pytest.raises(error, match=message):
+        slope_of(lambda x: gradcheck_cli.py_func(np.square, [x], tf.float64, gradient), np.array([1.0, 2.0]))
+
+
+def test_it_can_be_checked(tmp_path):
+    (tmp_path / "library_cube.py").write_text(
+        "import tensorflow as tf\nimport gradcheck_cli\n"
+        "def cube(x):\n"
+        "    return gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, lambda op, u: FACTOR * op.inputs[0]**2 * u)\n"
+        "FACTOR = 3\n"
+        "def wrong(x):\n"
+        "    return gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, lambda op, u: 3.1 * op.inputs[0]**2 * u)\n"
+    )
+    for forward, code in (("cube", 0), ("wrong", 1)):
+        (tmp_path / "spec.yaml").write_text(f"forward: library_cube:{forward}\ninputs: {{x: {{shape: [2]}}}}\n")
+        assert gradcheck_cli.check(tmp_path / "spec.yaml").exit_code == code
+
+
+def test_public_names():
+    assert {"check", "py_func", "render_report", "__version__"} <= set(dir(gradcheck_cli))
+    with pytest.raises(AttributeError, match="has no attribute 'chekc'"):
+        gradcheck_cli.chekc  # noqa: B018 (asked for, and not there)

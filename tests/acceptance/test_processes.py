@@ -1,0 +1,55 @@
+"""The command as a shell runs it: exit codes, streams, nothing of TensorFlow's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CODE = """
+import sys
+import tensorflow as tf
+
+print("imported")
+print("a user's warning", file=sys.stderr)
+
+def right(x):
+    return tf.tanh(x)
+
+@tf.custom_gradient
+def wrong(x):
+    return tf.tanh(x), lambda u: 1.001 * u * (1 - tf.tanh(x) ** 2)
+"""
+SPEC = "op: {name}\nforward: process_ops:{name}\ninputs: {{x: {{shape: [3]}}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "process_ops.py").write_text(CODE)
+    for name in ("right", "wrong", "missing"):
+        (tmp_path / f"{name}.yaml").write_text(SPEC.format(name=name))
+    return tmp_path
+
+
+def test_results_go_to_standard_output_and_all_else_to_standard_error(process, folder):  # noqa: ARG001
+    done = process("run", "right.yaml", "wrong.yaml", "missing.yaml", "--format", "json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert [case["status"] for case in report["cases"]] == ["passed", "mismatched", "error"]
+    assert report["exit_code"] == 1
+    # The user's own words, and none of TensorFlow's.
+    assert done.stderr == "imported\na user's warning\n"
+
+
+def test_a_table_is_plain_in_a_pipe(process, folder):  # noqa: ARG001
+    done = process("run", "right.yaml")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("1 op · 1 case · 1 pair: 1 passed")
+
+
+def test_faults_of_a_spec_cost_no_tensorflow(process, folder):
+    (folder / "right.yaml").write_text("op: right\nforward: m:f\ninptus: {x: {shape: [3]}}\ninputs: {x: {shape: [3]}}\n")
+    done = process("run", "right.yaml", TF_CPP_MIN_LOG_LEVEL="0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("right.yaml:3: inptus: unknown key. Did you mean 'inputs'?")
