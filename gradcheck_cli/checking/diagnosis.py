@@ -51,7 +51,9 @@ def diagnose(
     if not np.isfinite(analytic).all():
         where = tuple(int(index) for index in np.argwhere(~np.isfinite(analytic))[0])
         count = int(np.count_nonzero(~np.isfinite(analytic)))
-        place = f"{output.name}{list(index_of(where[0], output))} / {taken.name}{list(index_of(where[1], taken))}"
+        place = (
+            f"{output.name}{list(index_of(where[0], output))} / {taken.name}{list(index_of(where[1], taken))}"
+        )
         return (f"{count} element(s) of the gradient aren't finite, the first at {place}",)
     if not np.isfinite(numeric).all():
         return ()
@@ -74,7 +76,9 @@ def _alike(left: Float, right: Float) -> bool:
 
 
 def _as_zero(analytic: Float) -> str:
-    return "the gradient is zero everywhere: is the upstream, or a term, dropped?" if not analytic.any() else ""
+    return (
+        "the gradient is zero everywhere: is the upstream, or a term, dropped?" if not analytic.any() else ""
+    )
 
 
 def _as_factor(analytic: Float, numeric: Float) -> str:
@@ -126,7 +130,9 @@ def _as_conjugate(analytic: Float, numeric: Float, output: TensorInfo, taken: Te
 def _as_swap(analytic: Float, others: Mapping[str, PairSample]) -> str:
     for name, other in others.items():
         if _alike(analytic, other.numeric):
-            return f"it is the derivative with respect to {name}: are the gradients returned in the wrong order?"
+            return (
+                f"it is the derivative with respect to {name}: are the gradients returned in the wrong order?"
+            )
     return ""
 
 

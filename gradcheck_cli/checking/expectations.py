@@ -95,7 +95,9 @@ def expect_of_case(
                 for pair in pairs
             ),
             tuple(
-                replace(check, status=Status.EXPECTED_MISMATCH) if check.status is Status.MISMATCHED else check
+                replace(check, status=Status.EXPECTED_MISMATCH)
+                if check.status is Status.MISMATCHED
+                else check
                 for check in checks
             ),
         )

@@ -99,7 +99,9 @@ def _is_gross(again: PairSample, beyond: np.ndarray) -> bool:  # type: ignore[ty
     return bool(np.any((again.verdict == Verdict.MISMATCH) & beyond & ~small))
 
 
-def _warning(operations: Operations, pair: Pair, found: Float, formula: PairSample, beyond: np.ndarray) -> str:  # type: ignore[type-arg]
+def _warning(
+    operations: Operations, pair: Pair, found: Float, formula: PairSample, beyond: np.ndarray
+) -> str:  # type: ignore[type-arg]
     op = operations.declared
     with np.errstate(invalid="ignore"):
         error = np.where(beyond, np.abs(found - formula.analytic), -1.0)

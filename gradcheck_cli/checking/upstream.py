@@ -92,7 +92,9 @@ def check_joint_linearity(op: Operation, pulled: list[Pulled]) -> CheckResult:
             continue
         found, expected = pack(joint, info), np.sum(parts, axis=0)
         slack = sum(
-            _slack(op, one.output, number, one.upstream[:rows], np.zeros((one.upstream.shape[1], found.shape[1])))
+            _slack(
+                op, one.output, number, one.upstream[:rows], np.zeros((one.upstream.shape[1], found.shape[1]))
+            )
             for one in pulled
         )
         unit = max(working_precision(op, op.outputs[one.output].dtype).unit_roundoff for one in pulled)

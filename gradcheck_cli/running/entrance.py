@@ -45,5 +45,7 @@ def check(
         cases = tuple(one for one in cases if one.name == case)
         if not cases:
             near = suggest(case, names)
-            raise NoSpecsError(f"no case is named {case!r}; there are {', '.join(names)}.{near and ' ' + near}")
+            raise NoSpecsError(
+                f"no case is named {case!r}; there are {', '.join(names)}.{near and ' ' + near}"
+            )
     return run_cases(cases, seed=seed)

@@ -144,7 +144,9 @@ def _load_content(
     documents, broken = yaml_tree.parse(source.path, content)
     log = FaultLog(source.path, broken)
     if not documents and not broken:
-        log.faults.append(Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs"))
+        log.faults.append(
+            Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs")
+        )
     cases: list[Case] = []
     ops = [op for document in documents for op in _ops(log, document)]
     for node in ops:

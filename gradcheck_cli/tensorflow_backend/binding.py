@@ -176,7 +176,9 @@ class Binder:
             )
         result = private.apply_op(op_type, {**named, **self.case.attrs})
         if isinstance(result, tf.Operation):
-            raise CaseFailedError("op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate.")
+            raise CaseFailedError(
+                "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
+            )
         return self._outputs(result, "op_type")
 
     def _py_func(self, function: Callable[..., Any]) -> Callable[..., list[Any]]:
@@ -266,7 +268,8 @@ class Binder:
         flat = tf.nest.flatten(result)
         if not flat or any(value is None for value in flat):
             raise CaseFailedError(
-                "outputs", f"{role}: must return tensors, but returned {type(result).__name__}; return each output."
+                "outputs",
+                f"{role}: must return tensors, but returned {type(result).__name__}; return each output.",
             )
         tensors = []
         for value in flat:
@@ -301,5 +304,6 @@ def unknown_op_type(op_type: str) -> str:
 def traced_dtypes(case: Case, *, reference: bool) -> Mapping[str, str]:
     """Return each input's dtype in a trace: as declared, or its float64 / complex128 counterpart."""
     return {
-        tensor.name: dtypes.reference_dtype(tensor.dtype) if reference else tensor.dtype for tensor in case.tensors
+        tensor.name: dtypes.reference_dtype(tensor.dtype) if reference else tensor.dtype
+        for tensor in case.tensors
     }

@@ -54,7 +54,9 @@ def _forget_namesakes(front: list[str]) -> None:
             if own is None:
                 continue
             if own.resolve() != found_at and not _is_installed(found_at):
-                for stale in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
+                for stale in [
+                    other for other in sys.modules if other == name or other.startswith(f"{name}.")
+                ]:
                     del sys.modules[stale]
             break
 
@@ -87,7 +89,9 @@ def load(target: str, role: str) -> Any:
             value = getattr(value, part)
         except AttributeError:
             holder = ".".join([module_name, *attribute.split(".")[:position]])
-            near = difflib.get_close_matches(part, [name for name in dir(value) if not name.startswith("__")], n=1)
+            near = difflib.get_close_matches(
+                part, [name for name in dir(value) if not name.startswith("__")], n=1
+            )
             hint = f" Did you mean {near[0]!r}?" if near else ""
             where = getattr(module, "__file__", None) or "a built-in module"
             raise CaseFailedError(
@@ -105,7 +109,9 @@ def _import(name: str, role: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            looked = "\n".join(f"  {entry or '.'}" for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir())
+            looked = "\n".join(
+                f"  {entry or '.'}" for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir()
+            )
             raise CaseFailedError(
                 "import",
                 f"{role}: no module named {error.name!r}; looked in:\n{looked}\n"

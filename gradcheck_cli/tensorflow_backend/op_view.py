@@ -25,5 +25,7 @@ class OpView:
         """Return the attribute of that name; ValueError if the spec gives none, as `tf.Operation` does."""
         if name not in self.attrs:
             known = ", ".join(sorted(self.attrs)) or "none"
-            raise ValueError(f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {known}.")
+            raise ValueError(
+                f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {known}."
+            )
         return self.attrs[name]

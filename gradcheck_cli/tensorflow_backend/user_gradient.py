@@ -36,7 +36,9 @@ def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[...,
             raise
         except Exception as error:
             raise CaseFailedError(
-                "gradient", f"the gradient function raised {frames.first_line(error)}", frames.user_frames(error)
+                "gradient",
+                f"the gradient function raised {frames.first_line(error)}",
+                frames.user_frames(error),
             ) from error
         gradients = list(result) if isinstance(result, list | tuple) else [result]
         if len(gradients) != len(names):
@@ -75,7 +77,9 @@ def _check(number: int, name: str, value: Gradient, tensor: Any) -> None:
             (number,),
             f"the gradient for {name} must have shape {shape_text(tensor.shape)}, as its input has, "
             f"but has {shape_text(value.shape)}."
-            + (" Sum it over the axes that broadcasting added." if _could_be_broadcast(value, tensor) else ""),
+            + (
+                " Sum it over the axes that broadcasting added." if _could_be_broadcast(value, tensor) else ""
+            ),
         )
 
 
@@ -115,14 +119,17 @@ def from_numpy(
 
     def gradient(op: Any, *upstream: Any) -> list[Gradient]:
         inputs = [
-            dtypes.narrow(value, tensor.dtype.base_dtype.name) for value, tensor in zip(point, op.inputs, strict=True)
+            dtypes.narrow(value, tensor.dtype.base_dtype.name)
+            for value, tensor in zip(point, op.inputs, strict=True)
         ]
         # An integer output has no upstream; the function still expects an array in its place.
         filled = [
-            tf.zeros_like(output) if flow is None else flow for flow, output in zip(upstream, op.outputs, strict=True)
+            tf.zeros_like(output) if flow is None else flow
+            for flow, output in zip(upstream, op.outputs, strict=True)
         ]
         ones = [
-            np.ones(shape, tensor.dtype.as_numpy_dtype) for shape, tensor in zip(output_shapes, filled, strict=True)
+            np.ones(shape, tensor.dtype.as_numpy_dtype)
+            for shape, tensor in zip(output_shapes, filled, strict=True)
         ]
         first = _as_list(function(*ones, *inputs))
         if len(first) != len(names):

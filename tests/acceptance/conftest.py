@@ -58,7 +58,9 @@ def process(tmp_path):
 
     def run(*arguments, cwd=tmp_path, **variables):
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("TF_", "COLUMNS"))}
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("TF_", "COLUMNS"))
+        }
         return subprocess.run(
             [sys.executable, "-m", "gradcheck_cli.cli.main", *map(str, arguments)],
             cwd=cwd,

@@ -86,7 +86,9 @@ def test_every_fault_of_every_file_comes_at_once(command, spec):
         spec(text.replace("op: a", f"op: a{number}"), name=f"spec{number}.yaml")
     done = command("run", ".")
     assert done.code == 2
-    assert {line.partition(":")[0] for line in done.err.splitlines()} == {f"spec{n}.yaml" for n in range(len(FAULTS))}
+    assert {line.partition(":")[0] for line in done.err.splitlines()} == {
+        f"spec{n}.yaml" for n in range(len(FAULTS))
+    }
 
 
 def test_a_misspelt_dtype_says_which_was_meant(command, spec):
@@ -113,7 +115,10 @@ RUNS = {
         "op: bad\nforward: no_such_module_at_all:f\ninputs: {x: {shape: [2]}}\n",
         None,
         3,
-        ["ERROR import: forward: no module named 'no_such_module_at_all'; looked in:", "Put the module beside"],
+        [
+            "ERROR import: forward: no module named 'no_such_module_at_all'; looked in:",
+            "Put the module beside",
+        ],
     ),
     "attribute missing": (
         TANH.replace("ops:f", "ops:tangnt"),
@@ -121,8 +126,18 @@ RUNS = {
         3,
         ["ERROR attribute: forward: 'bad_input_ops'", "has no attribute 'tangnt'. Did you mean 'tangent'?"],
     ),
-    "module raises": (TANH, "raise RuntimeError('no licence')\n", 3, ["import: ", "RuntimeError: no licence"]),
-    "syntax error in the module": (TANH, "def f(:\n", 3, ["import: ", "SyntaxError", "bad_input_ops.py:1: def f(:"]),
+    "module raises": (
+        TANH,
+        "raise RuntimeError('no licence')\n",
+        3,
+        ["import: ", "RuntimeError: no licence"],
+    ),
+    "syntax error in the module": (
+        TANH,
+        "def f(:\n",
+        3,
+        ["import: ", "SyntaxError", "bad_input_ops.py:1: def f(:"],
+    ),
     "forward raises": (
         TANH,
         IMPORT + "def helper(x):\n    raise ValueError('no square root')\ndef f(x):\n    return helper(x)\n",

@@ -109,7 +109,9 @@ def test_a_numpy_function_gets_a_gradient(wrap):
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
 def test_two_of_one_name_keep_their_own_gradients(wrap):
     def both(x):
-        first = gradcheck_cli.py_func(np.square, [x], tf.float64, lambda op, u: 2 * op.inputs[0] * u, name="same")
+        first = gradcheck_cli.py_func(
+            np.square, [x], tf.float64, lambda op, u: 2 * op.inputs[0] * u, name="same"
+        )
         second = gradcheck_cli.py_func(np.square, [x], tf.float64, lambda _, u: 100 * u, name="same")
         return first + second
 
@@ -166,7 +168,11 @@ def test_a_shape_that_is_not_so_is_refused(wrap):
     [
         (lambda _, u: (u, u), CaseFailedError, "must return 1 gradient"),
         (lambda *_: np.ones(2), CaseFailedError, "the gradient for input 0 must be a tensor or None"),
-        (lambda _, u: tf.cast(u, tf.float32), GradientFormError, "must be float64, as its input is, but is float32"),
+        (
+            lambda _, u: tf.cast(u, tf.float32),
+            GradientFormError,
+            "must be float64, as its input is, but is float32",
+        ),
         (lambda _, u: u[:1], GradientFormError, r"must have shape \[2\], as its input has, but has \[1\]"),
     ],
 )
@@ -185,7 +191,9 @@ def test_it_can_be_checked(tmp_path):
         "    return gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, lambda op, u: 3.1 * op.inputs[0]**2 * u)\n"
     )
     for forward, code in (("cube", 0), ("wrong", 1)):
-        (tmp_path / "spec.yaml").write_text(f"forward: library_cube:{forward}\ninputs: {{x: {{shape: [2]}}}}\n")
+        (tmp_path / "spec.yaml").write_text(
+            f"forward: library_cube:{forward}\ninputs: {{x: {{shape: [2]}}}}\n"
+        )
         assert gradcheck_cli.check(tmp_path / "spec.yaml").exit_code == code
 
 

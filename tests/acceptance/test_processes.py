@@ -49,7 +49,9 @@ def test_a_table_is_plain_in_a_pipe(process, folder):  # noqa: ARG001
 
 
 def test_faults_of_a_spec_cost_no_tensorflow(process, folder):
-    (folder / "right.yaml").write_text("op: right\nforward: m:f\ninptus: {x: {shape: [3]}}\ninputs: {x: {shape: [3]}}\n")
+    (folder / "right.yaml").write_text(
+        "op: right\nforward: m:f\ninptus: {x: {shape: [3]}}\ninputs: {x: {shape: [3]}}\n"
+    )
     done = process("run", "right.yaml", TF_CPP_MIN_LOG_LEVEL="0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("right.yaml:3: inptus: unknown key. Did you mean 'inputs'?")

@@ -30,7 +30,9 @@ def pairs(seeds):
 def test_the_folder_is_green(seeds):
     assert (seeds.code, seeds.report["exit_code"], seeds.err) == (0, 0, "")
     summary = seeds.report["summary"]
-    assert [summary[word] for word in ("mismatched", "inconclusive", "error", "skipped", "unexpected_pass")] == [0] * 5
+    assert [
+        summary[word] for word in ("mismatched", "inconclusive", "error", "skipped", "unexpected_pass")
+    ] == [0] * 5
     assert {case["status"] for case in seeds.report["cases"]} == {"passed", "expected_mismatch"}
     assert seeds.report["summary"]["expected_mismatch"] > 0
 
@@ -79,7 +81,17 @@ def test_the_sparse_convolution_is_exact_to_1e_10(pairs, case, label):
 
 def test_the_sparse_convolution_has_its_weights_and_biases_too(pairs):
     rows, _ = pairs("sparse_conv_2layer", "ground_state")
-    for label in ["dM1/dW1", "dM1/db1", "dM2/dW1", "dM2/db1", "dM2/dW2", "dM2/db2", "dt1/dW1", "dt2/dW2", "dt2/db2"]:
+    for label in [
+        "dM1/dW1",
+        "dM1/db1",
+        "dM2/dW1",
+        "dM2/db1",
+        "dM2/dW2",
+        "dM2/db2",
+        "dt1/dW1",
+        "dt2/dW2",
+        "dt2/db2",
+    ]:
         assert (rows[label]["status"], rows[label]["connected"]) == ("passed", True)
         assert rows[label]["elements"] > 0
 
@@ -151,14 +163,26 @@ def test_the_batched_function_of_two_matrices(pairs, dtype):
 def test_one_row_of_matmuls_jacobian_is_a_column_of_b(command, monkeypatch):
     monkeypatch.chdir(ROOT)
     shown = command(
-        "show", "specs/seeds/matmul.yaml", "--pair", "dc/da", "--case", "default", "--output", "0,0", "--format", "json"
+        "show",
+        "specs/seeds/matmul.yaml",
+        "--pair",
+        "dc/da",
+        "--case",
+        "default",
+        "--output",
+        "0,0",
+        "--format",
+        "json",
     )
     assert shown.code == 0
     view = json.loads(shown.out)
-    case = next(one for one in load_cases(["specs/seeds/matmul.yaml"]) if (one.name, one.dtype) == ("default", "float64"))
+    case = next(
+        one
+        for one in load_cases(["specs/seeds/matmul.yaml"])
+        if (one.name, one.dtype) == ("default", "float64")
+    )
     b = draw(case, case.tensors[1], 0)
     expected = np.zeros((2, 3))
     expected[0] = b[:, 0]
     np.testing.assert_allclose(np.array(view["analytic"]), expected, rtol=1e-15)
     np.testing.assert_allclose(np.array(view["numeric"]), expected, atol=1e-6)
-

@@ -63,7 +63,9 @@ def points(*shape, rows=20):
 
 
 def loop(x):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5)[1]
+    return tf.while_loop(
+        lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5
+    )[1]
 
 
 FUNCTIONS = {
@@ -73,7 +75,10 @@ FUNCTIONS = {
     "cond": (lambda x, y: tf.cond(tf.reduce_sum(x) > 0, lambda: x * y, lambda: x - y), [(3,), (3,)]),
     "scalar": (lambda x, y: x**2 * y, [(), ()]),
     "integers beside": (lambda x, y: (tf.argsort(x), y * 2), [(3,), (3,)]),
-    "cholesky": (lambda x, y: tf.linalg.cholesky(x @ tf.transpose(x) + 3 * tf.eye(3, dtype=x.dtype)) * y, [(3, 3)] * 2),
+    "cholesky": (
+        lambda x, y: tf.linalg.cholesky(x @ tf.transpose(x) + 3 * tf.eye(3, dtype=x.dtype)) * y,
+        [(3, 3)] * 2,
+    ),
 }
 
 
@@ -215,18 +220,24 @@ def test_an_output_that_changes_its_shape_is_refused(case_of, monkeypatch, way):
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
 
     monkeypatch.setattr(batching, "_DIRECT_POINTS", 100 if way == "direct" else 0)
-    case = case_of(forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}})
+    case = case_of(
+        forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}}
+    )
     op = GraphOpener(case).declared(0)
     with pytest.raises(CaseFailedError) as caught:
         op.evaluate({0: np.array([[1.0, -1.0], [1.0, 1.0]])})
     assert caught.value.kind == "outputs"
-    assert caught.value.message.startswith("an output's shape changes as the inputs' values do (boolean_mask, unique")
+    assert caught.value.message.startswith(
+        "an output's shape changes as the inputs' values do (boolean_mask, unique"
+    )
 
 
 def test_batched_and_unbatched_values_may_differ_in_the_last_bits():
     # Why one is never differenced against the other. Where they're equal on this machine, nothing is lost.
     x = np.random.default_rng(0).normal(size=(20, 6, 6))
-    op = batched(lambda x: tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True) + 6 * tf.eye(6, dtype=x.dtype)), (6, 6))
+    op = batched(
+        lambda x: tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True) + 6 * tf.eye(6, dtype=x.dtype)), (6, 6)
+    )
     (found,) = op({0: x}, 36)
     alone = np.stack([op({0: row[np.newaxis]}, 36)[0][0] for row in x])
     np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)

@@ -48,7 +48,11 @@ BINDINGS = {
         "op_type": "Tanh",
         "binding": "override",
     },
-    "override of the raw op": lambda gradient: {"gradient": gradient, "op_type": "Tanh", "binding": "override"},
+    "override of the raw op": lambda gradient: {
+        "gradient": gradient,
+        "op_type": "Tanh",
+        "binding": "override",
+    },
     "py_func": lambda gradient: {
         "forward": np.tanh,
         "gradient": gradient,
@@ -66,7 +70,6 @@ BINDINGS = {
 INPUT = {"inputs": {"x": {"shape": [3]}}}
 
 
-
 @pytest.mark.parametrize("bind", BINDINGS.values(), ids=BINDINGS)
 @pytest.mark.parametrize(("gradient", "status"), [(slope, Status.PASSED), (wrong, Status.MISMATCHED)])
 def test_every_binding_attaches_the_gradient_that_it_is_given(run, bind, gradient, status):
@@ -78,8 +81,12 @@ def test_every_binding_attaches_the_gradient_that_it_is_given(run, bind, gradien
     assert result.status is status
 
 
-@pytest.mark.parametrize("bind", [BINDINGS[name] for name in ("custom_gradient", "py_func", "defun", "defun of NumPy")])
-@pytest.mark.parametrize(("gradient", "status"), [(slope_numpy, Status.PASSED), (wrong_numpy, Status.MISMATCHED)])
+@pytest.mark.parametrize(
+    "bind", [BINDINGS[name] for name in ("custom_gradient", "py_func", "defun", "defun of NumPy")]
+)
+@pytest.mark.parametrize(
+    ("gradient", "status"), [(slope_numpy, Status.PASSED), (wrong_numpy, Status.MISMATCHED)]
+)
 def test_numpy_gradients_in_every_binding(run, bind, gradient, status):
     result = run(**{**INPUT, **bind({"numpy": gradient})})
     assert result.error is None
@@ -164,7 +171,9 @@ def test_a_list_argument_is_flat_for_the_gradient(run):
         return (*tf.split(upstream, [first.shape[0], second.shape[0]]), None)
 
     assert run(forward=tf.concat, gradient=gradient, **CONCAT).status is Status.PASSED
-    result = run(forward=tf.concat, gradient=lambda op, u: tuple(reversed(gradient(op, u)[:2])) + (None,), **CONCAT)
+    result = run(
+        forward=tf.concat, gradient=lambda op, u: tuple(reversed(gradient(op, u)[:2])) + (None,), **CONCAT
+    )
     # Each has the other's shape.
     assert result.status is Status.MISMATCHED
 
@@ -227,7 +236,11 @@ def test_a_factory_makes_the_function_to_check(run):
     ("factory", "build", "message"),
     [
         (lambda: 3.0, {}, "must return the function, layer or module to check, but returned a float."),
-        (make_scaled, {"factr": 2.0}, "raised TypeError: make_scaled() got an unexpected keyword argument 'factr'"),
+        (
+            make_scaled,
+            {"factr": 2.0},
+            "raised TypeError: make_scaled() got an unexpected keyword argument 'factr'",
+        ),
     ],
 )
 def test_a_factory_that_makes_none(run, factory, build, message):
@@ -278,7 +291,11 @@ def test_a_numpy_gradient_of_an_op_with_an_integer_output(run):
 @pytest.mark.parametrize(
     ("gradient", "kind", "message"),
     [
-        (lambda u, x: (u, x), "gradient_count", "the NumPy gradient must return 1 array(s), one (or None) for each of"),
+        (
+            lambda u, x: (u, x),
+            "gradient_count",
+            "the NumPy gradient must return 1 array(s), one (or None) for each of",
+        ),
         (lambda _: None, "gradient", "takes 1 positional argument but 2 were given"),
     ],
 )
@@ -289,7 +306,9 @@ def test_a_numpy_gradient_of_wrong_form(run, gradient, kind, message):
 
 
 def test_a_numpy_gradient_of_another_dtype_is_a_mismatch(run):
-    result = run(**{**INPUT, **BINDINGS["py_func"]({"numpy": lambda u, x: slope_numpy(u, x).astype(np.float32)})})
+    result = run(
+        **{**INPUT, **BINDINGS["py_func"]({"numpy": lambda u, x: slope_numpy(u, x).astype(np.float32)})}
+    )
     (pair,) = result.pairs
     assert pair.status is Status.MISMATCHED
     assert pair.message == (
@@ -360,9 +379,7 @@ def test_a_numpy_forward_that_writes_to_its_input_is_found(run):
         x *= 2
         return x
 
-    result = run(
-        forward=forward, gradient=lambda _, u: 2 * u, binding="py_func", outputs=OUTPUT, **INPUT
-    )
+    result = run(forward=forward, gradient=lambda _, u: 2 * u, binding="py_func", outputs=OUTPUT, **INPUT)
     (found,) = [check for check in result.checks if check.name == "inputs_unmodified"]
     assert (result.status, found.status) == (Status.MISMATCHED, Status.MISMATCHED)
     assert found.message == "the NumPy forward writes to its input x; work on a copy (np.array(x))."

@@ -103,7 +103,10 @@ def test_a_numpy_functions_frames_as_the_graph_runs(run):
         inputs={"x": {"value": 0.0, "shape": [2, 2]}},
         outputs={"y": {"shape": [2, 2], "dtype": "float64"}},
     )
-    assert (result.error.kind, result.error.message) == ("forward", "the forward raised LinAlgError: Singular matrix")
+    assert (result.error.kind, result.error.message) == (
+        "forward",
+        "the forward raised LinAlgError: Singular matrix",
+    )
     last = parsed(result.error.traceback)[-1]
     assert last[2:] == ("raises_as_it_runs", "return np.linalg.inv(x)")
     assert last[3] == code_at(last[1])
@@ -153,8 +156,14 @@ def test_frames_in_a_run_time_message():
         (ValueError(""), "ValueError: no message"),
         (KeyError("x"), "KeyError: 'x'"),
         (RuntimeError("ValueError: told already"), "ValueError: told already"),
-        (ValueError("in user code:\n\n    File x\n\n    ValueError: the real one"), "ValueError: the real one"),
-        (TypeError("outer_factory.<locals>.inner_factory.<locals>.tf__f() takes 1"), "TypeError: f() takes 1"),
+        (
+            ValueError("in user code:\n\n    File x\n\n    ValueError: the real one"),
+            "ValueError: the real one",
+        ),
+        (
+            TypeError("outer_factory.<locals>.inner_factory.<locals>.tf__f() takes 1"),
+            "TypeError: f() takes 1",
+        ),
         (ValueError("{{node a/b}} wrong"), "ValueError: wrong"),
     ],
 )

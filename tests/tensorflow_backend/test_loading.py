@@ -134,7 +134,10 @@ def test_a_module_that_a_module_imports_is_another_matter(write, tmp_path):
     [
         ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("from json import nothing_of_this_name", "ImportError: cannot import name 'nothing_of_this_name' from 'json'"),
+        (
+            "from json import nothing_of_this_name",
+            "ImportError: cannot import name 'nothing_of_this_name' from 'json'",
+        ),
     ],
 )
 def test_a_module_that_raises(write, tmp_path, text, told):
@@ -166,13 +169,21 @@ def test_a_missing_attribute_says_which_was_meant(write, tmp_path):
         assert failure("loading_ops:Loss.hubr").message == (
             f"forward: 'loading_ops.Loss' ({path}) has no attribute 'hubr'. Did you mean 'huber'?"
         )
-        assert failure("loading_ops:zzz").message == f"forward: 'loading_ops' ({path}) has no attribute 'zzz'."
+        assert (
+            failure("loading_ops:zzz").message == f"forward: 'loading_ops' ({path}) has no attribute 'zzz'."
+        )
 
 
 def test_a_built_in_module_has_no_file():
-    assert failure("sys:exi").message == "forward: 'sys' (a built-in module) has no attribute 'exi'. Did you mean 'exit'?"
+    assert (
+        failure("sys:exi").message
+        == "forward: 'sys' (a built-in module) has no attribute 'exi'. Did you mean 'exit'?"
+    )
 
 
 def test_what_can_not_be_called():
     error = failure("math:pi", "reference")
-    assert (error.kind, error.message) == ("attribute", "reference: 'math:pi' must be callable, but is a float.")
+    assert (error.kind, error.message) == (
+        "attribute",
+        "reference: 'math:pi' must be callable, but is a float.",
+    )

@@ -107,7 +107,9 @@ def test_saturation_in_float32_is_a_warning(run):
     result = run(forward=softplus, inputs={"x": {"value": [-12.0, 0.5], "shape": [2], "dtype": "float32"}})
     assert result.status is Status.PASSED
     (warning,) = result.warnings
-    assert warning.startswith("precision: dy/dx: the formula is right in float64, but 1 of 4 elements lose more than")
+    assert warning.startswith(
+        "precision: dy/dx: the formula is right in float64, but 1 of 4 elements lose more than"
+    )
 
 
 def test_numpy_functions_have_a_reference_too(run):

@@ -55,14 +55,19 @@ def test_no_op_at_all(run):
 @pytest.mark.parametrize("forward", [hidden, hidden_deeper, lambda a, b: hidden(a, b) + 1])
 def test_the_tf_function_in_the_way_is_named(run, forward):
     message = missed(run, lambda a, b: forward(a, b))
-    assert " A MatMul is inside a tf.function or a loop's or a branch's body, which no override enters: " in message
+    assert (
+        " A MatMul is inside a tf.function or a loop's or a branch's body, which no override enters: "
+        in message
+    )
     assert re.search(r"PartitionedCall, calls \w*hidden", message)
     assert message.endswith("Check the Python function without tf.function, or use binding: custom_gradient.")
 
 
 def test_a_loop_in_the_way_is_named(run):
     def forward(a, b):
-        return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, tf.matmul(y, b)), (0, a), maximum_iterations=3)[1]
+        return tf.while_loop(
+            lambda i, _: i < 2, lambda i, y: (i + 1, tf.matmul(y, b)), (0, a), maximum_iterations=3
+        )[1]
 
     message = missed(run, forward)
     assert "While, calls " in message
@@ -95,7 +100,10 @@ def cast_inside(x):
 
 def cast_in_a_loop(x):
     return tf.while_loop(
-        lambda i, _: i < 2, lambda i, y: (i + 1, tf.cast(tf.cast(y, tf.float32), y.dtype)), (0, x), maximum_iterations=3
+        lambda i, _: i < 2,
+        lambda i, y: (i + 1, tf.cast(tf.cast(y, tf.float32), y.dtype)),
+        (0, x),
+        maximum_iterations=3,
     )[1]
 
 

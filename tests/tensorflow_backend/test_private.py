@@ -131,7 +131,12 @@ A, B = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
         ("Pack", [A, A], lambda *tensors: {"values": list(tensors), "axis": 2}, np.stack([A, A], 2)),
         ("Cast", [A], lambda x: {"x": x, "DstT": tf.int32}, A),
         ("Cast", [A], lambda x: {"x": x, "DstT": "int32"}, A),
-        ("Sum", [A], lambda x: {"input": x, "reduction_indices": [0], "keep_dims": True}, A.sum(0, keepdims=True)),
+        (
+            "Sum",
+            [A],
+            lambda x: {"input": x, "reduction_indices": [0], "keep_dims": True},
+            A.sum(0, keepdims=True),
+        ),
         ("LeakyRelu", [-A], lambda x: {"features": x}, -0.2 * A),
         ("LeakyRelu", [-A], lambda x: {"features": x, "alpha": 0.5}, -0.5 * A),
     ],
@@ -183,12 +188,12 @@ def test_an_override_leaves_its_name_on_the_op():
         return op.inputs[0] * 0 + 7 * upstream
 
     def forward(x):
-        with tf.compat.v1.get_default_graph().gradient_override_map({"Square": "gradcheck_test_private_override"}):
+        with tf.compat.v1.get_default_graph().gradient_override_map(
+            {"Square": "gradcheck_test_private_override"}
+        ):
             y = tf.square(x)
         ops.append(y.op)
         return tf.compat.v1.gradients([y], [x])[0]
 
     assert float(traced(forward, 3.0)) == 7.0
     assert ops[0].node_def.attr["_gradient_op_type"].s == b"gradcheck_test_private_override"
-
-

@@ -91,7 +91,9 @@ def test_the_version_is_tensorflows():
 @pytest.mark.parametrize("raises", [False, True])
 def test_settings_are_ours_for_the_time_being(raises):
     def found():
-        return tf.get_logger().level, tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer")
+        return tf.get_logger().level, tf.config.optimizer.get_experimental_options().get(
+            "disable_meta_optimizer"
+        )
 
     # The tests run under these settings; the level stands for what a notebook has set.
     tf.get_logger().setLevel(17)

@@ -19,7 +19,9 @@ def traced(function, *specs):
 
 
 def loop(x):
-    _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5)
+    _, y = tf.while_loop(
+        lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5
+    )
     return y
 
 
@@ -167,7 +169,8 @@ def gather(table, rows):
 @pytest.mark.parametrize("rows", [[1, 3, 1], [0, 0, 0], [2, 1, 3]])
 def test_indexed_slices_add_up_into_the_inputs_shape(case_of, rows):
     case = case_of(
-        forward=gather, inputs={"table": {"shape": [4, 2]}, "rows": {"value": rows, "shape": [3], "dtype": "int32"}}
+        forward=gather,
+        inputs={"table": {"shape": [4, 2]}, "rows": {"value": rows, "shape": [3], "dtype": "int32"}},
     )
     op = GraphOpener(case).declared(0)
     upstream = np.arange(12.0).reshape(2, 3, 2)
@@ -204,7 +207,9 @@ def test_a_gradient_of_another_shape_in_a_custom_gradient_is_a_mismatch(run):
 
 def test_a_dynamic_gradient_of_another_shape_is_found_as_it_runs(run):
     def gradient(upstream):
-        return tf.boolean_mask(2 * upstream, upstream > -(10.0**9))[: tf.cast(tf.size(upstream), tf.int32) - 1]
+        return tf.boolean_mask(2 * upstream, upstream > -(10.0**9))[
+            : tf.cast(tf.size(upstream), tf.int32) - 1
+        ]
 
     @tf.custom_gradient
     def forward(x):
@@ -213,7 +218,9 @@ def test_a_dynamic_gradient_of_another_shape_is_found_as_it_runs(run):
     result = run(forward=forward, **X)
     (pair,) = result.pairs
     assert pair.status is Status.MISMATCHED
-    assert pair.message == "the gradient for x must have shape [3], as its input has, but has [2] when it runs."
+    assert (
+        pair.message == "the gradient for x must have shape [3], as its input has, but has [2] when it runs."
+    )
 
 
 @pytest.mark.parametrize("returned", [np.ones(3), 1.0])
@@ -254,7 +261,9 @@ def test_a_type_without_a_registered_gradient_says_what_to_do(run):
     )
     assert (result.status, result.error.kind) == (Status.ERROR, "gradient")
     assert "IgammaGradA" in result.error.message
-    assert result.error.message.endswith("Register one with tf.RegisterGradient, or give the spec a 'gradient'.")
+    assert result.error.message.endswith(
+        "Register one with tf.RegisterGradient, or give the spec a 'gradient'."
+    )
 
 
 KEPT = []
@@ -296,7 +305,9 @@ def test_what_a_forward_raises_is_told_with_its_own_frames(run):
 
 def test_what_a_forward_raises_as_it_runs(run):
     def forward(x):
-        with tf.control_dependencies([tf.debugging.assert_less(x, tf.constant(-5.0, x.dtype), message="too large")]):
+        with tf.control_dependencies(
+            [tf.debugging.assert_less(x, tf.constant(-5.0, x.dtype), message="too large")]
+        ):
             return x * 1
 
     result = run(forward=forward, **X)
