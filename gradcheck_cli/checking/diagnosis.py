@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.sample import PairSample
 
-# Of the larger magnitude: what two Jacobians may differ by and still count as one transformation of the other.
+# Of the larger magnitude: what two Jacobians may differ by and still count as one made from the other.
 _ALIKE = 1e-3
 
 
@@ -123,7 +123,10 @@ def _as_conjugate(analytic: Float, numeric: Float, output: TensorInfo, taken: Te
         # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
         turned[output.size :] *= -1
         if _alike(turned, numeric):
-            return f"a factor in the gradient for {taken.name} isn't conjugated: TensorFlow's convention is conj(df/dx) u"
+            return (
+                f"a factor in the gradient for {taken.name} isn't conjugated: "
+                "TensorFlow's convention is conj(df/dx) u"
+            )
     return ""
 
 

@@ -66,7 +66,8 @@ def _expect_zero(result: PairResult, samples: list[PairSample]) -> PairResult:
         return replace(
             result,
             status=Status.MISMATCHED,
-            message="the spec expects a gradient of zeros, but it is None (disconnected); they aren't the same.",
+            message="the spec expects a gradient of zeros, but it is None (disconnected); "
+            "they aren't the same.",
         )
     if any(bool((sample.analytic != 0).any()) for sample in samples):
         return replace(
@@ -83,7 +84,7 @@ def expect_of_case(
 ) -> tuple[tuple[PairResult, ...], tuple[CheckResult, ...]]:
     """Apply the op's own `expect: mismatch`: at least one pair or check must mismatch.
 
-    Those that do are expected; a case in which nothing does, though everything could be decided, is a failure.
+    Those that do are expected; a case in which nothing does, though all could be decided, is a failure.
     """
     if case.expect != "mismatch":
         return pairs, checks

@@ -90,7 +90,7 @@ def packed_function(op: Operation, number: int, outputs: Sequence[int]) -> Calla
 def packed_complex_function(
     op: Operation, number: int, outputs: Sequence[int]
 ) -> Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]:
-    """Return an op that was opened in complex128 as a function of one input, with real tensors for real ones."""
+    """Return an op opened in complex128 as a function of one input, with real tensors for real ones."""
     shape = op.inputs[number].shape
 
     def evaluate(points: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:

@@ -38,7 +38,7 @@ def _errors(sample: PairSample) -> _Errors:
         relative = np.where(absolute == 0, 0.0, absolute / size)
         bound = sample.allowed + sample.uncertainty
         ratio = np.where(absolute == 0, 0.0, absolute / bound)
-    # An element that the numbers can't decide has an infinite uncertainty: it stands before those that passed.
+    # An element that can't be decided has an infinite uncertainty: it stands before those that passed.
     undecided = sample.verdict == Verdict.INCONCLUSIVE
     ratio = np.where(undecided, np.maximum(np.nan_to_num(ratio, nan=0.0), 1.0), ratio)
     return _Errors(absolute, np.nan_to_num(relative, nan=np.inf), np.nan_to_num(ratio, nan=np.inf))
@@ -124,7 +124,7 @@ def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float: 
 def _worst(
     samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, taken: TensorInfo
 ) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
-    """Find the element with the largest ratio of error to bound; a wrong one stands before an undecided one."""
+    """Find the element with the largest ratio of error to bound; wrong ones stand before undecided ones."""
     best: tuple[tuple[int, float], int, tuple[int, int]] | None = None
     for number, (sample, error) in enumerate(zip(samples, errors, strict=True)):
         if not sample.verdict.size:

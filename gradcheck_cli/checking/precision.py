@@ -108,8 +108,8 @@ def _warning(
     error = np.where(np.isnan(error), np.inf, error)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
     return (
-        f"precision: {label_of(op, pair)}: the formula is right in float64, but {int(np.count_nonzero(beyond))} of "
-        f"{beyond.size} elements lose more than {op.inputs[pair[1]].dtype}'s tolerance; output "
+        f"precision: {label_of(op, pair)}: the formula is right in float64, but "
+        f"{int(np.count_nonzero(beyond))} of {beyond.size} elements lose more than {op.inputs[pair[1]].dtype}'s tolerance; output "
         f"{list(index_of(row, op.outputs[pair[0]]))}, input {list(index_of(column, op.inputs[pair[1]]))}: "
         f"{found[row, column]:.6e}, in float64 {formula.analytic[row, column]:.6e}."
     )

@@ -55,7 +55,7 @@ def _report_file(
 @click.option(
     "--strict-precision",
     is_flag=True,
-    help="Count a precision warning (right in float64, too few digits in the declared dtype) as a failure (exit 1).",
+    help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")

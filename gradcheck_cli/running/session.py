@@ -156,8 +156,8 @@ def _unforeseen(failure: BaseException) -> CaseError:
     place = frames.own_place(failure)
     return CaseError(
         "internal",
-        f"{frames.first_line(failure)} (at {place}). This is a fault of gradcheck's, or of something it relies "
-        "on; please report it with the spec.",
+        f"{frames.first_line(failure)} (at {place}). This is a fault of gradcheck's, or of something it "
+        "relies on; please report it with the spec.",
         frames.user_frames(failure),
     )
 

@@ -98,7 +98,7 @@ class Binder:
         return Bound(overridden, override)
 
     def reference(self) -> Bound:
-        """Bind the reference, which TensorFlow or differences differentiate; NumPy ones go through py_func."""
+        """Bind the reference, of which differences are taken; a NumPy function goes through py_func."""
         return Bound(self._either(self._load(self.case.reference, "reference"), "reference"))
 
     # How forward is called.
@@ -172,7 +172,8 @@ class Binder:
         if unknown:
             raise CaseFailedError(
                 "op_type",
-                f"op_type {op_type} has no attr {unknown[0]!r}; it has {', '.join(sorted(attr_names)) or 'none'}.",
+                f"op_type {op_type} has no attr {unknown[0]!r}; it has "
+                f"{', '.join(sorted(attr_names)) or 'none'}.",
             )
         result = private.apply_op(op_type, {**named, **self.case.attrs})
         if isinstance(result, tf.Operation):

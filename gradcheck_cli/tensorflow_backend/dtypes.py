@@ -1,4 +1,4 @@
-"""Dtypes at the border: TensorFlow's own inside, wide NumPy ones (float64, complex128, int64, ...) outside."""
+"""Dtypes at the border: TensorFlow's own inside, wide NumPy ones (float64, complex128, int64) outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the user's functions: `module:attribute`, with the spec's folder and the working directory importable."""
+"""Find the user's functions, `module:attribute`, beside the spec and in the working directory too."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def py_func(
         func: arrays in, one array or a list of arrays out.
         inputs: tensors, or what converts to tensors.
         Tout: dtype of the output, or a list of dtypes.
-        grad: `(op, *upstream)` to one gradient, or `None`, per input; `op.inputs` and `op.outputs` are tensors.
+        grad: `(op, *upstream)` to one gradient, or `None`, per input; `op` has inputs and outputs.
         stateful: as in `tf.compat.v1.py_func`: `False` allows TensorFlow to call `func` fewer times.
         name: name of the op.
         shapes: shape of the output, or a list of shapes where `Tout` is a list; `None` for unknown.

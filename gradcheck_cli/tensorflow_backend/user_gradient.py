@@ -22,7 +22,7 @@ Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
 
 def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
-    """Wrap a gradient function `(op, *upstream)` so that what it returns is checked before TensorFlow sees it.
+    """Wrap a gradient `(op, *upstream)` so that what it returns is looked at before TensorFlow sees it.
 
     Args:
         gradient: the user's function.
@@ -70,7 +70,8 @@ def _check(number: int, name: str, value: Gradient, tensor: Any) -> None:
     if value.dtype != tensor.dtype:
         raise GradientFormError(
             (number,),
-            f"the gradient for {name} must be {tensor.dtype.name}, as its input is, but is {value.dtype.name}.",
+            f"the gradient for {name} must be {tensor.dtype.name}, as its input is, "
+            f"but is {value.dtype.name}.",
         )
     if isinstance(value, tf.Tensor) and not value.shape.is_compatible_with(tensor.shape):
         raise GradientFormError(
@@ -165,8 +166,8 @@ def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequenc
         if dtypes.is_differentiable(expected) and found != expected.as_numpy_dtype:
             raise GradientFormError(
                 (number,),
-                f"the gradient for {names[number]} must be {expected.name}, as its input is, but is {found.name}; "
-                "NumPy may have promoted it.",
+                f"the gradient for {names[number]} must be {expected.name}, as its input is, "
+                f"but is {found.name}; NumPy may have promoted it.",
             )
 
 

@@ -184,11 +184,11 @@ def test_a_gradient_of_wrong_form_is_refused(gradient, error, message):
 def test_it_can_be_checked(tmp_path):
     (tmp_path / "library_cube.py").write_text(
         "import tensorflow as tf\nimport gradcheck_cli\n"
-        "def cube(x):\n"
-        "    return gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, lambda op, u: FACTOR * op.inputs[0]**2 * u)\n"
-        "FACTOR = 3\n"
-        "def wrong(x):\n"
-        "    return gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, lambda op, u: 3.1 * op.inputs[0]**2 * u)\n"
+        "def make(factor):\n"
+        "    def grad(op, u):\n"
+        "        return factor * op.inputs[0]**2 * u\n"
+        "    return lambda x: gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, grad)\n"
+        "cube, wrong = make(3), make(3.1)\n"
     )
     for forward, code in (("cube", 0), ("wrong", 1)):
         (tmp_path / "spec.yaml").write_text(

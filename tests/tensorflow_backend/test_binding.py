@@ -121,7 +121,8 @@ def test_an_attr_that_is_not_there_is_the_gradients_fault(run):
     )
     assert (result.status, result.error.kind) == (Status.ERROR, "gradient")
     assert result.error.message == (
-        "the gradient function raised ValueError: Operation 'op' has no attr named 'alpha'; the spec's attrs: none."
+        "the gradient function raised ValueError: Operation 'op' has no attr named 'alpha'; "
+        "the spec's attrs: none."
     )
 
 
@@ -171,9 +172,7 @@ def test_a_list_argument_is_flat_for_the_gradient(run):
         return (*tf.split(upstream, [first.shape[0], second.shape[0]]), None)
 
     assert run(forward=tf.concat, gradient=gradient, **CONCAT).status is Status.PASSED
-    result = run(
-        forward=tf.concat, gradient=lambda op, u: tuple(reversed(gradient(op, u)[:2])) + (None,), **CONCAT
-    )
+    result = run(forward=tf.concat, gradient=lambda op, u: (*reversed(gradient(op, u)[:2]), None), **CONCAT)
     # Each has the other's shape.
     assert result.status is Status.MISMATCHED
 

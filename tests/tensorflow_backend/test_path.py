@@ -42,8 +42,8 @@ def test_an_override_that_takes_effect(run):
 def test_another_op_type_is_named(run):
     message = missed(run, tf.matmul, inputs={"a": {"shape": [2, 3, 3]}, "b": {"shape": [2, 3, 3]}})
     assert message == (
-        "the override of MatMul took effect on no op between the inputs and the outputs; op types found there: "
-        "BatchMatMulV2. Set op_type to BatchMatMulV2."
+        "the override of MatMul took effect on no op between the inputs and the outputs; op types found "
+        "there: BatchMatMulV2. Set op_type to BatchMatMulV2."
     )
 
 
@@ -54,7 +54,7 @@ def test_no_op_at_all(run):
 
 @pytest.mark.parametrize("forward", [hidden, hidden_deeper, lambda a, b: hidden(a, b) + 1])
 def test_the_tf_function_in_the_way_is_named(run, forward):
-    message = missed(run, lambda a, b: forward(a, b))
+    message = missed(run, forward)
     assert (
         " A MatMul is inside a tf.function or a loop's or a branch's body, which no override enters: "
         in message

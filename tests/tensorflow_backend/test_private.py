@@ -1,4 +1,4 @@
-"""Each private part of TensorFlow that is relied on, so that a new TensorFlow that breaks one says so here."""
+"""Each private part of TensorFlow that is relied on: a TensorFlow that breaks one says so here."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_python_control_flow_on_tensors_is_converted(function, keywords, value, 
 
 @pytest.mark.parametrize("function", [branch, loop])
 def test_without_it_wrap_function_has_none(function):
-    with pytest.raises(TypeError, match="[Uu]sing a symbolic|not allowed"):
+    with pytest.raises(TypeError, match=r"[Uu]sing a symbolic|not allowed"):
         traced(function, 3.0)
 
 

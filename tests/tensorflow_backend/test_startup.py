@@ -1,4 +1,4 @@
-"""TensorFlow's chatter stays off the terminal, and what the user's code prints doesn't; in processes of their own."""
+"""TensorFlow's chatter stays off the terminal, and what the user's code prints doesn't."""
 
 from __future__ import annotations
 
