@@ -131,8 +131,8 @@ def _require_finite(op: Operation) -> None:
             where = tuple(int(index) for index in np.argwhere(~np.isfinite(value))[0])
             raise CaseFailedError(
                 "values",
-                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take there; give a "
-                "finite value, or say 'differentiate: false'.",
+                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take there; "
+                "give a finite value, or say 'differentiate: false'.",
             )
 
 
@@ -195,7 +195,8 @@ def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operatio
     if _shapes(surrogate) != _shapes(op):
         raise CaseFailedError(
             "outputs",
-            f"the reference's outputs must have the forward's shapes {_shapes(op)}, but have {_shapes(surrogate)}.",
+            f"the reference's outputs must have the forward's shapes {_shapes(op)}, "
+            f"but have {_shapes(surrogate)}.",
         )
     return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
 
@@ -286,7 +287,7 @@ def _once(checks: list[CheckResult]) -> list[CheckResult]:
 
 
 def _with_dtype_faults(op: Operation, pairs: tuple[PairResult, ...]) -> tuple[PairResult, ...]:
-    """Turn pairs whose gradient has another dtype than its input into mismatches; TensorFlow accepts those."""
+    """Turn pairs whose gradient has another dtype than its input into mismatches: TensorFlow takes those."""
     faults = {op.inputs[number].name: message for number, message in op.dtype_faults.items()}
     return tuple(
         replace(pair, status=Status.MISMATCHED, message=faults[pair.input])
