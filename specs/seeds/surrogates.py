@@ -51,19 +51,23 @@ def bernoulli_attention(p, features, z):
     return bernoulli_mask(p, z)[..., tf.newaxis] * features
 
 
-def expected_attention(p, features, z):
-    """Return the mean of `bernoulli_attention` over the draws, which straight-through means to follow."""
-    del z
-    return p[..., tf.newaxis] * features
+def straight_through(mask, p):
+    """Return `mask` with the derivative of `p`: what is stopped is a constant to the gradient."""
+    return p + tf.stop_gradient(mask - p)
+
+
+def straight_through_attention(p, features, z):
+    """Return the same as `bernoulli_attention`, with no gradient but TensorFlow's own."""
+    return straight_through(tf.cast(z < p, p.dtype), p)[..., tf.newaxis] * features
+
+
+def drawn_attention(p, features):
+    """Keep each place of a feature map with probability `p`, by a draw of its own."""
+    mask = tf.cast(tf.random.uniform(p.shape, dtype=p.dtype) < p, p.dtype)
+    return straight_through(mask, p)[..., tf.newaxis] * features
 
 
 def product_with_constant_self(a, b):
     """Return c * stop_gradient(c) for c = a @ b: an upstream of ones reaches the MatMul as c."""
     c = tf.matmul(a, b)
     return c * tf.stop_gradient(c)
-
-
-def half_square_of_product(a, b):
-    """Return c * c / 2 for c = a @ b: its derivative is c dc, one factor of c staying constant."""
-    c = tf.matmul(a, b)
-    return c * c / 2

@@ -54,7 +54,7 @@ GREEN = [
     ("hard_sign", "vector"),
     ("hard_sign_loss", "default"),
     ("bernoulli_attention", "default"),
-    ("bernoulli_attention_features", "default"),
+    ("bernoulli_attention_drawn", "default"),
     ("stop_gradient", "default"),
 ]
 
