@@ -1,7 +1,7 @@
 """gradcheck: checks custom TensorFlow gradients against numeric derivatives.
 
-The library entrance is `check`, `render_report` and `py_func`; each loads what it needs when it is first used,
-so that the command line's `--help` stays free of it.
+The library entrance is `check`, `render_report` and `py_func`; each loads what it needs when it is first
+used, so that the command line's `--help` stays free of it.
 """
 
 from __future__ import annotations

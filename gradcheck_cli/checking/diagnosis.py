@@ -91,7 +91,7 @@ def _as_factor(analytic: Float, numeric: Float) -> str:
     if abs(factor + 1) < _ALIKE:
         return "the sign is flipped: the gradient is -1 times the derivative"
     nearest = Fraction(factor).limit_denominator(12)
-    if nearest != 0 and nearest != 1 and abs(float(nearest) - factor) < _ALIKE * abs(factor):
+    if nearest not in {0, 1} and abs(float(nearest) - factor) < _ALIKE * abs(factor):
         return f"the gradient is {nearest} times the derivative"
     return f"the gradient is {factor:.6g} times the derivative"
 
@@ -101,7 +101,7 @@ def _proportional(analytic: Float, numeric: Float, factor: float) -> bool:
     left = np.abs(analytic - factor * numeric)
     explained = abs(factor - 1) * np.abs(numeric)
     scale = float(np.max(explained, initial=0.0))
-    return bool(np.all(left <= 1e-2 * explained + 1e-6 * scale)) and np.count_nonzero(numeric) > 1
+    return bool(np.all(left <= 1e-2 * explained + 1e-6 * scale)) and int(np.count_nonzero(numeric)) > 1
 
 
 def _as_transpose(analytic: Float, numeric: Float, taken: TensorInfo) -> str:

@@ -137,7 +137,7 @@ def _gradient_precision(op: Operation, pair: Pair) -> Precision:
     )
 
 
-def _judge_input(
+def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges them)
     case: Case,
     operations: Operations,
     number: int,

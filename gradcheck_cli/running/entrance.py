@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import NoSpecsError
@@ -12,6 +11,8 @@ from gradcheck_cli.spec.faults import suggest
 from gradcheck_cli.spec.load import load_cases, load_mapping
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gradcheck_cli.results import Report
 
 

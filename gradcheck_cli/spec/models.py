@@ -146,8 +146,8 @@ class Shared(Strict):
     tolerance: ToleranceModel | None = described("Tolerances instead of the scaled defaults.", {"rtol": 1e-4})
     method: Method = Field(
         default="auto",
-        description="Numeric derivative: central differences with a ladder of steps where in doubt (auto), one "
-        "of the two alone, or the complex step, for a forward that is analytic in its inputs.",
+        description="Numeric derivative: central differences with a ladder of steps where in doubt (auto), "
+        "one of the two alone, or the complex step, for a forward that is analytic in its inputs.",
     )
     checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
     nondeterminism: NondeterminismModel | None = described(

@@ -14,7 +14,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 SHAPE_CHANGES = (
     "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
@@ -50,7 +50,7 @@ class Batched:
         one_by_one: call it point by point however many there are, as stand-ins need (decision 0009).
     """
 
-    function: Callable[..., Any]
+    function: Any  # a concrete function
     arguments: Sequence[tuple[str, tuple[int, ...]]]
     point: Sequence[np.ndarray[Any, Any]]
     result_dtypes: Sequence[Any]

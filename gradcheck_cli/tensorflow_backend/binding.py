@@ -247,7 +247,8 @@ class Binder:
         def call(*tensors: Any) -> list[Any]:
             result = private.call_defun(unique_name(self.case.op), body, gradient, tensors)
             outputs = list(result) if isinstance(result, list | tuple) else [result]
-            shapes = self.output_shapes or [output.shape for output in self.case.outputs]
+            declared = [output.shape for output in self.case.outputs]
+            shapes: Sequence[tuple[int | None, ...] | None] = self.output_shapes or declared
             for output, shape in zip(outputs, shapes, strict=False):
                 if shape is not None:
                     output.set_shape(shape)

@@ -60,7 +60,7 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
     `tf.raw_ops` lacks the op types that aren't exported; this has every one. It asks for attrs that have
     a default, too: `None` stands for it. Attrs that follow from the inputs must be left out.
     """
-    definition = op_def(op_type)
+    definition = op_def_registry.get(op_type)
     inferred = {
         name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
     }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def py_func(
+def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
     func: Callable[..., Any],
     inputs: Sequence[Any],
     Tout: Any,  # noqa: N803 (TensorFlow's own name of it)
@@ -55,7 +55,7 @@ def py_func(
     known = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
     if tf.executing_eagerly():
         return _eager(func, tensors, Tout, gradient, known)
-    registered = unique_name(name or getattr(func, "__name__", "py_func"))
+    registered = unique_name(name or str(getattr(func, "__name__", "py_func")))
     tf.RegisterGradient(registered)(gradient)
     mapping = dict.fromkeys(PY_FUNC_TYPES, registered)
     with tf.compat.v1.get_default_graph().gradient_override_map(mapping):

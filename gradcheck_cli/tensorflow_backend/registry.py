@@ -166,7 +166,7 @@ def _module_of(value: object) -> str:
     return module if isinstance(module, str) else ""
 
 
-def _where(function: Any) -> tuple[str, str, int]:  # noqa: ANN401 (any callable, decorated or not)
+def _where(function: Any) -> tuple[str, str, int]:
     """Return a function's `module:qualname`, file and line; of a decorated one, the innermost."""
     inner = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial

@@ -201,8 +201,9 @@ def joined(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize(("text", "code", "exit_code", "told"), RUNS.values(), ids=RUNS)
-def test_a_run_says_what_is_wrong_and_goes_on(command, spec, text, code, exit_code, told):
+@pytest.mark.parametrize("row", RUNS.values(), ids=RUNS)
+def test_a_run_says_what_is_wrong_and_goes_on(command, spec, row):
+    text, code, exit_code, told = row
     bad, good = spec(text, code), spec(GOOD, name="good.yaml")
     done = command("run", bad, good)
     assert done.code == exit_code

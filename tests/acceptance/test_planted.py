@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from acceptance_root import ROOT
 
 FOLDER = ROOT / "tests" / "planted"

@@ -315,6 +315,10 @@ def test_a_numpy_gradient_of_another_dtype_is_a_mismatch(run):
     )
 
 
+REMEDY = (
+    "return a tensor, such as tf.constant(...), or name a NumPy function as "
+    "'gradient: {numpy: module:function}'."
+)
 GUARDED = {
     "too many": (
         lambda _, u: (u, u),
@@ -324,14 +328,12 @@ GUARDED = {
     "an array": (
         lambda *_: np.ones(3),
         "gradient",
-        "the gradient for x must be a tensor or None, but is a numpy.ndarray; return a tensor, such as "
-        "tf.constant(...), or name a NumPy function as 'gradient: {numpy: module:function}'.",
+        f"the gradient for x must be a tensor or None, but is a numpy.ndarray; {REMEDY}",
     ),
     "a number": (
         lambda *_: 1.0,
         "gradient",
-        "the gradient for x must be a tensor or None, but is a float; return a tensor, such as "
-        "tf.constant(...), or name a NumPy function as 'gradient: {numpy: module:function}'.",
+        f"the gradient for x must be a tensor or None, but is a float; {REMEDY}",
     ),
     "an exception": (
         lambda *_: 1 / 0,
@@ -359,8 +361,10 @@ FORMS = {
     ),
     "broadcast": (
         lambda op, u: slope(op, u)[tf.newaxis] * tf.ones([4, 1], tf.float64),
-        "the gradient for x must have shape [3], as its input has, but has [4, 3]. Sum it over the axes that "
-        "broadcasting added.",
+        (
+            "the gradient for x must have shape [3], as its input has, but has [4, 3]. Sum it over the axes "
+            "that broadcasting added."
+        ),
     ),
 }
 

@@ -131,7 +131,7 @@ def test_dtypes_below_float64_on_the_path(case_of, forward, dtype, expected):
 def test_a_keras_layer_casts_down_to_its_own_dtype(case_of, dtype, expected):
     layer = keras.layers.Dense(3, dtype=dtype)
     layer.build((None, 4))
-    assert tuple(low_precision_of(case_of, lambda x: layer(x))) == expected
+    assert tuple(low_precision_of(case_of, layer)) == expected
 
 
 def random_types(case_of, forward, **spec):

@@ -45,7 +45,7 @@ def loop(x, steps=3):
 def a_list(x):
     found = []
     for _ in range(3):
-        found.append(x)
+        found.append(x)  # noqa: PERF401 (AutoGraph is to convert it)
     return tf.stack(found)
 
 
@@ -165,7 +165,7 @@ def test_defun_attaches_a_python_gradient():
         return 7 * upstream
 
     def both(x):
-        y = private.call_defun("a_defun_of_a_test", lambda value: tf.square(value), gradient, [x])
+        y = private.call_defun("a_defun_of_a_test", lambda value: value**2, gradient, [x])
         return y, tf.compat.v1.gradients([y], [x])[0]
 
     value, slope = traced(both, 3.0)

@@ -98,7 +98,7 @@ X = {"inputs": {"x": {"shape": [3]}}}
 
 
 def autograph_if(x):
-    if tf.reduce_sum(x) > 0:
+    if tf.reduce_sum(x) > 0:  # noqa: SIM108 (AutoGraph is to convert it)
         y = x**2
     else:
         y = -3 * x
@@ -122,7 +122,7 @@ def autograph_for(x):
 def a_python_list(x):
     parts = []
     for number in range(3):
-        parts.append(x[number] ** 2)
+        parts.append(x[number] ** 2)  # noqa: PERF401 (AutoGraph is to convert it)
     return tf.stack(parts)
 
 
