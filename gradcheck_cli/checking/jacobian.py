@@ -102,7 +102,7 @@ def packed_complex_function(
 
 def packed_point(op: Operation, number: int) -> Float:
     """Return the packed base point of one input."""
-    return pack(op.point[number][np.newaxis], op.inputs[number])[0]
+    return np.asarray(pack(op.point[number][np.newaxis], op.inputs[number])[0])
 
 
 def working_precision(op: Operation, dtype: str) -> Precision:
