@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from gradcheck_cli.checking.diagnosis import diagnose
-from gradcheck_cli.checking.expectations import expect_of_case, expect_of_pair, skipped
-from gradcheck_cli.checking.forward import (
-    check_frozen,
-    check_inputs_unmodified,
-    check_random,
-    check_reference_forward,
-)
+from gradcheck_cli.checking.deterministic import check_frozen, check_random
+from gradcheck_cli.checking.expectations import expect_of_case
+from gradcheck_cli.checking.form import check_form, with_dtype_faults
+from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
 from gradcheck_cli.checking.operation import GradientFormError, Operation
-from gradcheck_cli.checking.packing import Float
-from gradcheck_cli.checking.pair import summarise
+from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
+from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
     Pair,
@@ -28,20 +24,15 @@ from gradcheck_cli.checking.sample import (
     label_of,
     pairs_of,
 )
-from gradcheck_cli.checking.upstream import (
-    Pulled,
-    check_joint_linearity,
-    check_linearity,
-    check_same,
-    check_zero_upstream,
-    pull_random,
-)
+from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
-from gradcheck_cli.spec.case import Case, PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.spec.case import Case, PairRule
 
 Op = TypeVar("Op", bound=Operation)
 
@@ -79,9 +70,10 @@ class _Gathered:
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    seen_upstreams: bool = False
 
 
-def check_case(case: Case, opener: Opener[Op], samples: range) -> Findings:
+def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findings:
     """Check a case.
 
     Args:
@@ -110,14 +102,13 @@ def check_case(case: Case, opener: Opener[Op], samples: range) -> Findings:
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
-        return _malformed(case, first, rules, error)
-    pairs = tuple(
-        _result(case, first, pair, rules[pair], gathered.samples.get(pair, [])) for pair in pairs_of(first)
-    )
-    pairs = _with_dtype_faults(first, _diagnosed(first, pairs, gathered.samples))
-    pairs, checks = expect_of_case(case, pairs, tuple(_once(gathered.checks)))
+        return Findings(*expect_of_case(case, malformed(first, rules, error), (check_form(first, error),)))
+    pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
+    sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
+    checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
+    pairs, found = expect_of_case(case, pairs, tuple(checks))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
-    return Findings(pairs, checks, tuple(dict.fromkeys(gathered.warnings)), numeric)
+    return Findings(pairs, found, tuple(dict.fromkeys(gathered.warnings)), numeric)
 
 
 def _require_finite(op: Operation) -> None:
@@ -131,8 +122,8 @@ def _require_finite(op: Operation) -> None:
             where = tuple(int(index) for index in np.argwhere(~np.isfinite(value))[0])
             raise CaseFailedError(
                 "values",
-                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take there; "
-                "give a finite value, or say 'differentiate: false'.",
+                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take "
+                "there; give a finite value, or say 'differentiate: false'.",
             )
 
 
@@ -148,15 +139,7 @@ def _rules(case: Case, op: Operation) -> dict[Pair, PairRule | None]:
     return {pair: rule_for(case.pairs, label) for pair, label in labels.items()}
 
 
-def _is_expected_wrong(rule: PairRule | None) -> bool:
-    return rule is not None and rule.expect == "mismatch"
-
-
-def _is_skipped(rule: PairRule | None) -> bool:
-    return rule is not None and rule.expect == "skip"
-
-
-def _check_sample(
+def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part in)
     case: Case,
     opener: Opener[Op],
     sample: int,
@@ -164,7 +147,7 @@ def _check_sample(
     rules: dict[Pair, PairRule | None],
     gathered: _Gathered,
 ) -> None:
-    pairs = [pair for pair in pairs_of(op) if not _is_skipped(rules[pair])]
+    pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
     declared = analytic_jacobians(op, pairs)
     formula = (
@@ -175,13 +158,17 @@ def _check_sample(
         wrong, warnings = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
         gathered.warnings += warnings
+        gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
     for pair, result in judged.items():
         gathered.samples.setdefault(pair, []).append(result)
     # Where a pair is expected to be wrong, what its upstream does to it is of no interest.
-    sound = {pair: matrix for pair, matrix in declared.items() if not _is_expected_wrong(rules[pair])}
-    gathered.checks += _upstream_checks(case, opener, sample, op, sound)
-    if "inputs_unmodified" not in case.checks_off:
-        gathered.checks += check_inputs_unmodified(op)
+    sound = {pair: matrix for pair, matrix in declared.items() if not is_expected_wrong(rules[pair])}
+    # Traced again at the first point; the others are traced afresh anyway.
+    again = None if gathered.seen_upstreams else lambda: opener.declared(sample)
+    gathered.checks += upstream_checks(case, op, sound, again)
+    gathered.seen_upstreams = True
+    if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
+        gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
 
@@ -207,118 +194,3 @@ def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
 
 def _shapes(op: Operation) -> list[list[int]]:
     return [list(output.shape) for output in op.outputs]
-
-
-def _upstream_checks(
-    case: Case, opener: Opener[Op], sample: int, op: Op, analytic: dict[Pair, Float | None]
-) -> list[CheckResult]:
-    """Check the declared op's vjp as a function of its upstream; traced again at the first sample point."""
-    outputs = sorted({output for output, _ in analytic if op.outputs[output].size})
-    if not outputs:
-        return []
-
-    def pull(from_op: Op) -> list[Pulled]:
-        return [pull_random(from_op, output, case.seed) for output in outputs]
-
-    pulled = pull(op)
-    checks = []
-    if "linearity" not in case.checks_off:
-        checks.append(check_linearity(op, pulled, analytic))
-        checks[-1] = check_joint_linearity(op, pulled) if checks[-1].status is Status.PASSED else checks[-1]
-    if "zero_upstream" not in case.checks_off:
-        checks.append(check_zero_upstream(op, pulled, analytic))
-    if "repeat" not in case.checks_off:
-        again = check_same(
-            "repeat", "when it is run again", op, pulled, pull(op), analytic, case.nondeterminism
-        )
-        checks.append(again)
-    if "retrace" not in case.checks_off and sample == 0:
-        afresh = pull(opener.declared(sample))
-        what = "when it is traced again"
-        checks.append(check_same("retrace", what, op, pulled, afresh, analytic, case.nondeterminism))
-    return checks
-
-
-def _result(
-    case: Case, op: Operation, pair: Pair, rule: PairRule | None, samples: list[PairSample]
-) -> PairResult:
-    output, number = pair
-    label = label_of(op, pair)
-    if rule is not None and _is_skipped(rule):
-        return skipped(label, op.outputs[output].name, op.inputs[number].name, rule)
-    result = summarise(
-        label, op.outputs[output], op.inputs[number], samples, may_be_zero="all_zero" in case.checks_off
-    )
-    return expect_of_pair(result, rule, samples)
-
-
-def _diagnosed(
-    op: Operation, results: tuple[PairResult, ...], samples: dict[Pair, list[PairSample]]
-) -> tuple[PairResult, ...]:
-    """Add to each mismatch what it looks like, at the first sample point that shows it."""
-    told = []
-    for pair, result in zip(pairs_of(op), results, strict=True):
-        wrong = [
-            number
-            for number, sample in enumerate(samples.get(pair, []))
-            if (sample.verdict == Verdict.MISMATCH).any()
-        ]
-        if not wrong:
-            told.append(result)
-            continue
-        output, number = pair
-        others = {
-            op.inputs[other[1]].name: found[wrong[0]]
-            for other, found in samples.items()
-            if other[0] == output and other[1] != number
-        }
-        lines = diagnose(samples[pair][wrong[0]], op.outputs[output], op.inputs[number], others)
-        told.append(replace(result, diagnosis=lines))
-    return tuple(told)
-
-
-def _once(checks: list[CheckResult]) -> list[CheckResult]:
-    """Keep one result of each check: the first that didn't pass, else the first."""
-    kept: dict[str, CheckResult] = {}
-    for check in checks:
-        if check.name not in kept or kept[check.name].status is Status.PASSED:
-            kept[check.name] = check
-    return list(kept.values())
-
-
-def _with_dtype_faults(op: Operation, pairs: tuple[PairResult, ...]) -> tuple[PairResult, ...]:
-    """Turn pairs whose gradient has another dtype than its input into mismatches: TensorFlow takes those."""
-    faults = {op.inputs[number].name: message for number, message in op.dtype_faults.items()}
-    return tuple(
-        replace(pair, status=Status.MISMATCHED, message=faults[pair.input])
-        if pair.input in faults and pair.status is not Status.SKIPPED
-        else pair
-        for pair in pairs
-    )
-
-
-def _malformed(
-    case: Case, op: Operation, rules: dict[Pair, PairRule | None], error: GradientFormError
-) -> Findings:
-    """Report a gradient of wrong form: its pairs mismatch; of the others nothing could be said."""
-    results: list[PairResult] = []
-    for pair in pairs_of(op):
-        output, number = pair
-        rule = rules[pair]
-        label, produced, taken = label_of(op, pair), op.outputs[output].name, op.inputs[number].name
-        if rule is not None and _is_skipped(rule):
-            results.append(skipped(label, produced, taken, rule))
-            continue
-        guilty = not error.inputs or number in error.inputs
-        result = PairResult(
-            label,
-            produced,
-            taken,
-            Status.MISMATCHED if guilty else Status.INCONCLUSIVE,
-            method="none",
-            elements=op.outputs[output].size * op.inputs[number].size,
-            message=error.message if guilty else "not checked, since another gradient has the wrong form.",
-        )
-        results.append(expect_of_pair(result, rule, []))
-    pairs, checks = expect_of_case(case, tuple(results), ())
-    return Findings(pairs, checks)

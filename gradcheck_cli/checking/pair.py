@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.all_zero import UNTESTED, is_all_zero
 from gradcheck_cli.checking.packing import index_of, part_of
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import PairResult, Status, WorstElement
@@ -81,12 +82,9 @@ def summarise(
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
     elif status is Status.INCONCLUSIVE:
         message = _why(samples)
-    elif elements and is_connected and status is Status.PASSED and not may_be_zero and _is_all_zero(samples):
+    elif elements and is_connected and status is Status.PASSED and not may_be_zero and is_all_zero(samples):
         status = Status.INCONCLUSIVE
-        message = (
-            "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; "
-            "choose inputs where the op has a slope, or say 'expect: zero'."
-        )
+        message = UNTESTED
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
     return PairResult(
@@ -112,7 +110,7 @@ def summarise(
     )
 
 
-def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:  # type: ignore[type-arg]
+def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
     """Return the largest error among elements that could be decided, over all samples."""
     largest = 0.0
     for value, verdict in zip(values, verdicts, strict=True):
@@ -162,10 +160,6 @@ def _why(samples: Sequence[PairSample]) -> str:
     values, counts = np.unique(codes, return_counts=True)
     reason = Reason(int(values[np.argmax(counts)]))
     return f"{len(codes)} element(s): {EXPLANATIONS[reason]}."
-
-
-def _is_all_zero(samples: Sequence[PairSample]) -> bool:
-    return all(not np.any(sample.analytic) and not np.any(sample.numeric) for sample in samples)
 
 
 def _note(elements: int, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:

@@ -27,7 +27,18 @@ def test_a_right_gradient_passes_every_check():
     findings = check(tanh())
     assert statuses(findings) == {"dy/dx": "passed"}
     assert {check.name: str(check.status) for check in findings.checks} == dict.fromkeys(
-        ["linearity", "zero_upstream", "repeat", "retrace"], "passed"
+        [
+            "form",
+            "finite",
+            "connected",
+            "second_point",
+            "all_zero",
+            "linearity",
+            "zero_upstream",
+            "repeat",
+            "retrace",
+        ],
+        "passed",
     )
     assert (findings.warnings, findings.numeric_dtype) == ((), "float64")
     pair = only(findings)

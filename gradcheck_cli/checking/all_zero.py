@@ -1,0 +1,33 @@
+"""Check that something was tested: a connected pair that is zero at every sample shows nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.results import PairResult
+
+UNTESTED = (
+    "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
+    "where the op has a slope, or say 'expect: zero'."
+)
+
+
+def is_all_zero(samples: Sequence[PairSample]) -> bool:
+    """Whether analytic and numeric derivative are exactly zero at every sample point."""
+    return all(not sample.analytic.any() and not sample.numeric.any() for sample in samples)
+
+
+def check_all_zero(pairs: Sequence[PairResult]) -> CheckResult:
+    """Report the pairs of which nothing was tested."""
+    untested = [
+        pair.label for pair in pairs if pair.message == UNTESTED and pair.status is Status.INCONCLUSIVE
+    ]
+    if not untested:
+        return CheckResult("all_zero", Status.PASSED)
+    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(untested)}: nothing was tested.")

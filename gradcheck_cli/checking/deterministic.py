@@ -1,0 +1,39 @@
+"""Check that the forward is a function: what draws anew has no derivative, what is held is in reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.operation import Operation
+
+
+def check_random(op: Operation) -> CheckResult | None:
+    """Find a forward that draws anew at each evaluation: it has no derivative to compare with."""
+    if not op.random_types:
+        return None
+    return CheckResult(
+        "deterministic",
+        Status.INCONCLUSIVE,
+        f"the forward draws random numbers ({', '.join(op.random_types)}), anew at each evaluation; use "
+        "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'.",
+    )
+
+
+def check_frozen(op: Operation) -> CheckResult | None:
+    """Say what is held while the inputs move, or that a `stop_gradient` should be and can't."""
+    if op.unreachable:
+        return CheckResult(
+            "frozen",
+            Status.INCONCLUSIVE,
+            f"backpropagation takes a stop_gradient inside {', '.join(op.unreachable)} as a constant, and "
+            "nothing can hold it there: a ready-made function (a ConcreteFunction, a SavedModel) is closed. "
+            "Check the Python function that it was made of; or say 'freeze: false' where holding makes no "
+            "difference, as it doesn't for a softmax's maximum.",
+        )
+    if not op.frozen:
+        return None
+    held = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
+    return CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")

@@ -1,0 +1,80 @@
+"""Check that the vjp is linear in the upstream, for each output and for all of them together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.packing import pack, unpack
+from gradcheck_cli.checking.upstream import SIZES, Pulled, each_gradient, rounding_slack
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.sample import Pair
+
+
+def check_linearity(
+    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Float | None]
+) -> CheckResult:
+    """The vjp of an upstream is the sum of the Jacobian's rows that it weighs."""
+    for one, number, label in each_gradient(op, pulled):
+        matrix, gradient = analytic.get((one.output, number)), one.gradients[number]
+        if matrix is None or gradient is None:
+            continue
+        for row in range(1, len(one.upstream)):
+            with np.errstate(invalid="ignore", over="ignore"):
+                expected = one.upstream[row] @ matrix
+                slack = rounding_slack(op, one.output, number, one.upstream[row : row + 1], matrix)[0]
+                right = np.abs(gradient[row] - expected) <= slack
+            right |= ~np.isfinite(expected)  # judged as it is, element by element, in the pair
+            if not right.all():
+                where = int(np.argmin(right))
+                return CheckResult(
+                    "linearity",
+                    Status.MISMATCHED,
+                    f"{label} isn't linear in the upstream: for a random upstream of size {SIZES[row - 1]:g} "
+                    f"element {where} is {gradient[row][where]:.6e}, but the rows of its own Jacobian add up "
+                    f"to {expected[where]:.6e}; is the upstream clipped, squared, replaced or ignored?",
+                )
+    return CheckResult("linearity", Status.PASSED)
+
+
+def check_joint_linearity(
+    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Float | None]
+) -> CheckResult:
+    """Upstreams of several outputs at once give the sum of what each gives alone.
+
+    A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
+    """
+    if len(pulled) < 2:  # noqa: PLR2004 (one output has nothing to mix with)
+        return CheckResult("linearity", Status.PASSED)
+    rows = min(len(one.upstream) for one in pulled)
+    upstreams = {one.output: unpack(one.upstream[:rows], op.outputs[one.output]) for one in pulled}
+    for number, joint in enumerate(op.joint_vjp(upstreams)):
+        info = op.inputs[number]
+        parts = [part[:rows] for one in pulled if (part := one.gradients.get(number)) is not None]
+        if joint is None or not parts or not info.is_differentiable:
+            continue
+        found, expected = pack(joint, info), np.sum(parts, axis=0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            slack = sum(
+                rounding_slack(op, one.output, number, one.upstream[:rows], matrix)
+                for one in pulled
+                if (matrix := analytic.get((one.output, number))) is not None
+            )
+            right = (np.abs(found - expected) <= slack) | ~np.isfinite(expected)
+        if not right.all():
+            row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
+            return CheckResult(
+                "linearity",
+                Status.MISMATCHED,
+                f"the gradient for {info.name} isn't the sum of what each output's upstream gives alone: "
+                f"element {column} is {found[row, column]:.6e} with all of them, their sum is "
+                f"{expected[row, column]:.6e}; does the gradient mix the outputs' upstreams?",
+            )
+    return CheckResult("linearity", Status.PASSED)
