@@ -59,8 +59,11 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
         lines += _error(case.error, width)
     if case.pairs:
         lines += _pairs(case, width, verbose=verbose)
+    quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
+    if verbose and quiet:
+        lines += layout.wrap(f"checks passed: {', '.join(quiet)}", width=width, indent=2, style="dim")
     for check in case.checks:
-        if verbose or check.status is not Status.PASSED:
+        if check.status is not Status.PASSED or (verbose and check.message):
             lines += _check(check, width)
     for warning in case.warnings:
         lines += layout.wrap(f"warning: {warning}", width=width, indent=4, style="yellow")
