@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, private
@@ -73,6 +74,18 @@ def function_names(op: Any) -> list[str]:
     return names
 
 
+_LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def _library(graph: Any) -> dict[str, Any]:
+    """Return a graph's functions by name; kept, since a GraphDef is the whole graph each time."""
+    version, library = _LIBRARIES.get(graph, (-1, {}))
+    if version != graph.version:
+        library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+        _LIBRARIES[graph] = (graph.version, library)
+    return library
+
+
 def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
     waiting, seen = function_names(op), set()
@@ -80,7 +93,7 @@ def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
         waiting.append(op.type)
     if not waiting:
         return
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    library = _library(graph)
     while waiting:
         name = waiting.pop()
         if name in seen or name not in library:

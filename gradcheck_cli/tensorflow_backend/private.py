@@ -101,8 +101,10 @@ def custom_gradient_results(op: Any) -> int:
     variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too, but
     backpropagation walks through its forward, computed anew: 0.
     """
+    if op.type != "IdentityN":
+        return 0
     attr = op.node_def.attr.get("_gradient_op_type")
-    if op.type != "IdentityN" or attr is None:
+    if attr is None:
         return 0
     try:
         wrapper = ops.gradient_registry.lookup(attr.s.decode())
