@@ -17,6 +17,7 @@ from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames, frozen, path, private
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gradcheck_cli.tensorflow_backend.binding import Bound
-
-_SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
 
 
 @dataclass(frozen=True)
@@ -165,17 +164,17 @@ def trace_vjp(
         wanted = [inputs[number] for number in differentiable]
         kept["gradients"] = {
             number: [
-                _dense(gradient, tensor)
+                dense(gradient, tensor)
                 for gradient, tensor in zip(
-                    _gradients([outputs[number]], wanted, [upstream]), wanted, strict=True
+                    gradients_of([outputs[number]], wanted, [upstream]), wanted, strict=True
                 )
             ]
             for number, upstream in zip(sources, upstreams, strict=True)
         }
         if len(sources) > 1:
-            together = _gradients([outputs[number] for number in sources], wanted, list(upstreams))
+            together = gradients_of([outputs[number] for number in sources], wanted, list(upstreams))
             kept["joint"] = [
-                _dense(gradient, tensor) for gradient, tensor in zip(together, wanted, strict=True)
+                dense(gradient, tensor) for gradient, tensor in zip(together, wanted, strict=True)
             ]
         return [tf.identity(output) for output in outputs]
 
@@ -219,65 +218,6 @@ def trace_vjp(
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
     )
-
-
-def _gradients(outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any]) -> list[Any]:
-    """Call `tf.gradients`, and say what went wrong in the user's words."""
-    if not inputs:
-        return []
-    try:
-        return list(tf.compat.v1.gradients(outputs, list(inputs), grad_ys=upstreams))
-    except (CaseFailedError, GradientFormError):
-        raise
-    except ValueError as error:
-        if _SHAPE_CLASH in str(error):
-            raise _shape_fault(error, inputs) from error
-        raise CaseFailedError(
-            "gradient_count" if "gradients generated for" in str(error) else "gradient",
-            f"building the gradient raised {frames.first_line(error)}",
-            frames.user_frames(error),
-        ) from error
-    except AttributeError as error:
-        if "'name'" in str(error) or "'op'" in str(error) or "'dtype'" in str(error):
-            raise CaseFailedError(
-                "gradient",
-                "a gradient function returned something that is no tensor (an ndarray or a Python number): "
-                f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None.",
-                frames.user_frames(error),
-            ) from error
-        raise CaseFailedError(
-            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
-        ) from error
-    except LookupError as error:
-        raise CaseFailedError(
-            "gradient",
-            f"{str(error).strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a "
-            "'gradient'.",
-            frames.user_frames(error),
-        ) from error
-    except Exception as error:
-        raise CaseFailedError(
-            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
-        ) from error
-
-
-def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
-    """Turn TensorFlow's shape clash into a finding; it names the op and the op's own input number."""
-    text = str(error)
-    guilty: tuple[int, ...] = ()
-    if len(inputs) == 1:
-        guilty = (0,)
-    detail = text[text.index(_SHAPE_CLASH) :]
-    return GradientFormError(guilty, f"a gradient has another shape than its input: {detail}")
-
-
-def _dense(gradient: Any, tensor: Any) -> Any:
-    """Add up IndexedSlices into the input's shape; their own `dense_shape` may be missing."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    rows = tf.shape(tensor)[0]
-    dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
-    return tf.ensure_shape(dense, tensor.shape)
 
 
 def _wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
