@@ -81,7 +81,7 @@ def test_verbose_shows_how(invoke, engine, a_result):
     engine.results = [a_result(checks=(CheckResult("linearity", Status.PASSED),))]
     out = invoke("run", "-v").out
     assert "central · float64 · 0 evaluations" in out
-    assert "check linearity  pass" in out
+    assert "checks passed: linearity" in out
 
 
 @pytest.mark.parametrize("flags", [[], ["-q"]])
