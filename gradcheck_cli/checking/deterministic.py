@@ -14,6 +14,14 @@ def check_random(op: Operation) -> CheckResult | None:
     """Find a forward that draws anew at each evaluation: it has no derivative to compare with."""
     if not op.random_types:
         return None
+    if any("Gamma" in name for name in op.random_types):
+        return CheckResult(
+            "deterministic",
+            Status.INCONCLUSIVE,
+            f"the forward samples by its own parameters ({', '.join(op.random_types)}): the sampler's gradient is "
+            "an implicit reparameterisation, no derivative of the draw at any seed, so that differences can't "
+            "check it. Check what is computed from the draw, with the draw as an input.",
+        )
     return CheckResult(
         "deterministic",
         Status.INCONCLUSIVE,

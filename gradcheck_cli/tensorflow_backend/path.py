@@ -33,6 +33,8 @@ _HARMLESS_STATEFUL = {
     "Assert",
 }
 
+_IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
+
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
@@ -172,6 +174,17 @@ def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[An
                 if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
                     found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
     return sorted(found)
+
+
+def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return the types of samplers on the path whose gradient is no derivative of the draw.
+
+    A gamma sampler's gradient differentiates the distribution implicitly; the draw itself, at a fixed seed,
+    comes from accepting and rejecting, and moves otherwise with the parameters.
+    """
+    on_path = ops_between(inputs, outputs)
+    types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
+    return sorted(types & _IMPLICIT_SAMPLERS)
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:

@@ -102,7 +102,14 @@ def trace_forward(
     return ForwardTrace(
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
-        random_types=tuple(path.stateful_types(function.graph, graph_outputs, held.draws)),
+        random_types=tuple(
+            dict.fromkeys(
+                [
+                    *path.stateful_types(function.graph, graph_outputs, held.draws),
+                    *path.implicit_samplers(function.graph, inputs, graph_outputs),
+                ]
+            )
+        ),
         low_precision=tuple(path.low_precision_dtypes(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),

@@ -247,8 +247,24 @@ def test_draws_in_different_bodies_differ(case_of):
 def test_a_draw_with_a_gradient_of_its_own_is_never_held(run):
     result = run(forward=lambda x: x * tf.random.gamma([], x, dtype=x.dtype), inputs=POSITIVE)
     assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
-    assert "RandomGamma" in result.checks[0].message
-    assert "stateless" in result.checks[0].message
+    assert "(RandomGamma)" in result.checks[0].message
+    assert "implicit reparameterisation" in result.checks[0].message
+
+
+def test_a_stateless_gamma_draw_is_no_derivative_either(run):
+    def forward(x):
+        return x * tf.random.stateless_gamma(tf.shape(x), seed=[1, 2], alpha=x, dtype=x.dtype)
+
+    result = run(forward=forward, inputs=POSITIVE)
+    assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
+
+
+def test_a_stateless_gamma_draw_with_constant_parameters_is_a_constant(run):
+    def forward(x):
+        alpha = tf.constant(2.0, x.dtype)
+        return x * tf.random.stateless_gamma(tf.shape(x), seed=[1, 2], alpha=alpha, dtype=x.dtype)
+
+    assert run(forward=forward, inputs=POSITIVE).status is Status.PASSED
 
 
 def test_a_shuffle_of_the_inputs_themselves_is_not_held(run):
