@@ -1,4 +1,4 @@
-"""What the well-known checkers teach by their faults: each a test that the checker it is named after fails."""
+"""What the well-known checkers teach by their faults: each a test that the checker named there fails."""
 
 import dataclasses
 import sys
@@ -25,7 +25,7 @@ def check(function, inputs, **keys):
 
 def rival(function, *inputs):
     """Return the largest error by TensorFlow's own checker with the customary step, and the gradient."""
-    import tensorflow as tf
+    import tensorflow as tf  # noqa: PLC0415 (late, as in the command itself)
 
     module = sys.modules.get("faults_of_others") or __import__("faults_of_others")
     analytic, numeric = tf.test.compute_gradient(

@@ -1,4 +1,4 @@
-"""Ops on which a well-known checker says the wrong thing; each is what one row of the table there is about."""
+"""Ops on which a well-known checker says the wrong thing, one for each test."""
 
 import tensorflow as tf
 
