@@ -18,9 +18,9 @@ def check_random(op: Operation) -> CheckResult | None:
         return CheckResult(
             "deterministic",
             Status.INCONCLUSIVE,
-            f"the forward samples by its own parameters ({', '.join(op.random_types)}): the sampler's "
-            "gradient is an implicit reparameterisation, no derivative of the draw at any seed, so that differences "
-            "can't check it. Check what is computed from the draw, with the draw as an input.",
+            f"the forward samples by its own parameters ({', '.join(op.random_types)}): the "
+            "sampler's gradient is an implicit reparameterisation, no derivative of the draw, so "
+            "that differences can't check it. Check what is computed from the draw, with the draw as an input.",
         )
     return CheckResult(
         "deterministic",

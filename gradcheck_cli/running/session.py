@@ -127,8 +127,8 @@ def reproduce(case: Case) -> str:
 
 
 def _check(case: Case) -> Findings:
-    from gradcheck_cli.tensorflow_backend.graph_operation import points  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
     return check_case(case, GraphOpener(case), points(case))
 

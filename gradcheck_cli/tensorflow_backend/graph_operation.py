@@ -10,12 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.values import draw
-from gradcheck_cli.tensorflow_backend import dtypes, tracing
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.binding import Binder
+from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,27 +49,27 @@ class GraphOperation:
     _modified: list[str] = field(default_factory=list)
 
     @cached_property
+    def at(self) -> SamplePoint:
+        """The sample point in the dtypes that are traced."""
+        return SamplePoint(self.case, self.sample, self._dtype_of)
+
+    @property
     def point(self) -> tuple[Array, ...]:
         """The base point, wide, holding values that the declared dtypes can hold."""
-        return tuple(
-            dtypes.widen(dtypes.narrow(draw(self.case, tensor, self.sample), tensor.dtype))
-            for tensor in self.case.tensors
-        )
+        return self.at.point
 
-    @cached_property
+    @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Every input tensor, lists flattened."""
-        return tuple(
-            TensorInfo(tensor.name, self._dtype_of(tensor.dtype), value.shape, tensor.is_differentiable)
-            for tensor, value in zip(self.case.tensors, self.point, strict=True)
-        )
+        return self.at.inputs
 
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
+        names = declared_outputs.names(self.case, len(self._forward.dtypes))
         return tuple(
             TensorInfo(name, dtype.name, value.shape, dtypes.is_differentiable(dtype))
-            for name, dtype, value in zip(self._names, self._forward.dtypes, self.base_values, strict=True)
+            for name, dtype, value in zip(names, self._forward.dtypes, self.base_values, strict=True)
         )
 
     @cached_property
@@ -179,21 +178,23 @@ class GraphOperation:
         # Another draw at each sample point; never 0, which stands for none.
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         freeze = self.case.freeze
-        trace = tracing.trace_forward(bound, self._signature, self._differentiable, freeze=freeze, seed=seed)
-        self._check_outputs(trace)
+        trace = tracing.trace_forward(
+            bound, self.at.signature, self.at.differentiable, freeze=freeze, seed=seed
+        )
+        role = "reference" if self.surrogate else "forward"
+        declared_outputs.check_dtypes(self.case, trace.dtypes, self._dtype_of, role)
         return trace
 
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
         bound = Binder(self.case, self._dtype_of, self.point, shapes).forward()
-        return tracing.trace_vjp(bound, self._signature, self._differentiable, shapes, self._forward)
+        return tracing.trace_vjp(bound, self.at.signature, self.at.differentiable, shapes, self._forward)
 
     @cached_property
     def _base(self) -> Base:
         point = [
-            tf.constant(value, info.dtype)
-            for value, info in zip(self._narrow_point, self.inputs, strict=True)
+            tf.constant(value, info.dtype) for value, info in zip(self.at.narrow, self.inputs, strict=True)
         ]
         try:
             return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate))
@@ -258,8 +259,8 @@ class GraphOperation:
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
         return Batched(
             function if stand_ins is None else stand_ins.replaying(function),
-            [*self._arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
-            [*self._narrow_point, *flows, *values],
+            [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
+            [*self.at.narrow, *flows, *values],
             results,
             vectorize=not random_types and stand_ins is None,
             one_by_one=stand_ins is not None,
@@ -270,64 +271,10 @@ class GraphOperation:
             return dtypes.complex_dtype(dtype)
         return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
 
-    @cached_property
-    def _arguments(self) -> list[tuple[str, tuple[int, ...]]]:
-        return [(info.dtype, info.shape) for info in self.inputs]
-
-    @cached_property
-    def _narrow_point(self) -> list[Array]:
-        return [dtypes.narrow(value, info.dtype) for value, info in zip(self.point, self.inputs, strict=True)]
-
-    @cached_property
-    def _signature(self) -> list[Any]:
-        return [tf.TensorSpec(shape, dtype) for dtype, shape in self._arguments]
-
-    @cached_property
-    def _differentiable(self) -> list[int]:
-        return [number for number, info in enumerate(self.inputs) if info.is_differentiable]
-
-    @cached_property
-    def _names(self) -> list[str]:
-        if self.case.outputs:
-            return [output.name for output in self.case.outputs]
-        count = len(self._forward.dtypes)
-        return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
-
-    def _check_outputs(self, trace: tracing.ForwardTrace) -> None:
-        declared = self.case.outputs
-        if not declared:
-            return
-        role = "reference" if self.surrogate else "forward"
-        if len(declared) != len(trace.dtypes):
-            raise CaseFailedError(
-                "outputs",
-                f"the {role} returns {len(trace.dtypes)} output(s), but the spec names {len(declared)}: "
-                f"{', '.join(output.name for output in declared)}.",
-            )
-        for output, dtype in zip(declared, trace.dtypes, strict=True):
-            if output.dtype is not None and self._dtype_of(output.dtype) != dtype.name:
-                raise CaseFailedError(
-                    "outputs",
-                    f"output {output.name} of the {role} must be {self._dtype_of(output.dtype)} by the spec, "
-                    f"but is {dtype.name}.",
-                )
-
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.
 
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        for declared, value in zip(self.case.outputs, self.base_values, strict=False):
-            wanted = declared.shape
-            if wanted is not None and not tf.TensorShape(wanted).is_compatible_with(value.shape):
-                raise CaseFailedError(
-                    "outputs",
-                    f"output {declared.name} must have shape {tracing.shape_text(wanted)} by the spec, but "
-                    f"has {tracing.shape_text(value.shape)}.",
-                )
-
-
-def points(case: Case) -> Sequence[int]:
-    """Return the sample numbers of a case: one where every value is fixed."""
-    return range(case.samples if case.is_generated else 1)
+        declared_outputs.check_shapes(self.case, self.base_values)

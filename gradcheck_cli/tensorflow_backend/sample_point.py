@@ -1,0 +1,78 @@
+"""A case's inputs at one sample point: their values, dtypes and shapes as a trace takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.spec.values import draw
+from gradcheck_cli.tensorflow_backend import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.spec.case import Case
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class SamplePoint:
+    """Where a case is traced.
+
+    Attributes:
+        case: what is traced.
+        sample: number of the sample point.
+        dtype_of: maps a dtype that the spec names to the one that is traced.
+    """
+
+    case: Case
+    sample: int
+    dtype_of: Callable[[str], str]
+
+    @cached_property
+    def point(self) -> tuple[Array, ...]:
+        """Every value, wide, holding what the declared dtype can hold."""
+        return tuple(
+            dtypes.widen(dtypes.narrow(draw(self.case, tensor, self.sample), tensor.dtype))
+            for tensor in self.case.tensors
+        )
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened, in the dtype that is traced."""
+        return tuple(
+            TensorInfo(tensor.name, self.dtype_of(tensor.dtype), value.shape, tensor.is_differentiable)
+            for tensor, value in zip(self.case.tensors, self.point, strict=True)
+        )
+
+    @cached_property
+    def arguments(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of every input."""
+        return [(info.dtype, info.shape) for info in self.inputs]
+
+    @cached_property
+    def narrow(self) -> list[Array]:
+        """Every value in the NumPy form of the dtype that is traced."""
+        return [dtypes.narrow(value, info.dtype) for value, info in zip(self.point, self.inputs, strict=True)]
+
+    @cached_property
+    def signature(self) -> list[Any]:
+        """The trace's signature."""
+        return [tf.TensorSpec(shape, dtype) for dtype, shape in self.arguments]
+
+    @cached_property
+    def differentiable(self) -> list[int]:
+        """Numbers of the inputs that gradients are taken for."""
+        return [number for number, info in enumerate(self.inputs) if info.is_differentiable]
+
+
+def points(case: Case) -> Sequence[int]:
+    """Return the sample numbers of a case: one where every value is fixed."""
+    return range(case.samples if case.is_generated else 1)
