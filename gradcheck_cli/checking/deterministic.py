@@ -20,7 +20,7 @@ def check_random(op: Operation) -> CheckResult | None:
             Status.INCONCLUSIVE,
             f"the forward samples by its own parameters ({', '.join(op.random_types)}): the "
             "sampler's gradient is an implicit reparameterisation, no derivative of the draw, so "
-            "that differences can't check it. Check what is computed from the draw, with the draw as an input.",
+            "that differences can't check it. Check what is computed from the draw, the draw being an input.",
         )
     return CheckResult(
         "deterministic",

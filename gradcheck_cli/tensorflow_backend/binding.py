@@ -6,7 +6,6 @@ can tell whether it took effect.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, frames, loading, private, registry, user_gradient
+from gradcheck_cli.tensorflow_backend import frames, loading, private, raw_op, user_gradient
+from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
 from gradcheck_cli.tensorflow_backend.op_view import OpView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gradcheck_cli.spec.case import Case, FunctionRef
 
@@ -127,7 +127,7 @@ class Binder:
     def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
         if ref is None:
-            return self._raw_op
+            return lambda *tensors: raw_op.create(self.case, tensors)
         function = self._load(ref, role)
         if ref.numpy:
             return self._py_func(function)
@@ -135,8 +135,8 @@ class Binder:
 
     def _of_tensors(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         def call(*tensors: Any) -> list[Any]:
-            result = private.call_with_autograph(function, self._grouped(tensors), self.case.attrs)
-            return self._outputs(result, role)
+            result = private.call_with_autograph(function, grouped(self.case, tensors), self.case.attrs)
+            return flat_outputs(result, role)
 
         return call
 
@@ -153,35 +153,6 @@ class Binder:
 
         return call
 
-    def _raw_op(self, *tensors: Any) -> list[Any]:
-        op_type = str(self.case.op_type)
-        definition = private.op_def(op_type)
-        if definition is None:
-            raise CaseFailedError("op_type", unknown_op_type(op_type))
-        known = [argument.name for argument in definition.input_arg]
-        given = [argument.name for argument in self.case.arguments]
-        if set(known) != set(given):
-            raise CaseFailedError(
-                "op_type",
-                f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
-                f"{', '.join(given) or 'none'}.",
-            )
-        named = dict(zip(given, self._grouped(tensors), strict=True))
-        attr_names = {attr.name for attr in definition.attr}
-        unknown = sorted(set(self.case.attrs) - attr_names)
-        if unknown:
-            raise CaseFailedError(
-                "op_type",
-                f"op_type {op_type} has no attr {unknown[0]!r}; it has "
-                f"{', '.join(sorted(attr_names)) or 'none'}.",
-            )
-        result = private.apply_op(op_type, {**named, **self.case.attrs})
-        if isinstance(result, tf.Operation):
-            raise CaseFailedError(
-                "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
-            )
-        return self._outputs(result, "op_type")
-
     def _py_func(self, function: Callable[..., Any]) -> Callable[..., list[Any]]:
         case = self.case
         if not case.outputs or any(output.dtype is None for output in case.outputs):
@@ -194,7 +165,7 @@ class Binder:
             # The arrays may be TensorFlow's own memory: a forward that writes to one gets a copy, and
             # is found out.
             copies = [np.array(array) for array in arrays]
-            result = function(*self._grouped(copies), **dict(case.attrs))
+            result = function(*grouped(case, copies), **dict(case.attrs))
             for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
                 if not _same(array, copy) and tensor.name not in self.modified:
                     self.modified.append(tensor.name)
@@ -256,56 +227,9 @@ class Binder:
 
         return call
 
-    # Flat tensors to arguments, results to flat tensors.
-
-    def _grouped(self, tensors: Sequence[Any]) -> list[Any]:
-        values = iter(tensors)
-        grouped: list[Any] = []
-        for argument in self.case.arguments:
-            taken = list(itertools.islice(values, len(argument.tensors)))
-            grouped.append(taken if argument.is_list else taken[0])
-        return grouped
-
-    def _outputs(self, result: Any, role: str) -> list[Any]:
-        flat = tf.nest.flatten(result)
-        if not flat or any(value is None for value in flat):
-            raise CaseFailedError(
-                "outputs",
-                f"{role}: must return tensors, but returned {type(result).__name__}; return each output.",
-            )
-        tensors = []
-        for value in flat:
-            if isinstance(value, tf.IndexedSlices):
-                tensors.append(tf.convert_to_tensor(value))
-                continue
-            try:
-                tensors.append(tf.convert_to_tensor(value))
-            except (TypeError, ValueError) as error:
-                raise CaseFailedError(
-                    "outputs",
-                    f"{role}: must return tensors, but returned a {type(value).__name__} "
-                    f"({frames.first_line(error)}).",
-                ) from error
-        return tensors
-
 
 def _same(left: Any, right: Any) -> bool:
     """Whether two arrays hold the same values, NaN like NaN."""
     if left.dtype.kind in "fcV":
         return bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 (NaN)
     return bool((left == right).all())
-
-
-def unknown_op_type(op_type: str) -> str:
-    """Say that TensorFlow has no such op type, with the nearest ones."""
-    near = difflib.get_close_matches(op_type, sorted(registry.op_types()), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else " See 'gradcheck list --status all'."
-    return f"TensorFlow {tf.__version__} has no op type {op_type!r}.{hint}"
-
-
-def traced_dtypes(case: Case, *, reference: bool) -> Mapping[str, str]:
-    """Return each input's dtype in a trace: as declared, or its float64 / complex128 counterpart."""
-    return {
-        tensor.name: dtypes.reference_dtype(tensor.dtype) if reference else tensor.dtype
-        for tensor in case.tensors
-    }

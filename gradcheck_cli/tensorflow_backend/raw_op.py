@@ -1,0 +1,59 @@
+"""The raw op of an `op_type`, its inputs and attrs named as in its OpDef."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import private, registry
+from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+
+def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
+    """Create the op and return its outputs, flat.
+
+    Raises:
+        CaseFailedError: of kind "op_type".
+    """
+    op_type = str(case.op_type)
+    definition = private.op_def(op_type)
+    if definition is None:
+        raise CaseFailedError("op_type", unknown_op_type(op_type))
+    known = [argument.name for argument in definition.input_arg]
+    given = [argument.name for argument in case.arguments]
+    if set(known) != set(given):
+        raise CaseFailedError(
+            "op_type",
+            f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
+            f"{', '.join(given) or 'none'}.",
+        )
+    named = dict(zip(given, grouped(case, tensors), strict=True))
+    attr_names = {attr.name for attr in definition.attr}
+    unknown = sorted(set(case.attrs) - attr_names)
+    if unknown:
+        raise CaseFailedError(
+            "op_type",
+            f"op_type {op_type} has no attr {unknown[0]!r}; it has "
+            f"{', '.join(sorted(attr_names)) or 'none'}.",
+        )
+    result = private.apply_op(op_type, {**named, **case.attrs})
+    if isinstance(result, tf.Operation):
+        raise CaseFailedError(
+            "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
+        )
+    return flat_outputs(result, "op_type")
+
+
+def unknown_op_type(op_type: str) -> str:
+    """Say that TensorFlow has no such op type, with the nearest ones."""
+    near = difflib.get_close_matches(op_type, sorted(registry.op_types()), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else " See 'gradcheck list --status all'."
+    return f"TensorFlow {tf.__version__} has no op type {op_type!r}.{hint}"
