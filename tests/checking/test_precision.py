@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from float32_campaign import ERROR, outcome
+from numerics_random import draw_example
 from numpy_op import Numpy, check, tanh
 
+from gradcheck_cli.numerics import FLOAT32
 from gradcheck_cli.results import Status
 
 
@@ -130,3 +135,15 @@ def test_a_surrogates_own_differences_say_nothing_of_its_precision():
 
 def test_the_precision_check_can_be_turned_off():
     assert check(softplus(losing_digits), checks_off=("precision",)).warnings == ()
+
+
+def test_random_compositions_in_float32_are_never_wrong():
+    """A sample of what `float32_campaign.py` runs by the ten thousand, with figures in docs/verdicts.md."""
+    tally = Counter()
+    for seed in range(40):
+        example = draw_example(seed, FLOAT32)
+        tally["right: " + outcome(example).split(" (")[0]] += 1
+        tally["wrong: " + outcome(example, ERROR)] += 1
+    assert tally["right: mismatched"] == 0, tally
+    assert tally["wrong: passed"] == 0, tally
+    assert tally["right: passed"] >= 38, tally
