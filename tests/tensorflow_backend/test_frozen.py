@@ -190,7 +190,7 @@ def test_in_a_defuns_body_too(run):
         forward=lambda x: x * tf.nn.dropout(tf.ones_like(x), 0.5),
         gradient=lambda op, upstream: upstream * op.outputs[0] / op.inputs[0],
         binding="defun",
-        inputs=POSITIVE,
+        inputs={"x": {"shape": [32], "uniform": {"low": 0.5, "high": 2.0}}},
         outputs={"y": {"dtype": "float64"}},
     )
     assert (result.status, frozen_of(result)) == (Status.PASSED, "1 RandomUniform.")
@@ -198,11 +198,11 @@ def test_in_a_defuns_body_too(run):
 
 def test_a_straight_through_draw(run):
     def attend(p, features):
-        mask = tf.cast(tf.random.uniform([4], dtype=p.dtype) < p, p.dtype)
+        mask = tf.cast(tf.random.uniform([32], dtype=p.dtype) < p, p.dtype)
         return (p + tf.stop_gradient(mask - p)) * features
 
-    p = {"shape": [4], "uniform": {"low": 0.1, "high": 0.9}}
-    result = run(forward=attend, inputs={"p": p, "features": {"shape": [4]}})
+    p = {"shape": [32], "uniform": {"low": 0.1, "high": 0.9}}
+    result = run(forward=attend, inputs={"p": p, "features": {"shape": [32]}})
     assert (result.status, frozen_of(result)) == (Status.PASSED, "1 RandomUniform, 1 StopGradient.")
 
 
