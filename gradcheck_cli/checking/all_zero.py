@@ -17,6 +17,16 @@ UNTESTED = (
     "where the op has a slope, or say 'expect: zero'."
 )
 
+NOTHING_CONNECTED = (
+    "no output depends on any input: nothing was tested; if that is meant, say 'expect: disconnected' of the "
+    "pairs."
+)
+UNTESTED_NONE = (
+    "the gradient is None and the derivative zero at every sample, though the forward leads from this input "
+    "to this output: whether None is right elsewhere was not tested; choose inputs where the op has a slope, "
+    "or say 'expect: disconnected'."
+)
+
 
 def is_all_zero(samples: Sequence[PairSample]) -> bool:
     """Whether analytic and numeric derivative are exactly zero at every sample point."""
@@ -26,8 +36,15 @@ def is_all_zero(samples: Sequence[PairSample]) -> bool:
 def check_all_zero(pairs: Sequence[PairResult]) -> CheckResult:
     """Report the pairs of which nothing was tested."""
     untested = [
-        pair.label for pair in pairs if pair.message == UNTESTED and pair.status is Status.INCONCLUSIVE
+        pair.label
+        for pair in pairs
+        if pair.message in {UNTESTED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
     ]
+    if pairs and all(
+        pair.status is Status.PASSED and not pair.connected and not pair.note.startswith("as")
+        for pair in pairs
+    ):
+        return CheckResult("all_zero", Status.INCONCLUSIVE, NOTHING_CONNECTED)
     if not untested:
         return CheckResult("all_zero", Status.PASSED)
     return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(untested)}: nothing was tested.")

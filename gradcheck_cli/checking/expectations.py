@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.checking.all_zero import UNTESTED_NONE
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def _expect_disconnected(result: PairResult) -> PairResult:
             status=Status.MISMATCHED,
             message="the spec expects a disconnected pair (None), but the gradient is a tensor.",
         )
-    if result.status is Status.PASSED:
-        return replace(result, note="as expected")
+    if result.status is Status.PASSED or result.message == UNTESTED_NONE:
+        return replace(result, status=Status.PASSED, message="", note="as expected")
     return result
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.packing import pack, unpack
-from gradcheck_cli.checking.upstream import SIZES, Pulled, each_gradient, rounding_slack
+from gradcheck_cli.checking.upstream import Pulled, each_gradient, is_linear, rounding_slack
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def check_linearity(
             with np.errstate(invalid="ignore", over="ignore"):
                 expected = one.upstream[row] @ matrix
                 slack = rounding_slack(op, one.output, number, one.upstream[row : row + 1], matrix)[0]
-                right = np.abs(gradient[row] - expected) <= slack
-            right |= ~np.isfinite(expected)  # judged as it is, element by element, in the pair
+            size = float(np.max(np.abs(one.upstream[row])))
+            right = is_linear(op, number, gradient[row], expected, slack, size)
             if not right.all():
                 where = int(np.argmin(right))
                 return CheckResult(
                     "linearity",
                     Status.MISMATCHED,
-                    f"{label} isn't linear in the upstream: for a random upstream of size {SIZES[row - 1]:g} "
+                    f"{label} isn't linear in the upstream: for a random upstream of size {size:.1e} "
                     f"element {where} is {gradient[row][where]:.6e}, but the rows of its own Jacobian add up "
                     f"to {expected[where]:.6e}; is the upstream clipped, squared, replaced or ignored?",
                 )
@@ -62,12 +62,18 @@ def check_joint_linearity(
             continue
         found, expected = pack(joint, info), np.sum(parts, axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            slack = sum(
-                rounding_slack(op, one.output, number, one.upstream[:rows], matrix)
-                for one in pulled
-                if (matrix := analytic.get((one.output, number))) is not None
+            slack = np.sum(
+                [
+                    rounding_slack(op, one.output, number, one.upstream[:rows], matrix)
+                    for one in pulled
+                    if (matrix := analytic.get((one.output, number))) is not None
+                ],
+                axis=0,
             )
-            right = (np.abs(found - expected) <= slack) | ~np.isfinite(expected)
+        sizes = [max(float(np.max(np.abs(one.upstream[row]))) for one in pulled) for row in range(rows)]
+        right = np.array(
+            [is_linear(op, number, found[row], expected[row], slack[row], sizes[row]) for row in range(rows)]
+        )
         if not right.all():
             row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
             return CheckResult(

@@ -95,6 +95,9 @@ class Operation(Protocol):
     def is_connected(self, output: int, number: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
 
+    def leads_to(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through floating tensors, as far as can be told."""
+
     def vjp(self, output: int, upstream: Array) -> list[Array | None]:
         """Pull upstreams of one output back to every input.
 

@@ -48,7 +48,12 @@ def _result(
     if rule is not None and is_skipped(rule):
         return skipped(label, op.outputs[output].name, op.inputs[number].name, rule)
     result = summarise(
-        label, op.outputs[output], op.inputs[number], samples, may_be_zero="all_zero" in case.checks_off
+        label,
+        op.outputs[output],
+        op.inputs[number],
+        samples,
+        may_be_zero="all_zero" in case.checks_off,
+        leads=op.leads_to(output, number),
     )
     return expect_of_pair(result, rule, samples)
 

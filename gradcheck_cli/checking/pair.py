@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.all_zero import UNTESTED, is_all_zero
+from gradcheck_cli.checking.all_zero import UNTESTED, UNTESTED_NONE, is_all_zero
 from gradcheck_cli.checking.packing import index_of, part_of
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import PairResult, Status, WorstElement
@@ -50,13 +50,14 @@ _RANK = np.zeros(len(Verdict), np.int8)
 _RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
 
-def summarise(
+def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     label: str,
     output: TensorInfo,
     taken: TensorInfo,
     samples: Sequence[PairSample],
     *,
     may_be_zero: bool = False,
+    leads: bool = False,
 ) -> PairResult:
     """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied.
 
@@ -65,6 +66,7 @@ def summarise(
         output: what is differentiated.
         taken: by what.
         samples: one or more sample points.
+        leads: whether the forward leads from the input to the output, as far as can be told.
         may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
     """
     first = samples[0]
@@ -85,6 +87,9 @@ def summarise(
     elif elements and is_connected and status is Status.PASSED and not may_be_zero and is_all_zero(samples):
         status = Status.INCONCLUSIVE
         message = UNTESTED
+    elif elements and not is_connected and status is Status.PASSED and leads and not may_be_zero:
+        status = Status.INCONCLUSIVE
+        message = UNTESTED_NONE
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
     return PairResult(

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.operation import Operation
 
-# Sizes of the random upstreams: as a mean's (1/n), as a loss's own, beyond any customary clipping norm.
-SIZES = (2.0**-10, 1.0, 2.0**10)
+# Sizes of the random upstreams: tiny ones, a mean's (1/n), a loss's own, beyond any customary clipping norm,
+# and beyond a mixed-precision loss scale. float16 can't hold the outer two.
+_SIZES = (2.0**-24, 2.0**-10, 1.0, 2.0**10, 2.0**24)
+_SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
 # A row's gradient and the same row within a sum differ by rounding alone: n terms of relative error u
 # each, and what the vjp itself loses on the way, a few hundred operations' worth. 2^10 u of the sum of
 # magnitudes is 1e-13 in float64 and 6e-5 in float32, far below any clipping.
 ROUNDINGS = 2.0**10
+# Relative to the gradient's largest element: what a vjp that cancels inside may lose unseen by its rows.
+# Clipping, squaring, ignoring or replacing the upstream changes it by its own size, at one size at least.
+_CANCELLATION = {"float64": 1e-6, "float32": 0.1, "float16": 0.5, "bfloat16": 0.5}
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,12 @@ def pull_random(op: Operation, output: int, seed: int) -> Pulled:
     """Pull back a zero upstream, then a dense random one of each size."""
     rows = packed_size(op.outputs[output])
     generator = np.random.default_rng([seed, output])
-    upstream = np.zeros((1 + len(SIZES), rows))
+    is_half = working_precision(op, op.outputs[output].dtype).name == "float16"
+    sizes = _SIZES_FLOAT16 if is_half else _SIZES
+    upstream = np.zeros((1 + len(sizes), rows))
     # Rounded to bfloat16's eight bits, an upstream is exact in every dtype.
-    coarse = np.round(generator.uniform(-1, 1, (len(SIZES), rows)) * 128) / 128
-    upstream[1:] = coarse * np.asarray(SIZES)[:, np.newaxis]
+    coarse = np.round(generator.uniform(-1, 1, (len(sizes), rows)) * 128) / 128
+    upstream[1:] = coarse * np.asarray(sizes)[:, np.newaxis]
     return Pulled(output, upstream, pull_back(op, output, upstream))
 
 
@@ -70,4 +77,32 @@ def rounding_slack(op: Operation, output: int, number: int, upstream: Float, mat
     value = np.where(np.isfinite(value), value, 0.0)
     size = np.abs(upstream)
     magnitudes = size @ np.abs(matrix) + (size @ value)[:, np.newaxis] / scales(point).step[np.newaxis, :]
-    return np.asarray(min(ROUNDINGS * unit, 0.25) * magnitudes)
+    # Below the smallest normal number a gradient is off by a subnormal for each operation.
+    tiny = max(working_precision(op, info.dtype).smallest_subnormal for info in (produced, taken))
+    return np.asarray(min(ROUNDINGS * unit, 0.25) * magnitudes + ROUNDINGS * tiny)
+
+
+def is_linear(  # noqa: PLR0913, PLR0917 (a gradient, and what it is held against)
+    op: Operation, number: int, found: Float, expected: Float, slack: Float, size: float
+) -> Float:
+    """Say where a pulled gradient (n,) is what its Jacobian's rows add up to.
+
+    Args:
+        op: the op.
+        number: the input's number.
+        found: the gradient.
+        expected: the sum of rows, in float64.
+        slack: from `rounding_slack`.
+        size: the upstream's size.
+
+    Returns:
+        True where it is, where the sum isn't finite (judged in the pair), and where the gradient overflows
+        for an upstream beyond 1, or near the end of its dtype's range: that is no matter of linearity.
+    """
+    precision = working_precision(op, op.inputs[number].dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = float(np.max(np.abs(np.where(np.isfinite(expected), expected, 0.0)), initial=0.0))
+        lost = _CANCELLATION[precision.name] * largest
+        right = (np.abs(found - expected) <= slack + lost) | ~np.isfinite(expected)
+        overflows = ~np.isfinite(found) & ((size > 1) | (largest > precision.largest / 2**10))
+    return np.asarray(right | overflows)

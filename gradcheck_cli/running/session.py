@@ -96,7 +96,11 @@ def run_case(case: Case) -> CaseResult:
     except (Exception, SystemExit) as failure:  # noqa: BLE001 (one case's failure must not end the run)
         error = _unforeseen(failure)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
-    if error is None and not findings.pairs and not findings.checks:
+    if (
+        error is None
+        and not findings.pairs
+        and all(check.status is Status.PASSED for check in findings.checks)
+    ):
         error = CaseError(
             "pairs", "there is nothing to check: no floating-point output, or no floating-point input."
         )

@@ -60,8 +60,14 @@ def _differs() -> CaseFailedError:
 
 @dataclass
 class Shared:
-    """The draws of one case, by sample point and by whether the reference makes them."""
+    """What all ops of one case share: its draws, and what its factory built.
 
+    Attributes:
+        draws: by sample point and by whether the reference makes them.
+        built: what `build` made, once; a layer's weights are the same in every trace.
+    """
+
+    built: dict[str, Any] = field(default_factory=dict)
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
 
 

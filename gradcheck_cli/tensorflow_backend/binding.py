@@ -60,6 +60,7 @@ class Binder:
         point: the inputs' values, wide; a NumPy gradient is tried there once.
         output_shapes: known from running the forward; `None` in the first trace.
         modified: names of inputs that a NumPy forward was seen to write to, filled in as it runs.
+        built: what `build` made earlier, by target: a factory is called once per case.
     """
 
     case: Case
@@ -67,6 +68,7 @@ class Binder:
     point: Sequence[np.ndarray[Any, Any]]
     output_shapes: Sequence[tuple[int, ...]] | None = None
     modified: list[str] = field(default_factory=list)
+    built: dict[str, Any] = field(default_factory=dict)
 
     def forward(self) -> Bound:
         """Bind forward and gradient.
@@ -108,6 +110,8 @@ class Binder:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         target = loading.load(ref.target, role)
         if role == "forward" and self.case.build is not None:
+            if ref.target in self.built:
+                return self.built[ref.target]  # type: ignore[no-any-return]
             try:
                 target = target(**dict(self.case.build))
             except Exception as error:
@@ -122,6 +126,7 @@ class Binder:
                     f"build: {ref.target}(**build) must return the function, layer or module to check, but "
                     f"returned a {type(target).__name__}.",
                 )
+            self.built[ref.target] = target
         return target  # type: ignore[no-any-return]
 
     def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:

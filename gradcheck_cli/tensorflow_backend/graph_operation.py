@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, tracing
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, path, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.binding import Binder
@@ -133,6 +133,11 @@ class GraphOperation:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return number in self._vjp.connected.get(output, ())
 
+    def leads_to(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through floating tensors, as far as the graph tells."""
+        trace = self._forward
+        return path.leads_to(trace.inputs[number], trace.outputs[output], trace.held.stops)
+
     def vjp(self, output: int, upstream: Array) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         result: list[Array | None] = [None] * len(self.inputs)
@@ -173,7 +178,9 @@ class GraphOperation:
 
     @cached_property
     def _forward(self) -> tracing.ForwardTrace:
-        binder = Binder(self.case, self._dtype_of, self.point, modified=self._modified)
+        binder = Binder(
+            self.case, self._dtype_of, self.point, modified=self._modified, built=self.shared.built
+        )
         bound = binder.reference() if self.surrogate else binder.forward()
         # Another draw at each sample point; never 0, which stands for none.
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
@@ -188,7 +195,7 @@ class GraphOperation:
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
-        bound = Binder(self.case, self._dtype_of, self.point, shapes).forward()
+        bound = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
         return tracing.trace_vjp(bound, self.at.signature, self.at.differentiable, shapes, self._forward)
 
     @cached_property

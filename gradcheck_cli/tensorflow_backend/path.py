@@ -31,7 +31,25 @@ _HARMLESS_STATEFUL = {
     "If",
     "Case",
     "Assert",
+    "Empty",
 }
+# Their derivative is zero wherever there is one.
+_FLAT = {
+    "Ceil",
+    "Floor",
+    "OnesLike",
+    "Rank",
+    "Rint",
+    "Round",
+    "Shape",
+    "ShapeN",
+    "Sign",
+    "Size",
+    "StopGradient",
+    "ZerosLike",
+}
+# They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
+_DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
 _IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
 
@@ -40,6 +58,28 @@ def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
     reached = ops_after(inputs)
     return [op for op in ops_before(outputs) if op in reached]
+
+
+def leads_to(tensor: Any, output: Any, held: Sequence[Any]) -> bool:
+    """Whether a tensor moves an output through floating tensors, as far as the graph tells.
+
+    A path through integers or booleans (a comparison, an index), through rounding, or through a tensor that
+    is held carries no slope.
+    """
+    closed = {id(one) for one in held}
+    seen: set[Any] = set()
+    stack = [tensor]
+    while stack:
+        reached = stack.pop()
+        if reached is output:
+            return True
+        if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
+            continue
+        for op in reached.consumers():
+            if op not in seen and op.type not in _FLAT:
+                seen.add(op)
+                stack += op.outputs
+    return False
 
 
 def ops_after(inputs: Iterable[Any]) -> set[Any]:
@@ -209,4 +249,6 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
             definition = private.op_def(name)
             if definition is not None and definition.is_stateful and name not in _HARMLESS_STATEFUL:
                 found.add(name)
+        if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
+            found.add(op.type)
     return sorted(found)

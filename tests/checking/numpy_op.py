@@ -40,6 +40,7 @@ class NumpyOperation:
     modified_inputs: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
+    linked: tuple = ()
     evaluated: list = field(default_factory=list)
 
     def _own(self, values):
@@ -80,6 +81,9 @@ class NumpyOperation:
 
     def is_connected(self, output, number):
         return self._pull(output, np.zeros(self.outputs[output].shape))[number] is not None
+
+    def leads_to(self, output, number):
+        return (output, number) in self.linked
 
     def vjp(self, output, upstream):
         rows = [self._pull(output, row) for row in upstream]
