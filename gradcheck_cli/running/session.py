@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-def start_tensorflow() -> str:
-    """Import TensorFlow quietly and return its version."""
+def start_tensorflow(*, threads: int | None = None) -> str:
+    """Import TensorFlow quietly, to use so many threads if it is new here, and return its version."""
     from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (late: the import costs seconds)
 
-    startup.start()
+    startup.start(threads=threads)
     return startup.version()
 
 
@@ -41,6 +41,7 @@ def run_cases(
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
+    threads: int | None = None,
 ) -> Report:
     """Run cases in order.
 
@@ -49,6 +50,7 @@ def run_cases(
         seed: the seed that the command line gave, for the report.
         on_case: called with each result as it comes.
         on_start: called as a case begins.
+        threads: how many TensorFlow may take; default as many as cores.
 
     Returns:
         The report; `interrupted` if Ctrl-C ended it early, with what was done.
@@ -58,7 +60,7 @@ def run_cases(
     interrupted = False
     tensorflow = ""
     try:
-        tensorflow = start_tensorflow()
+        tensorflow = start_tensorflow(threads=threads)
         for case in cases:
             if on_start is not None:
                 on_start(case)
@@ -116,6 +118,22 @@ def run_case(case: Case) -> CaseResult:
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
+    )
+
+
+def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
+    """Return the result of a case of which nothing is known but what ended it."""
+    return CaseResult(
+        op=case.op,
+        case=case.name,
+        spec=case.spec,
+        mode="graph",
+        dtype=case.dtype,
+        status=Status.ERROR,
+        duration_s=duration_s,
+        reproduce=reproduce(case),
+        reason=case.reason,
+        error=error,
     )
 
 

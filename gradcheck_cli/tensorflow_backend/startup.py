@@ -7,12 +7,17 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _STDERR = 2
+_ENGINE = (
+    "gradcheck_cli.tensorflow_backend.loading",
+    "gradcheck_cli.tensorflow_backend.opening",
+)
 
 
 def _flush() -> None:
@@ -55,6 +60,12 @@ def load() -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         with _held_back_stderr():
             import tensorflow as tf  # noqa: F401, PLC0415 (the point of this module: late)
+
+
+def load_engine() -> None:
+    """Import what checking a case would import in its course, and run nothing."""
+    for name in _ENGINE:
+        import_module(name)
 
 
 def run_first_op(*, threads: int | None = None) -> None:
