@@ -66,7 +66,8 @@ def process_options(function: Function) -> Function:
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help=f"Give a case up after this long, unless its spec sets a timeout. [default: {DEFAULT_TIMEOUT:g}]",
+            help="Give a case up after this long, unless its spec sets a timeout. "
+            f"[default: {DEFAULT_TIMEOUT:g}]",
         ),
         click.option(
             "-j",
@@ -81,7 +82,7 @@ def process_options(function: Function) -> Function:
     return function
 
 
-def case_runner(
+def case_runner(  # noqa: PLR0913 (one argument per option)
     ctx: click.Context,
     reports: Sequence[Path],
     *,

@@ -64,6 +64,7 @@ def _report_file(
 @click.pass_context
 def command(  # noqa: PLR0913 (one argument per option)
     ctx: click.Context,
+    /,
     *,
     paths: tuple[str, ...],
     seed: int | None,

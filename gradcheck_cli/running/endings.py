@@ -6,6 +6,7 @@ import linecache
 import re
 import signal
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +22,21 @@ _LIBRARIES = tuple(
 )
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _GENERATED = "__autograph_generated_file"
-# What C++, NumPy and TensorFlow print as they die of it.
-_NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|[Oo]ut of memory|Cannot allocate memory")
+# What C++, NumPy and TensorFlow say when there is none left.
+_NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
+
+
+def tells_of_memory(message: str) -> bool:
+    """Whether a message, or a line that was printed, is of memory that wasn't there."""
+    return _NO_MEMORY.search(message) is not None
 
 
 def timed_out(seconds: float, stacks: str) -> CaseError:
     """Say that a case took too long, and where it was, by faulthandler's stacks."""
     return CaseError(
         "timeout",
-        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or --timeout), or "
-        "make the inputs smaller.",
+        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
+        "--timeout), or make the inputs smaller.",
         user_frames(stacks),
     )
 
@@ -52,12 +58,19 @@ def died(code: int, output: Iterable[str], stacks: str, memory: int | None, *, f
     """
     frames = user_frames(stacks)
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    if (code == -signal.SIGKILL and for_memory) or any(map(_NO_MEMORY.search, output)):
-        limit = f" Its limit was {shown_size(memory)} (--memory)." if memory is not None else ""
-        return CaseError("memory", f"ran out of memory: the process {how}.{limit} Make the inputs smaller.", frames)
+    if (code == -signal.SIGKILL and for_memory) or any(map(tells_of_memory, output)):
+        return with_limit(CaseError("memory", f"ran out of memory: the process {how}.", frames), memory)
     if code < 0:
         return CaseError("crash", f"the process {how}.", frames)
     return CaseError("crash", f"the process {how}, as by os._exit, in the middle of the check.", frames)
+
+
+def with_limit(error: CaseError, memory: int | None) -> CaseError:
+    """Add to an error of kind "memory" how much the process might use, and what to do; leave others alone."""
+    if error.kind != "memory" or memory is None:
+        return error
+    limit = f"The process may use {shown_size(memory)} (--memory). Make the inputs smaller, or give it more."
+    return replace(error, message=f"{error.message.rstrip('.')}. {limit}")
 
 
 def signal_name(number: int) -> str:

@@ -82,11 +82,11 @@ class _Server:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         while True:
-            ready, _, _ = select.select([self._orders, woken], [], [])
+            ready, _, _ = select.select([self._orders.fileno(), woken], [], [])
             if woken in ready:
                 os.read(woken, 4096)
                 self._reap()
-            if self._orders in ready and not self._obey((woken, wakes)):
+            if self._orders.fileno() in ready and not self._obey((woken, wakes)):
                 return
 
     def _obey(self, own: tuple[int, ...]) -> bool:
@@ -148,8 +148,8 @@ class _Server:
                 process.kill_group(ended.si_pid)  # before its number is free for another process
             _, status = os.waitpid(ended.si_pid, 0)
             task = self._tasks.pop(ended.si_pid, None)
-            if not self._tasks:  # orphans in a session of their own: now they can't belong to a task that runs
-                self._kill_children()
+            if not self._tasks:
+                self._kill_children()  # in sessions of their own; now they can't belong to a task that runs
             if task is not None:
                 self.report((EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
 

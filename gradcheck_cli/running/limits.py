@@ -38,7 +38,7 @@ def default_jobs() -> int:
 
 
 def default_memory() -> int | None:
-    """Return half of the memory there is, in bytes, by the machine or its container; `None` if that is unknown."""
+    """Return half of the machine's or the container's memory, in bytes; `None` if that is unknown."""
     found = []
     with suppress(OSError, ValueError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -48,7 +48,7 @@ def default_memory() -> int | None:
 
 
 def size_of(text: str) -> int | None:
-    """Read `4GiB`, `4G`, `512 MB` (all in powers of 1024) or a number of bytes; `None` if it is none of these."""
+    """Read `4GiB`, `4G`, `512 MB` (all in powers of 1024) or a number of bytes; `None` if it's no size."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None

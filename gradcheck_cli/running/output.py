@@ -1,4 +1,4 @@
-"""What the user's code prints in a process of its own: caught in a file, its last lines shown, kept if need be."""
+"""What code prints in a process of its own: caught in a file, its last lines shown, kept if need be."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 LINES = 10  # shown of what a failed case has printed
+_WIDEST = 400  # characters of a line
 _TAIL = 4096  # bytes that are searched for them
 _CHUNK = 2**20
 
@@ -38,7 +39,8 @@ class Output:
         first = max(start, end - _TAIL)
         text = os.pread(self._file.fileno(), max(end - first, 0), first).decode(errors="replace")
         lines = text.rstrip().splitlines()
-        return tuple(line.rstrip() for line in lines[-LINES:]), first == start and len(lines) <= LINES
+        is_all = first == start and len(lines) <= LINES
+        return tuple(line.rstrip()[:_WIDEST] for line in lines[-LINES:]), is_all
 
     def text(self) -> str:
         """Return all that the file holds, but no more than a chunk of it."""

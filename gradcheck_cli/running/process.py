@@ -1,4 +1,4 @@
-"""What a process asks of the system for itself: to end with its parent, to be the first to go, to have a limit."""
+"""What a process asks of the system: to end with its parent, to be the first to go, to have a limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def volunteer() -> None:
 
 
 def limit_memory(size: int | None) -> None:
-    """Let allocations fail beyond `size` bytes of memory of the process's own: heap, stacks, private mappings.
+    """Let allocations fail beyond `size` bytes of a process's own memory: heap, stacks, private mappings.
 
     Files and libraries that are mapped don't count, nor does address space that is only reserved, of which
     CUDA and XLA take far more than they use.
@@ -61,7 +61,7 @@ def flush_c() -> None:
 
 
 def times_memory_ran_out() -> int:
-    """Return how often the kernel has killed a process for memory since the machine started; 0 if it doesn't say."""
+    """Return how often the kernel has killed a process for memory since it started; 0 if it doesn't say."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             name, _, value = line.partition(" ")

@@ -20,6 +20,7 @@ from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
+from gradcheck_cli.running.endings import tells_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,8 @@ def run_case(case: Case) -> CaseResult:
         with _users_code(case):
             findings = _check(case)
     except CaseFailedError as failure:
-        error = CaseError(failure.kind, failure.message, failure.traceback)
+        kind = "memory" if tells_of_memory(failure.message) else failure.kind
+        error = CaseError(kind, failure.message, failure.traceback)
     except KeyboardInterrupt:
         raise
     except MemoryError:

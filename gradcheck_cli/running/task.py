@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running import process
+from gradcheck_cli.running.endings import with_limit
 from gradcheck_cli.running.messages import Message
 from gradcheck_cli.running.session import failed_case, run_case
 
@@ -76,11 +78,11 @@ class _Runner:
         process.limit_memory(task.memory)
         for case in task.cases:
             self._send()
-            self._send(_checked(case))
+            self._send(_checked(case, task.memory))
 
     def _send(self, result: CaseResult | None = None) -> None:
         if os.getpid() != self._process:
-            os._exit(0)  # a process that the user's code forked, and let return: the results aren't its to send
+            os._exit(0)  # forked by the user's code, which returned in it too: the result isn't its to send
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):  # whatever the user's code made of them
                 stream.flush()
@@ -88,10 +90,13 @@ class _Runner:
         self._connection.send(Message(os.fstat(self._output).st_size, result))
 
 
-def _checked(case: Case) -> CaseResult:
+def _checked(case: Case, memory: int | None) -> CaseResult:
     began = time.perf_counter()
     try:
-        return run_case(case)
+        result = run_case(case)
     except KeyboardInterrupt:  # no Ctrl-C: that doesn't come here
         error = CaseError("forward", "the user's code raised KeyboardInterrupt.")
         return failed_case(case, error, time.perf_counter() - began)
+    if result.error is None:
+        return result
+    return replace(result, error=with_limit(result.error, memory))

@@ -1,6 +1,7 @@
 """Where cases run, behind one small interface, and the run that puts in order what comes back from there.
 
-`LocalWorkers` is the one implementation; a cluster's engine can take its place, as nothing here knows of processes.
+`LocalWorkers` is the one implementation; a cluster's engine can take its place: nothing here knows of
+processes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import gradcheck_cli
+from gradcheck_cli import __version__
 from gradcheck_cli.results import CaseResult, Report
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def run_in_workers(
     for number in sorted(done.keys() - told):
         tell(number)
     return Report(
-        gradcheck_version=gradcheck_cli.__version__,
+        gradcheck_version=__version__,
         tensorflow_version=workers.tensorflow_version,
         python_version=platform.python_version(),
         seed=seed if seed is not None else next((case.seed for case in cases), 0),
