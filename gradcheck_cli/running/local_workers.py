@@ -54,6 +54,8 @@ class LocalWorkers:
         self._kept = Kept(output)
         self._server = ForkServer()
         self._waiting: deque[list[Numbered]] = deque()
+        self._suspects: deque[list[Numbered]] = deque()  # what ran as a fork server was killed
+        self._is_alone = False  # whether a suspect runs
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
         self._version = ""
@@ -69,9 +71,8 @@ class LocalWorkers:
         documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
         self._version = self._server.wait_until_ready()
-        while self._waiting or self._running:
-            while self._waiting and len(self._running) < self._jobs:
-                self._fork(self._waiting.popleft())
+        while self._waiting or self._suspects or self._running:
+            self._fill()
             yield from self._attend()
 
     def close(self) -> None:
@@ -80,6 +81,16 @@ class LocalWorkers:
         for task in self._running.values():
             task.close()
         self._running.clear()
+
+    def _fill(self) -> None:
+        """Fork processes for what waits, as many as there may be; suspects run alone."""
+        if self._running and (self._suspects or self._is_alone):
+            return
+        self._is_alone = bool(self._suspects)
+        if self._suspects:
+            self._fork(self._suspects.popleft())
+        while self._waiting and not self._is_alone and len(self._running) < self._jobs:
+            self._fork(self._waiting.popleft())
 
     def _fork(self, cases: list[Numbered]) -> None:
         self._forked += 1
@@ -108,22 +119,40 @@ class LocalWorkers:
                 yield task.finish(message, message.result, self._kept)
 
     def _bury(self) -> Iterator[Started | Ended]:
-        """Take note of processes that have ended, or of the end of the server, which takes them all along."""
+        """Take note of a process that has ended, or of the end of the server, which takes them all along."""
         try:
             _, exit_ = self._server.reports.recv()
-            exits = [exit_]
         except (EOFError, OSError):
+            yield from self._replace_server()
+            return
+        yield from self._conclude(self._running.pop(exit_.task), exit_)
+
+    def _conclude(self, task: RunningTask, exit_: Exit) -> Iterator[Started | Ended]:
+        yield from self._listen(task)
+        ended = task.conclude(exit_, self._kept)
+        if ended is not None:
+            yield ended
+        if task.left:
+            self._waiting.appendleft(task.left)
+        task.close()
+
+    def _replace_server(self) -> Iterator[Started | Ended]:
+        """Start another server in place of one that was killed: by a process that it forked, or from outside.
+
+        Only a process that ran alone is to blame. Where there were several, each gets a chance to show alone
+        that it's innocent.
+        """
+        self._server.close()
+        self._server = ForkServer()
+        self._server.wait_until_ready()
+        lost, self._running = self._running, {}
+        if len(lost) == 1:
+            ((number, task),) = lost.items()
             message = "the process that forked this one was killed, and this one with it."
-            exits = [Exit(number, 1, message) for number in self._running]
-            self._server.close()
-            self._server = ForkServer()
-            self._server.wait_until_ready()
-        for exit_ in exits:
-            task = self._running.pop(exit_.task)
+            yield from self._conclude(task, Exit(number, 1, message))
+            return
+        for task in lost.values():
             yield from self._listen(task)
-            ended = task.conclude(exit_, self._kept)
-            if ended is not None:
-                yield ended
             if task.left:
-                self._waiting.appendleft(task.left)
+                self._suspects.append(task.left)
             task.close()

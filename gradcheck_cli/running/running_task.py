@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradcheck_cli.results import CaseError, CaseResult, Status
 from gradcheck_cli.running import endings, process
 from gradcheck_cli.running.messages import Message, Task
+from gradcheck_cli.running.outcome import failed_case
 from gradcheck_cli.running.output import Kept, Output
 from gradcheck_cli.running.workers import Ended
 
@@ -124,8 +125,6 @@ class RunningTask:
         """Return the end of the case that the process's end has cost, if any; `left` is what that leaves."""
         if not self.left or (self._is_killed and self._kill_at is None):
             return None  # killed for a case that ended after all, just then: the next isn't to blame
-        from gradcheck_cli.running.session import failed_case  # noqa: PLC0415 (loads NumPy)
-
         one = self.left.pop(0)
         size = self._output.size
         lines, _ = self._output.tail(self._offset, size)

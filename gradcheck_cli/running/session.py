@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
 from gradcheck_cli.running.endings import tells_of_memory
+from gradcheck_cli.running.outcome import reproduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,29 +121,6 @@ def run_case(case: Case) -> CaseResult:
         pairs=findings.pairs,
         warnings=findings.warnings,
     )
-
-
-def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
-    """Return the result of a case of which nothing is known but what ended it."""
-    return CaseResult(
-        op=case.op,
-        case=case.name,
-        spec=case.spec,
-        mode="graph",
-        dtype=case.dtype,
-        status=Status.ERROR,
-        duration_s=duration_s,
-        reproduce=reproduce(case),
-        reason=case.reason,
-        error=error,
-    )
-
-
-def reproduce(case: Case) -> str:
-    """Return what runs this case alone: the command, or the call where the spec is no file."""
-    if case.path.startswith("<"):
-        return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
 
 
 def _check(case: Case) -> Findings:

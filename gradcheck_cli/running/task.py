@@ -18,7 +18,8 @@ from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running import process
 from gradcheck_cli.running.endings import with_limit
 from gradcheck_cli.running.messages import Message
-from gradcheck_cli.running.session import failed_case, run_case
+from gradcheck_cli.running.outcome import failed_case
+from gradcheck_cli.running.session import run_case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,8 +95,10 @@ def _checked(case: Case, memory: int | None) -> CaseResult:
     began = time.perf_counter()
     try:
         result = run_case(case)
-    except KeyboardInterrupt:  # no Ctrl-C: that doesn't come here
-        error = CaseError("forward", "the user's code raised KeyboardInterrupt.")
+    except KeyboardInterrupt as interrupt:  # no Ctrl-C: that doesn't come here
+        from gradcheck_cli.tensorflow_backend.frames import user_frames  # noqa: PLC0415 (already imported)
+
+        error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))
         return failed_case(case, error, time.perf_counter() - began)
     if result.error is None:
         return result

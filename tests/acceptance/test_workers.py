@@ -82,7 +82,7 @@ FAULTS = {
     "allocate_in_tensorflow": ("memory", "The process may use 3.0 GiB (--memory)."),
     "creep": ("memory", "The process may use 3.0 GiB (--memory)."),
     "print_much_and_crash": ("crash", "exit code 4"),
-    "system_exit": ("forward", "sys.exit(7)"),
+    "system_exit": ("forward", "SystemExit: 7"),
     "keyboard_interrupt": ("forward", "KeyboardInterrupt"),
     "kill_its_parent": ("crash", "killed"),
     "close_everything": ("crash", "exit code"),
