@@ -1,7 +1,7 @@
 """The process that imports TensorFlow once, runs nothing of it, and forks a process for each task.
 
 It is the program of `ForkServer` in `forking`, which says what passes between the two. A small one of our own
-rather than multiprocessing's, for what that can't do: docs/decisions/0008.
+rather than multiprocessing's, for what that can't do: docs/decisions/0010.
 """
 
 from __future__ import annotations

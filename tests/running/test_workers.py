@@ -67,7 +67,8 @@ def test_results_come_in_the_order_of_the_cases():
 def test_a_result_is_told_as_soon_as_those_before_it_are_there():
     counts = []
     seen = []
-    workers = Scripted(*[step for number in (1, 0, 2, 3) for step in (number, lambda: counts.append(len(seen)))])
+    steps = [(number, lambda: counts.append(len(seen))) for number in (1, 0, 2, 3)]
+    workers = Scripted(*(step for pair in steps for step in pair))
     run_in_workers(workers, CASES, on_case=seen.append)
     assert counts == [0, 2, 3, 4]
 
