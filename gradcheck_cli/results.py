@@ -126,6 +126,8 @@ class CaseResult:
     checks: tuple[CheckResult, ...] = ()
     pairs: tuple[PairResult, ...] = ()
     warnings: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()  # the last lines that the user's code printed, where they were caught
+    output_file: str = ""  # where all of it is, where more is to be kept than those lines
 
 
 @dataclass(frozen=True)

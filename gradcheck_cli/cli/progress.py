@@ -57,7 +57,7 @@ def progress_bar(total: int) -> Iterator[Bar]:
     Yields:
         The bar; a silent one where standard error is no terminal.
     """
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Bar()
         return
     from rich.console import Console  # noqa: PLC0415 (piped runs do without)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ def _report_file(
     is_flag=True,
     help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
 )
+@process_options
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
 @click.pass_context
 def command(  # noqa: PLR0913 (one argument per option)
     ctx: click.Context,
+    /,
     *,
     paths: tuple[str, ...],
     seed: int | None,
@@ -72,6 +75,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     strict_precision: bool,
     quiet: bool,
     verbose: bool,
+    **processes: Any,  # noqa: ANN401 (the options of process_options)
 ) -> None:
     """Check the gradients that the specs in PATHS describe.
 
@@ -80,6 +84,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     if quiet and verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
+    run = case_runner(ctx, reports, **processes)  # first: TensorFlow is imported beside all that follows
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
     from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
@@ -87,7 +92,6 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.cli.selection import select_cases  # noqa: PLC0415
     from gradcheck_cli.reporting.json_report import to_json  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import case_lines, summary_lines  # noqa: PLC0415
-    from gradcheck_cli.running.session import run_cases  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
     cases = select_cases(load_cases(paths or default_paths(), seed=seed), names)
@@ -103,7 +107,7 @@ def command(  # noqa: PLR0913 (one argument per option)
                 with bar.paused():
                     print_lines(console, case_lines(case, width=width, verbose=verbose))
 
-        report = run_cases(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
+        report = run(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
 
     exit_code = _exit_code(report, strict=strict, strict_precision=strict_precision)
     for notice in report.notices:

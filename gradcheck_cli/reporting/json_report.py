@@ -6,6 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.results import Status
+
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
 
@@ -74,11 +76,19 @@ def _case(case: CaseResult) -> dict[str, object]:
             "message": case.error.message,
             "traceback": list(case.error.traceback),
         },
+        "output": _output(case),
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
         "checks": [_check(check) for check in case.checks],
         "pairs": [_pair(pair) for pair in case.pairs],
     }
+
+
+def _output(case: CaseResult) -> object:
+    """Return what a failed case printed, as far as that was caught: where it isn't green."""
+    if case.status in (Status.PASSED, Status.EXPECTED_MISMATCH) or not case.output:
+        return None
+    return {"lines": list(case.output), "file": case.output_file or None}
 
 
 def _check(check: CheckResult) -> dict[str, object]:

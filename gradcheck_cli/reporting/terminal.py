@@ -49,7 +49,8 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     Args:
         case: the case.
         width: columns there are; a label or a path wider than that isn't cut.
-        verbose: also show passed checks, methods, counts of evaluations and uncertainties.
+        verbose: also show passed checks, methods, counts of evaluations and uncertainties, and what cases
+            printed that are all right.
 
     Returns:
         The lines.
@@ -69,6 +70,8 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
         lines += layout.wrap(f"warning: {warning}", width=width, indent=4, style="yellow")
     if case.reason:
         lines += layout.wrap(f"reason: {case.reason}", width=width, indent=4)
+    if case.output and (verbose or case.status not in GREEN):
+        lines += _output(case)
     if case.status not in GREEN and case.reproduce:
         # Never wrapped: it is there to be copied.
         lines.append(Text(f"    reproduce: {layout.clean(case.reproduce)}"))
@@ -226,6 +229,16 @@ def _check(check: CheckResult, width: int) -> list[Text]:
     lines = [line]
     if check.message:
         lines += layout.wrap(check.message, width=width, indent=4)
+    return lines
+
+
+def _output(case: CaseResult) -> list[Text]:
+    """Lay out what the user's code printed: its last lines, and where all of it is."""
+    where = f" (all of it: {layout.clean(case.output_file)})" if case.output_file else ""
+    # Never wrapped, like the frames: it is as its author laid it out.
+    lines = [Text(f"    printed last{where}:" if case.output_file else "    printed:")]
+    for line in case.output:
+        lines += [Text(f"      {part}", style="dim") for part in layout.lines_of(line)]
     return lines
 
 

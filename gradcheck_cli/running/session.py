@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
+from gradcheck_cli.running.endings import tells_of_memory
+from gradcheck_cli.running.outcome import reproduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-def start_tensorflow() -> str:
-    """Import TensorFlow quietly and return its version."""
+def start_tensorflow(*, threads: int | None = None) -> str:
+    """Import TensorFlow quietly, to use so many threads if it is new here, and return its version."""
     from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (late: the import costs seconds)
 
-    startup.start()
+    startup.start(threads=threads)
     return startup.version()
 
 
@@ -41,6 +42,7 @@ def run_cases(
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
+    threads: int | None = None,
 ) -> Report:
     """Run cases in order.
 
@@ -49,6 +51,7 @@ def run_cases(
         seed: the seed that the command line gave, for the report.
         on_case: called with each result as it comes.
         on_start: called as a case begins.
+        threads: how many TensorFlow may take; default as many as cores.
 
     Returns:
         The report; `interrupted` if Ctrl-C ended it early, with what was done.
@@ -58,7 +61,7 @@ def run_cases(
     interrupted = False
     tensorflow = ""
     try:
-        tensorflow = start_tensorflow()
+        tensorflow = start_tensorflow(threads=threads)
         for case in cases:
             if on_start is not None:
                 on_start(case)
@@ -88,7 +91,8 @@ def run_case(case: Case) -> CaseResult:
         with _users_code(case):
             findings = _check(case)
     except CaseFailedError as failure:
-        error = CaseError(failure.kind, failure.message, failure.traceback)
+        kind = "memory" if tells_of_memory(failure.message) else failure.kind
+        error = CaseError(kind, failure.message, failure.traceback)
     except KeyboardInterrupt:
         raise
     except MemoryError:
@@ -121,13 +125,6 @@ def run_case(case: Case) -> CaseResult:
         pairs=findings.pairs,
         warnings=findings.warnings,
     )
-
-
-def reproduce(case: Case) -> str:
-    """Return what runs this case alone: the command, or the call where the spec is no file."""
-    if case.path.startswith("<"):
-        return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
 
 
 def _check(case: Case) -> Findings:

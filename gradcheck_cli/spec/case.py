@@ -113,6 +113,7 @@ class Case:
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
         freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
+        timeout: seconds after which the case is given up; `None` leaves it to the command line.
         variant: the entry of `dtypes` that made this case, or `None`.
     """
 
@@ -138,6 +139,7 @@ class Case:
     tolerance: Tolerance = Tolerance()
     samples: int = 2
     seed: int = 0
+    timeout: float | None = None
     tags: tuple[str, ...] = ()
     method: str = "auto"  # auto, central, ladder, complex_step
     checks_off: frozenset[str] = frozenset()

@@ -24,6 +24,7 @@ from gradcheck_cli.spec.leaf_types import (
     NonNegative,
     OpName,
     PairExpectation,
+    Positive,
     Seed,
     Text,
     Texts,
@@ -168,6 +169,9 @@ class Shared(Strict):
     )
     samples: Count = Field(default=2, description="Points at which drawn values are checked.")
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
+    timeout: Positive | None = described(
+        "Seconds after which a case is given up, where cases run in processes of their own.", 120
+    )
     tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])
     description: Text | None = described("What the op is.")
 

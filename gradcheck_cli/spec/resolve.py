@@ -145,6 +145,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             samples=model.samples,
             freeze=model.freeze,
             seed=model.seed if origin.seed is None else origin.seed,
+            timeout=model.timeout,
             tags=tuple(model.tags),
             method=str(model.method),
             checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),

@@ -7,12 +7,17 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _STDERR = 2
+_ENGINE = (
+    "gradcheck_cli.tensorflow_backend.loading",
+    "gradcheck_cli.tensorflow_backend.opening",
+)
 
 
 def _flush() -> None:
@@ -44,8 +49,8 @@ def _held_back_stderr() -> Iterator[None]:
             os.close(saved)
 
 
-def start() -> None:
-    """Import TensorFlow, without its start-up chatter.
+def load() -> None:
+    """Import TensorFlow without its start-up chatter, and run nothing: after this a process may still fork.
 
     The environment variable alone leaves lines that are written before absl's log is set up, and the
     redirection alone leaves those that come with the first op: both together leave nothing, and lose
@@ -54,9 +59,37 @@ def start() -> None:
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         with _held_back_stderr():
-            import tensorflow as tf  # noqa: PLC0415 (the point of this module: late)
+            import tensorflow as tf  # noqa: F401, PLC0415 (the point of this module: late)
 
-            tf.constant(0.0)  # devices are looked for, and complained about, at the first op
+
+def load_engine() -> None:
+    """Import what checking a case would import in its course, and run nothing."""
+    for name in _ENGINE:
+        import_module(name)
+
+
+def run_first_op(*, threads: int | None = None) -> None:
+    """Run the first op, at which TensorFlow looks for devices, and complains of those that aren't there.
+
+    Args:
+        threads: how many threads an op, and ops beside each other, may take; default as many as cores. Sums
+            are added up in another order by another number, so the last digits depend on it.
+    """
+    import tensorflow as tf  # noqa: PLC0415
+
+    with _held_back_stderr():
+        if threads is not None:
+            with suppress(RuntimeError):  # a process that ran an op before keeps the threads it has
+                tf.config.threading.set_intra_op_parallelism_threads(threads)
+                tf.config.threading.set_inter_op_parallelism_threads(threads)
+        tf.constant(0.0)
+
+
+def start(*, threads: int | None = None) -> None:
+    """Import TensorFlow and run a first op, without its start-up chatter."""
+    if "tensorflow" not in sys.modules:
+        load()
+        run_first_op(threads=threads)
 
 
 @contextmanager

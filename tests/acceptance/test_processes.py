@@ -31,14 +31,21 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_results_go_to_standard_output_and_all_else_to_standard_error(process, folder):  # noqa: ARG001
-    done = process("run", "right.yaml", "wrong.yaml", "missing.yaml", "--format", "json")
+@pytest.mark.parametrize("options", [["-j", "0"], ["-j", "2"]])
+def test_results_go_to_standard_output_and_all_else_to_standard_error(process, folder, options):  # noqa: ARG001
+    done = process("run", "right.yaml", "wrong.yaml", "missing.yaml", "--format", "json", *options)
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert [case["status"] for case in report["cases"]] == ["passed", "mismatched", "error"]
     assert report["exit_code"] == 1
     # The user's own words, and none of TensorFlow's.
-    assert done.stderr == "imported\na user's warning\n"
+    words = ["imported", "a user's warning"]
+    if options == ["-j", "0"]:
+        assert done.stderr.splitlines() == words
+    else:  # in a process of its own: shown with the case that failed
+        assert done.stderr == ""
+        assert report["cases"][1]["output"] == {"lines": words, "file": None}
+        assert report["cases"][0]["output"] is None
 
 
 def test_a_table_is_plain_in_a_pipe(process, folder):  # noqa: ARG001

@@ -58,7 +58,7 @@ def test_results_stream(invoke, engine, a_case, a_result, capsys):
         return type(engine).run_cases(engine, (), seed=seed, on_case=on_case, on_start=on_start)
 
     engine.cases, engine.results = [a_case("a"), a_case("b")], [a_result("a"), a_result("b")]
-    sys.modules["gradcheck_cli.running.session"].run_cases = watch
+    engine.run_cases = watch
     invoke("run")
     assert [text.splitlines()[0].split()[0] for text in seen] == ["specs/a.yaml", "specs/b.yaml"]
 

@@ -17,11 +17,11 @@ sys.path.insert(0, {folder!r})
 import conftest
 from gradcheck_cli.cli.main import main
 engine = conftest.Engine()
-load, session = types.ModuleType("load"), types.ModuleType("session")
+load = types.ModuleType("load")
 load.load_cases = engine.load_cases
-session.run_cases = engine.run_cases
 sys.modules["gradcheck_cli.spec.load"] = load
-sys.modules["gradcheck_cli.running.session"] = session
+from gradcheck_cli.cli import run
+run.case_runner = engine.case_runner
 sys.argv = ["gradcheck", "run"]
 main()
 """

@@ -29,6 +29,7 @@ CASE = {
     "status",
     "duration_s",
     "error",
+    "output",
     "reproduce",
     "checks",
     "pairs",

@@ -119,6 +119,8 @@ OPS = [
         "tolerance.rtol: must be a finite number of 0 or more, but got .inf",
     ),
     (ONE + "samples: 0", 4, "samples: must be an integer from 1 to 10000, but got 0"),
+    (ONE + "timeout: 0", 4, "timeout: must be a finite number above 0, but got 0"),
+    (ONE + "timeout: 60 s", 4, "timeout: must be a finite number above 0, but got '60 s'"),
     (ONE + "samples: 1.0", 4, "samples: must be an integer from 1 to 10000, but got 1.0"),
     (ONE + "seed: -1", 4, "seed: must be an integer from 0 to 2**63 - 1, but got -1"),
     (ONE + "tags: slow", 4, "tags: must be a list of texts, but got 'slow'"),
@@ -228,7 +230,6 @@ def test_ops(faults_of, text, line, message):
         "modes",
         "second_order",
         "device",
-        "timeout",
     ],
 )
 def test_keys_of_later_versions_are_unknown(faults_of, key):

@@ -223,6 +223,19 @@ def test_tensors_are_frozen_unless_a_spec_or_its_case_says_otherwise(cases_of):
     assert (plain.freeze, moving.freeze) == (True, False)
 
 
+def test_a_case_may_take_longer_than_its_op(cases_of):
+    plain, slow, other = cases_of("""
+        op: f
+        forward: m:f
+        timeout: 5
+        inputs: {x: {shape: [2]}}
+        cases: [{name: slow, timeout: 0.5}, {name: other}]
+    """)
+    assert (plain.timeout, slow.timeout, other.timeout) == (5.0, 0.5, 5.0)
+    (unset,) = cases_of("{op: g, forward: 'm:f', inputs: {x: {shape: [2]}}}")
+    assert unset.timeout is None
+
+
 def test_ops_over_defaults(cases_of):
     a, b = cases_of("""
         defaults:

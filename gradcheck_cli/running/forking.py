@@ -1,0 +1,113 @@
+"""The parent's end of the fork server: starts it, gives it orders, ends it with all that it has started."""
+
+from __future__ import annotations
+
+import array
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.running.fork_server import BROKEN, DUMP, FORK, KILL, ORDER, READY
+from gradcheck_cli.running.limits import hold_to_one_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Modules are looked for where this process looks for them, not in the working directory first.
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from gradcheck_cli.running.fork_server import serve
+serve({orders}, {reports}, {scratch!r})
+"""
+_PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to be gone
+
+
+class ForkServer:
+    """A fork server, which starts as this is made, and imports TensorFlow while its maker goes on.
+
+    Attributes:
+        reports: where its reports come from: `(READY, version)` or `(BROKEN, message)`, then one
+            `(EXITED, Exit)` for each task.
+    """
+
+    def __init__(self) -> None:
+        """Start the process."""
+        ours, theirs = socket.socketpair()
+        receiving, sending = os.pipe()
+        self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
+        environment = dict(os.environ)
+        hold_to_one_thread(environment)
+        program = _PROGRAM.format(
+            path=sys.path, orders=theirs.fileno(), reports=sending, scratch=self._scratch
+        )
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=None if sys.stderr is None else 2,  # results aren't its to print
+                pass_fds=(theirs.fileno(), sending),
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for this process to answer
+            )
+        os.close(sending)
+        self._orders = ours
+        self._is_ready = False
+        self.reports: Connection = Connection(receiving, writable=False)
+
+    def wait_until_ready(self) -> str:
+        """Return TensorFlow's version once it is imported there.
+
+        Raises:
+            CaseFailedError: it can't be.
+        """
+        try:
+            what, text = self.reports.recv()
+        except EOFError:
+            what, text = BROKEN, f"the process ended with code {self._process.wait()}"
+        if what != READY:
+            raise CaseFailedError("import", f"TensorFlow can't be imported: {text}.")
+        self._is_ready = True
+        return str(text)
+
+    def fork(self, task: int, descriptors: Sequence[int]) -> None:
+        """Have a process forked for a task, with descriptors, which may be closed here then."""
+        message = ORDER.pack(FORK, task)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        with suppress(OSError):  # as in _order
+            self._orders.sendmsg([message], [rights])
+
+    def dump(self, task: int) -> None:
+        """Have a task's process write where it is to its file for stacks."""
+        self._order(DUMP, task)
+
+    def kill(self, task: int) -> None:
+        """End a task's process and all that it has started; the report of its exit follows."""
+        self._order(KILL, task)
+
+    def _order(self, what: bytes, task: int) -> None:
+        with suppress(OSError):  # a server that is gone: its reports end, and tell so
+            self._orders.sendall(ORDER.pack(what, task))
+
+    def close(self) -> None:
+        """End the server, and everything that it has started."""
+        if self.reports.closed:
+            return
+        self._orders.close()
+        with suppress(OSError):
+            self._is_ready = self._is_ready or self.reports.poll()
+        try:
+            # While it still imports, nothing is below it, and there's nothing to wait for.
+            self._process.wait(_PATIENCE if self._is_ready else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # which takes its children along
+            self._process.wait()
+        self.reports.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)

@@ -1,0 +1,74 @@
+"""How much of the machine a run may take: cores, memory, threads."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+DEFAULT_TIMEOUT = 60.0  # seconds; DESIGN §3
+_CGROUP = Path("/sys/fs/cgroup")
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?)(i?b)?", re.IGNORECASE)
+# What threads NumPy's libraries start is read from here, once, as they are loaded.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: by its affinity, and by its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores
+
+
+def default_jobs() -> int:
+    """Return how many processes check cases unless somebody says: a core each.
+
+    0, which is in-process, where TensorFlow isn't known to survive a fork: anywhere but on Linux.
+    """
+    return usable_cores() if sys.platform == "linux" else 0
+
+
+def default_memory() -> int | None:
+    """Return half of the machine's or the container's memory, in bytes; `None` if that is unknown."""
+    found = []
+    with suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        found.append(int((_CGROUP / "memory.max").read_text()))
+    return min(found) // 2 if found else None
+
+
+def size_of(text: str) -> int | None:
+    """Read `4GiB`, `4G`, `512 MB` (all in powers of 1024) or a number of bytes; `None` if it's no size."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    return int(float(match["number"]) * _UNITS[match["unit"].lower()])
+
+
+def shown_size(size: float) -> str:
+    """Return a number of bytes as a person reads it: `4.0 GiB`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 2**10:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 2**10
+    return f"{size:.1f} GiB"
+
+
+def hold_to_one_thread(environment: MutableMapping[str, str]) -> None:
+    """Have NumPy's libraries take one thread in a process that starts with this environment.
+
+    A process a core leaves none for more. It must be done wherever cases run, for sums added up by another
+    number of threads differ in their last digits, and a result must not depend on where it came about.
+    """
+    for name in _THREADS:
+        environment.setdefault(name, "1")

@@ -1,0 +1,33 @@
+"""What passes between the parent, the fork server and the processes that it forks; imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process is to do: cases, in order, with at most so many bytes of memory."""
+
+    cases: tuple[Case, ...]
+    memory: int | None = None
+
+
+class Message(NamedTuple):
+    """A case has started, or ended if there is a result; so many bytes of output stood there then."""
+
+    printed: int
+    result: CaseResult | None = None
+
+
+class Exit(NamedTuple):
+    """How a task's process ended: as in `subprocess`, a code below 0 is a signal."""
+
+    task: int
+    code: int
+    message: str = ""

@@ -1,0 +1,35 @@
+"""The result of a case of which nothing was found out, and the command that runs a case again."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import CaseResult, Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseError
+    from gradcheck_cli.spec.case import Case
+
+
+def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
+    """Return the result of a case of which nothing is known but what ended it."""
+    return CaseResult(
+        op=case.op,
+        case=case.name,
+        spec=case.spec,
+        mode="graph",
+        dtype=case.dtype,
+        status=Status.ERROR,
+        duration_s=duration_s,
+        reproduce=reproduce(case),
+        reason=case.reason,
+        error=error,
+    )
+
+
+def reproduce(case: Case) -> str:
+    """Return what runs this case alone: the command, or the call where the spec is no file."""
+    if case.path.startswith("<"):
+        return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
+    return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"

@@ -1,0 +1,84 @@
+"""What code prints in a process of its own: caught in a file, its last lines shown, kept if need be."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
+
+LINES = 10  # shown of what a failed case has printed
+_WIDEST = 400  # characters of a line
+_TAIL = 4096  # bytes that are searched for them
+_CHUNK = 2**20
+
+
+class Output:
+    """The file that a process prints to; it has no name, so that nothing is left of it, whatever happens."""
+
+    def __init__(self) -> None:
+        """Make the file."""
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed by its owner)
+
+    def fileno(self) -> int:
+        """Return the file's descriptor."""
+        return self._file.fileno()
+
+    @property
+    def size(self) -> int:
+        """How many bytes have been printed."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def tail(self, start: int, end: int) -> tuple[tuple[str, ...], bool]:
+        """Return the last lines between two places in the file, and whether they are all there is."""
+        first = max(start, end - _TAIL)
+        text = os.pread(self._file.fileno(), max(end - first, 0), first).decode(errors="replace")
+        lines = text.rstrip().splitlines()
+        is_all = first == start and len(lines) <= LINES
+        return tuple(line.rstrip()[:_WIDEST] for line in lines[-LINES:]), is_all
+
+    def text(self) -> str:
+        """Return all that the file holds, but no more than a chunk of it."""
+        return os.pread(self._file.fileno(), _CHUNK, 0).decode(errors="replace")
+
+    def copy(self, path: Path, start: int, end: int) -> None:
+        """Write what lies between two places of the file to `path`."""
+        with path.open("wb") as target:
+            while start < end:
+                chunk = os.pread(self._file.fileno(), min(_CHUNK, end - start), start)
+                if not chunk:
+                    break
+                target.write(chunk)
+                start += len(chunk)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+
+class Kept:
+    """The folder in which the output of failed cases is kept; made when there is something to keep."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Keep it in `folder`, or in a new one among the system's temporary files."""
+        self._folder = folder
+
+    def keep(self, case: Case, output: Output, start: int, end: int) -> str:
+        """Copy a case's output to a file of its own, and return its path; empty if it can't be written."""
+        name = re.sub(r"[^\w.+-]", "_", f"{case.op}.{case.name}.{case.dtype}.txt")
+        with suppress(OSError):
+            path = self._own() / name
+            output.copy(path, start, end)
+            return str(path)
+        return ""
+
+    def _own(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="gradcheck-output-"))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder

@@ -1,0 +1,86 @@
+"""What a process asks of the system: to end with its parent, to be the first to go, to have a limit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# Makes a process say where it is (faulthandler); one that hardly anybody else uses.
+DUMP_SIGNAL = signal.SIGXCPU
+_FIRST_TO_GO = "500"  # of 1000: half of the memory on top of what the process really has
+
+
+def end_with_parent(*, signal_number: int = signal.SIGKILL) -> None:
+    """Have the kernel kill this process as its parent dies; 0 takes that back. Linux only."""
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below this one whose own parent dies. Linux only."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def volunteer() -> None:
+    """Be the one that the kernel kills where memory runs out, rather than the run or another program."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+
+
+def limit_memory(size: int | None) -> None:
+    """Let allocations fail beyond `size` bytes of a process's own memory: heap, stacks, private mappings.
+
+    Files and libraries that are mapped don't count, nor does address space that is only reserved, of which
+    CUDA and XLA take far more than they use.
+    """
+    if size is None or sys.platform != "linux":
+        return
+    import resource  # noqa: PLC0415 (not there on every system)
+
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    size = size if most == resource.RLIM_INFINITY else min(size, most)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (size, most))
+
+
+def flush_c() -> None:
+    """Write out what C code has printed, and what still stands in C's buffers."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
+
+
+def times_memory_ran_out() -> int:
+    """Return how often the kernel has killed a process for memory since it started; 0 if it doesn't say."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0
+
+
+def kill_group(leader: int) -> None:
+    """Kill a process, and every other one of the group that it leads."""
+    for kill in (os.killpg, os.kill):  # both: one that was just forked leads no group yet
+        with suppress(ProcessLookupError, PermissionError):
+            kill(leader, signal.SIGKILL)
+
+
+def children() -> list[int]:
+    """Return this process's children, adopted ones too; none where the system doesn't tell. Linux only."""
+    found: list[int] = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, file.read_text().split())
+    return found

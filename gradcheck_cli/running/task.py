@@ -1,0 +1,105 @@
+"""What a forked process does: checks the cases of one document, and sends each result as it comes."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from gradcheck_cli.results import CaseError, CaseResult
+from gradcheck_cli.running import process
+from gradcheck_cli.running.endings import with_limit
+from gradcheck_cli.running.messages import Message
+from gradcheck_cli.running.outcome import failed_case
+from gradcheck_cli.running.session import run_case
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.running.messages import Task
+    from gradcheck_cli.spec.case import Case
+
+
+def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
+    """Run a task in this process, which was forked for it and ends with it.
+
+    Args:
+        descriptors: the connection on which the task comes and results go, and the files for output and
+            for stacks.
+        parent: the process that forked this one.
+        scratch: folder for its temporary files.
+
+    Returns:
+        The exit code.
+    """
+    connection, output, stacks = descriptors
+    os.setsid()  # a group of its own, that can be killed with all it starts, and hears of no Ctrl-C
+    process.end_with_parent()
+    if os.getppid() != parent:
+        return 1
+    process.volunteer()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout, sys.stderr = _printing_to(output, 1), _printing_to(output, 2)
+    faulthandler.enable(file=stacks)
+    faulthandler.register(process.DUMP_SIGNAL, file=stacks, all_threads=True)
+    # AutoGraph's files are removed as Python exits, which such a process doesn't do.
+    Path(scratch).mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    _Runner(Connection(connection), output).run()
+    return 0
+
+
+def _printing_to(output: int, descriptor: int) -> TextIO:
+    """Let a descriptor lead to a file, and return the text stream on it."""
+    os.dup2(output, descriptor)
+    # By lines: what a process has printed before it crashes must be there.
+    return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+class _Runner:
+    def __init__(self, connection: Connection, output: int) -> None:
+        self._connection = connection
+        self._output = output
+        self._process = os.getpid()
+
+    def run(self) -> None:
+        from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (already imported)
+
+        task: Task = self._connection.recv()
+        startup.run_first_op(threads=1)
+        process.limit_memory(task.memory)
+        for case in task.cases:
+            self._send()
+            self._send(_checked(case, task.memory))
+
+    def _send(self, result: CaseResult | None = None) -> None:
+        if os.getpid() != self._process:
+            os._exit(0)  # forked by the user's code, which returned in it too: the result isn't its to send
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # whatever the user's code made of them
+                stream.flush()
+        process.flush_c()
+        self._connection.send(Message(os.fstat(self._output).st_size, result))
+
+
+def _checked(case: Case, memory: int | None) -> CaseResult:
+    began = time.perf_counter()
+    try:
+        result = run_case(case)
+    except KeyboardInterrupt as interrupt:  # no Ctrl-C: that doesn't come here
+        from gradcheck_cli.tensorflow_backend.frames import user_frames  # noqa: PLC0415 (already imported)
+
+        error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))
+        return failed_case(case, error, time.perf_counter() - began)
+    if result.error is None:
+        return result
+    return replace(result, error=with_limit(result.error, memory))

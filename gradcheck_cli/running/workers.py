@@ -1,0 +1,143 @@
+"""Where cases run, behind one small interface, and the run that puts in order what comes back from there.
+
+`LocalWorkers` is the one implementation; a cluster's engine can take its place: nothing here knows of
+processes.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from gradcheck_cli import __version__
+from gradcheck_cli.results import CaseResult, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class Started:
+    """A case has begun; `number` is its place among the cases of the run."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A case has ended, well or not."""
+
+    number: int
+    result: CaseResult
+
+
+class Workers(Protocol):
+    """Runs cases somewhere else."""
+
+    @property
+    def tensorflow_version(self) -> str:
+        """The version of TensorFlow there; empty as long as it isn't known."""
+        ...
+
+    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended]:
+        """Run cases, each to its end.
+
+        Args:
+            cases: what to run. Those of one document come one after another, and may share a process.
+
+        Yields:
+            Events, in whatever order they come: exactly one `Ended` for each case. A case that takes its
+            process down, or takes too long, ends with a result of status `error`.
+
+        Raises:
+            CaseFailedError: nothing can be run at all, such as where TensorFlow can't be imported.
+        """
+        ...
+
+    def close(self) -> None:
+        """End at once whatever still runs, and leave nothing behind; again does nothing."""
+        ...
+
+
+def run_in_workers(
+    workers: Workers,
+    cases: Sequence[Case],
+    *,
+    seed: int | None = None,
+    on_case: Callable[[CaseResult], None] | None = None,
+    on_start: Callable[[Case], None] | None = None,
+) -> Report:
+    """Run cases in workers, which are closed afterwards.
+
+    Args:
+        workers: where.
+        cases: what to run.
+        seed: the seed that the command line gave, for the report.
+        on_case: called with each result, in the order of the cases, as soon as those before it are there.
+        on_start: called as a case begins, in whatever order they do.
+
+    Returns:
+        The report; `interrupted` if Ctrl-C ended it early, with every case that had ended by then.
+    """
+    began = time.perf_counter()
+    done: dict[int, CaseResult] = {}
+    told: set[int] = set()
+    interrupted = False
+
+    def tell(number: int) -> None:
+        told.add(number)
+        if on_case is not None:
+            on_case(done[number])
+
+    try:
+        for event in workers.run(cases):
+            with _interrupts_held_back():
+                if isinstance(event, Ended):
+                    done[event.number] = event.result
+                    while len(told) in done:
+                        tell(len(told))
+                elif on_start is not None:
+                    on_start(cases[event.number])
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        with _interrupts_held_back(for_good=True):
+            workers.close()
+    for number in sorted(done.keys() - told):
+        tell(number)
+    return Report(
+        gradcheck_version=__version__,
+        tensorflow_version=workers.tensorflow_version,
+        python_version=platform.python_version(),
+        seed=seed if seed is not None else next((case.seed for case in cases), 0),
+        cases=tuple(done[number] for number in sorted(done)),
+        duration_s=time.perf_counter() - began,
+        interrupted=interrupted,
+    )
+
+
+@contextmanager
+def _interrupts_held_back(*, for_good: bool = False) -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended, lest a result be printed in part, or twice.
+
+    Args:
+        for_good: forget it then: who asks for an end once more gets no quicker one.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came and not for_good:
+        raise KeyboardInterrupt

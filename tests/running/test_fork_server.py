@@ -1,0 +1,50 @@
+"""The fork server alone: TensorFlow is imported in it, and hasn't run when it forks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gradcheck_cli.running import forking
+from gradcheck_cli.running.messages import Exit
+
+PROBE = """
+from gradcheck_cli.running.fork_server import _load
+version = _load()
+import threading
+from tensorflow.python.eager import context
+assert context.context_safe() is None or not context.context()._initialized, "TensorFlow has run"
+assert threading.active_count() == 1
+print(version)
+"""
+
+
+@pytest.fixture
+def server():
+    server = forking.ForkServer()
+    yield server
+    server.close()
+
+
+def test_nothing_has_run_when_it_forks():
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2.")
+
+
+def test_a_server_forks_kills_and_ends(server):
+    assert server.wait_until_ready().startswith("2.")
+    import os  # noqa: PLC0415
+
+    reader, writer = os.pipe()
+    server.fork(7, (reader, writer, writer))
+    os.close(reader)  # no task comes: the process waits for one until it is killed
+    server.kill(7)
+    os.close(writer)
+    _, ended = server.reports.recv()
+    assert (ended.task, ended.code < 0 or ended.code == 1) == (7, True)
+    assert isinstance(ended, Exit)
+    server.close()
+    server.close()

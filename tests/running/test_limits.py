@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gradcheck_cli.running import limits
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4GiB", 4 * 2**30),
+        ("4G", 4 * 2**30),
+        ("512 mb", 512 * 2**20),
+        ("1.5k", 1536),
+        ("100", 100),
+        ("2 TiB", 2**41),
+        ("", None),
+        ("4 gigs", None),
+        ("-1G", None),
+        ("G", None),
+    ],
+)
+def test_sizes(text, size):
+    assert limits.size_of(text) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(12, "12 bytes"), (2048, "2.0 KiB"), (3 * 2**30, "3.0 GiB"), (2**41, "2048.0 GiB")]
+)
+def test_sizes_as_shown(size, text):
+    assert limits.shown_size(size) == text
+
+
+def test_a_containers_quota_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "_CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert limits.usable_cores() == 8
+    for quota, cores in (("max 100000", 8), ("250000 100000", 2), ("10000 100000", 1), ("1600000 100000", 8)):
+        (tmp_path / "cpu.max").write_text(quota)
+        assert limits.usable_cores() == cores
+    whole = limits.default_memory()
+    assert whole > 0
+    (tmp_path / "memory.max").write_text("max")
+    assert limits.default_memory() == whole
+    (tmp_path / "memory.max").write_text(str(2**20))
+    assert limits.default_memory() == 2**19
+
+
+def test_what_somebody_says_of_threads_stands():
+    environment = {"OMP_NUM_THREADS": "3"}
+    limits.hold_to_one_thread(environment)
+    assert environment["OMP_NUM_THREADS"] == "3"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from gradcheck_cli.running.output import LINES, Kept, Output
+
+CASE = SimpleNamespace(op="a/b", name="default", dtype="float64")
+
+
+@pytest.fixture
+def output():
+    output = Output()
+    yield output
+    output.close()
+
+
+def test_the_last_lines_of_a_part(output):
+    os.write(output.fileno(), b"before\none\ntwo \n\xff\nafter\n")
+    start, end = len("before\n"), output.size - len("after\n")
+    assert output.tail(start, end) == (("one", "two", "\ufffd"), True)
+    assert output.tail(end, end) == ((), True)
+
+
+def test_more_than_is_shown_is_said_to_be_so(output):
+    os.write(output.fileno(), "".join(f"line {number}\n" for number in range(LINES + 1)).encode())
+    lines, is_all = output.tail(0, output.size)
+    assert (lines[0], lines[-1], is_all) == ("line 1", f"line {LINES}", False)
+    os.write(output.fileno(), b"x" * 100_000)
+    (line,), is_all = output.tail(0, output.size)
+    assert len(line) <= 400
+    assert not is_all
+
+
+def test_a_part_is_kept_in_a_file_of_the_cases_name(output, tmp_path):
+    os.write(output.fileno(), b"0123456789" * 300_000)
+    path = Kept(tmp_path / "out").keep(CASE, output, 5, 2_500_000)
+    assert path == str(tmp_path / "out" / "a_b.default.float64.txt")
+    assert os.stat(path).st_size == 2_499_995  # noqa: PTH116 (as terse as it gets)
+
+
+def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
+    (tmp_path / "out").touch()
+    assert Kept(tmp_path / "out").keep(CASE, output, 0, 0) == ""

@@ -1,0 +1,111 @@
+"""What a run makes of the events that workers send, in whatever order; the workers are a stand-in."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.results import CaseError
+from gradcheck_cli.running.outcome import failed_case
+from gradcheck_cli.running.workers import Ended, Started, run_in_workers
+from gradcheck_cli.spec.load import load_mapping
+
+(CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
+CASES = [replace(CASE, op=f"op{number}") for number in range(4)]
+
+
+class Scripted:
+    """Workers that send what they were told to send; a function among it is called."""
+
+    tensorflow_version = "2.0"
+
+    def __init__(self, *script):
+        self.script = script
+        self.closed = 0
+
+    def run(self, cases):
+        for step in self.script:
+            if callable(step):
+                step()
+            elif isinstance(step, tuple):
+                yield Started(step[0])
+            else:
+                yield Ended(step, failed_case(cases[step], CaseError("forward", "no"), 0.1))
+
+    def close(self):
+        self.closed += 1
+
+
+def run(*script):
+    workers, told, started = Scripted(*script), [], []
+    report = run_in_workers(
+        workers,
+        CASES,
+        seed=5,
+        on_case=lambda result: told.append(result.op),
+        on_start=lambda case: started.append(case.op),
+    )
+    assert workers.closed == 1
+    assert [result.op for result in report.cases] == sorted(told)
+    return report, told, started
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_results_come_in_the_order_of_the_cases():
+    report, told, started = run((2,), 2, (0,), (3,), 3, 0, (1,), 1)
+    assert told == ["op0", "op1", "op2", "op3"]
+    assert started == ["op2", "op0", "op3", "op1"]
+    assert (report.seed, report.tensorflow_version, report.interrupted) == (5, "2.0", False)
+
+
+def test_a_result_is_told_as_soon_as_those_before_it_are_there():
+    counts = []
+    seen = []
+    steps = [(number, lambda: counts.append(len(seen))) for number in (1, 0, 2, 3)]
+    workers = Scripted(*(step for pair in steps for step in pair))
+    run_in_workers(workers, CASES, on_case=seen.append)
+    assert counts == [0, 2, 3, 4]
+
+
+def test_an_interrupted_run_tells_all_that_is_done():
+    report, told, _ = run(0, 2, interrupt, 1)
+    assert told == ["op0", "op2"]
+    assert report.interrupted
+    assert report.exit_code == 130
+
+
+def test_an_interrupt_never_cuts_a_result_in_two():
+    told = []
+
+    def tell(result):
+        interrupt()
+        told.append(result.op)
+
+    report = run_in_workers(Scripted(1, 0, 2), CASES, on_case=tell)
+    # Those that were next in turn as the interrupt came are still told with the one that it hit.
+    assert told == ["op0", "op1"]
+    assert report.interrupted
+
+
+def test_workers_are_closed_whatever_happens():
+    def fail():
+        raise RuntimeError("on purpose")
+
+    workers = Scripted(0, fail)
+    with pytest.raises(RuntimeError):
+        run_in_workers(workers, CASES)
+    assert workers.closed == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_does_not_stop_the_closing():
+    workers = Scripted(0, interrupt)
+    workers.close = lambda: (interrupt(), setattr(workers, "closed", 1))
+    assert run_in_workers(workers, CASES).interrupted
+    assert workers.closed == 1
