@@ -19,7 +19,6 @@ from gradcheck_cli.tensorflow_backend import dtypes, frames, frozen, path, priva
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
-from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -285,6 +284,3 @@ def _require_no_leak(function: Any, what: str) -> None:
                 f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between "
                 "calls: take them from op.inputs and op.outputs.",
             )
-
-
-__all__ = ["ForwardTrace", "VjpTrace", "run_error", "shape_text", "trace_forward", "trace_vjp"]

@@ -137,6 +137,11 @@ def test_the_precision_check_can_be_turned_off():
     assert check(softplus(losing_digits), checks_off=("precision",)).warnings == ()
 
 
+def test_turning_the_precision_check_off_hides_no_fault_of_the_declared_dtype():
+    pair = only(check(wrong_in_float32(np.nan), checks_off=("precision",)))
+    assert (pair.status, pair.reference_dtype) == (Status.MISMATCHED, "float32")
+
+
 def test_random_compositions_in_float32_are_never_wrong():
     """A sample of what `float32_campaign.py` runs by the ten thousand, with figures in docs/verdicts.md."""
     tally = Counter()
