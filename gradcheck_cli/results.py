@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Shard, Tolerance
 
 
 class Status(str, Enum):
@@ -88,6 +92,8 @@ class PairResult:
     diagnosis: tuple[str, ...] = ()
     note: str = ""
     message: str = ""
+    fingerprint: Fingerprint | None = None
+    tolerance: Tolerance | None = None
 
 
 @dataclass(frozen=True)
@@ -128,11 +134,22 @@ class CaseResult:
     warnings: tuple[str, ...] = ()
     output: tuple[str, ...] = ()  # the last lines that the user's code printed, where they were caught
     output_file: str = ""  # where all of it is, where more is to be kept than those lines
+    source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
+
+    @property
+    def skipped(self) -> bool:
+        """Whether anything of the case was skipped."""
+        found = {self.status, *(pair.status for pair in self.pairs), *(one.status for one in self.checks)}
+        return Status.SKIPPED in found
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run."""
+    """A whole run.
+
+    `strict` and `strict_precision` are the options of that name: they make failures of what was skipped
+    (exit 3), and of what loses digits (exit 1). `unchecked` says what wasn't run that should have been.
+    """
 
     gradcheck_version: str
     tensorflow_version: str
@@ -142,6 +159,11 @@ class Report:
     duration_s: float = 0.0
     interrupted: bool = False
     notices: tuple[str, ...] = field(default=())
+    strict: bool = False
+    strict_precision: bool = False
+    unchecked: tuple[str, ...] = ()
+    baseline: tuple[BaselineFinding, ...] = ()
+    shard: Shard | None = None
 
     @property
     def summary(self) -> dict[str, int]:
@@ -178,12 +200,20 @@ class Report:
         if self.interrupted:
             return 130
         statuses = {case.status for case in self.cases}
-        if statuses & FAILING:
+        if statuses & FAILING or any(finding.is_failure for finding in self.baseline):
+            return 1
+        if self.strict_precision and any(case.warnings for case in self.cases):
             return 1
         # A case that was skipped whole checked nothing, and nothing unchecked is green.
-        if statuses & UNDECIDED or Status.SKIPPED in statuses:
+        if statuses & UNDECIDED or Status.SKIPPED in statuses or self.unchecked:
             return 3
-        return 0
+        return 3 if self.strict and any(case.skipped for case in self.cases) else 0
+
+    def is_fine(self, case: CaseResult) -> bool:
+        """Whether nothing about a case would fail the run."""
+        if case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
+            return False
+        return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
 
 def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) -> Status:

@@ -17,19 +17,20 @@ def write_text(path: Path, text: str) -> None:
 
     Args:
         path: the file; its folder must exist.
-        text: what it shall hold, written in UTF-8.
+        text: what it shall hold, written in UTF-8; a lone surrogate, which that can't hold, as the escape
+            that JSON has for it.
 
     Raises:
         OSError: the folder or the file can't be written; no temporary file stays behind.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
-        with path.open("w", encoding="utf-8") as stream:
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
         return
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
         Path(temporary).chmod(_mode_of(target))  # mkstemp's own 0600 would lock other readers out
         Path(temporary).replace(target)

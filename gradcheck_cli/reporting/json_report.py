@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
+    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Shard, Tolerance
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
 
 SCHEMA_VERSION = 1
@@ -37,11 +38,33 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "seed": report.seed,
         "exit_code": report.exit_code if exit_code is None else exit_code,
         "interrupted": report.interrupted,
+        "strict": report.strict,
+        "strict_precision": report.strict_precision,
+        "unchecked": list(report.unchecked),
         "duration_s": number(report.duration_s),
         "summary": report.summary,
         "evaluations_per_element": round(report.evaluations_per_element, 3),
         "notices": list(report.notices),
+        "shard": None if report.shard is None else _shard(report.shard),
+        "baseline": [_finding(finding) for finding in report.baseline],
         "cases": [_case(case) for case in report.cases],
+    }
+
+
+def _shard(shard: Shard) -> dict[str, object]:
+    return {"index": shard.index, "count": shard.count, "plan": [list(one) for one in shard.plan]}
+
+
+def _finding(finding: BaselineFinding) -> dict[str, object]:
+    return {
+        "op": finding.op,
+        "case": finding.case,
+        "mode": finding.mode,
+        "pair": finding.pair,
+        "change": str(finding.change),
+        "failure": finding.is_failure,
+        "message": finding.message,
+        "spec": finding.spec,
     }
 
 
@@ -77,6 +100,7 @@ def _case(case: CaseResult) -> dict[str, object]:
             "traceback": list(case.error.traceback),
         },
         "output": _output(case),
+        "source": case.source or None,
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
         "checks": [_check(check) for check in case.checks],
@@ -118,7 +142,25 @@ def _pair(pair: PairResult) -> dict[str, object]:
         "diagnosis": list(pair.diagnosis),
         "note": pair.note,
         "message": pair.message,
+        "tolerance": None if pair.tolerance is None else _tolerance(pair.tolerance),
+        "fingerprint": None if pair.fingerprint is None else _fingerprint(pair.fingerprint),
     }
+
+
+def _tolerance(tolerance: Tolerance) -> dict[str, object]:
+    atol = None if tolerance.atol is None else number(tolerance.atol)
+    return {"rtol": number(tolerance.rtol), "scaled": number(tolerance.scaled), "atol": atol}
+
+
+def _fingerprint(fingerprint: Fingerprint) -> dict[str, object]:
+    return {
+        "analytic": [_projection(one) for one in fingerprint.analytic],
+        "forward": [_projection(one) for one in fingerprint.forward],
+    }
+
+
+def _projection(projection: Projection) -> list[object]:
+    return [number(projection.value), number(projection.slack)]
 
 
 def _worst(worst: WorstElement) -> dict[str, object]:

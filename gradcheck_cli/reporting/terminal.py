@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.pair_table import VERDICTS, pair_lines
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
+    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report
 
-VERDICTS = {
-    Status.PASSED: ("pass", "green"),
-    Status.MISMATCHED: ("MISMATCH", "bold red"),
-    Status.INCONCLUSIVE: ("INCONCLUSIVE", "bold yellow"),
-    Status.ERROR: ("ERROR", "bold red"),
-    Status.SKIPPED: ("skip", "yellow"),
-    Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
-    Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
-}
 SUMMARY_ORDER = (
     (Status.PASSED, "passed"),
     (Status.EXPECTED_MISMATCH, "expected mismatch"),
@@ -34,13 +26,6 @@ SUMMARY_ORDER = (
     (Status.SKIPPED, "skipped"),
 )
 GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
-
-# Blank columns before each number column, and the column's own width: its heading's.
-ABS, REL, ALLOWED = "max abs error", "max rel error", "allowed"
-NUMBERS_WIDTH = sum(2 + len(heading) for heading in (ABS, REL, ALLOWED))
-INDENT = 2
-MIN_LABEL = 10
-MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
 
 
 def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
@@ -59,7 +44,7 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.error is not None:
         lines += _error(case.error, width)
     if case.pairs:
-        lines += _pairs(case, width, verbose=verbose)
+        lines += pair_lines(case, width, verbose=verbose)
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     if verbose and quiet:
         lines += layout.wrap(f"checks passed: {', '.join(quiet)}", width=width, indent=2, style="dim")
@@ -135,91 +120,6 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
         packed = layout.pack(parts[:2], separator=" · ", width=width, indent=4) + rest
     lines = [Text(line, style="bold") for line in packed]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
-    return lines
-
-
-def _pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
-    labels = [layout.clean(pair.label) for pair in case.pairs]
-    room = width - INDENT - NUMBERS_WIDTH - MIN_VERDICT
-    column = max([MIN_LABEL, *(layout.cells(label) for label in labels if layout.cells(label) <= room)])
-    heading = f"{'':{INDENT}}{'pair':{column}}  {ABS}  {REL}  {ALLOWED}  verdict"
-    lines = [Text(heading, style="dim")]
-    for pair, label in zip(case.pairs, labels, strict=True):
-        lines += _row(pair, label, column, width)
-        lines += _details(pair, width, verbose=verbose)
-    return lines
-
-
-def _row(pair: PairResult, label: str, column: int, width: int) -> list[Text]:
-    """Lay out a pair's row; a label wider than its column and a note too long take lines of their own."""
-    lines = []
-    if layout.cells(label) > column:
-        lines.append(Text(" " * INDENT + label))
-        label = ""
-    row = Text(" " * INDENT + layout.pad(label, column) + _numbers(pair) + "  ")
-    word, style = VERDICTS[pair.status]
-    row += Text(word, style=style)
-    note = _note(pair)
-    if note and row.cell_len + 2 + layout.cells(note) <= width:
-        row += Text(f"  {note}")
-        note = ""
-    lines.append(row)
-    if note:
-        lines += layout.wrap(note, width=width, indent=4)
-    return lines
-
-
-def _numbers(pair: PairResult) -> str:
-    if not pair.connected:
-        numbers = ("disconnected", "", "")
-    elif pair.status is Status.SKIPPED or not pair.elements:
-        numbers = ("-", "-", "-")
-    else:
-        numbers = (f"{pair.max_abs_error:.3e}", f"{pair.max_rel_error:.2e}", f"{pair.allowed:.1e}")
-    return "".join(
-        f"  {number:>{len(heading)}}" for number, heading in zip(numbers, (ABS, REL, ALLOWED), strict=True)
-    )
-
-
-def _note(pair: PairResult) -> str:
-    notes = [layout.clean(pair.note)] if pair.note else []
-    if pair.wrong_elements and not pair.note:
-        notes.append(f"{pair.wrong_elements:,} of {layout.count(pair.elements, 'element')}")
-    if pair.kinks:
-        notes.append(layout.count(pair.kinks, "kink"))
-    if pair.miss_probability is not None:
-        notes.append(f"miss probability {pair.miss_probability:.1e}")
-    return ", ".join(notes)
-
-
-def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
-    lines = []
-    if verbose and pair.status is not Status.SKIPPED:
-        parts = [
-            pair.method,
-            pair.reference_dtype,
-            layout.count(pair.evaluations, "evaluation"),
-            layout.count(pair.elements, "element"),
-            f"± {pair.uncertainty:.1e}",
-        ]
-        packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
-        lines += [Text(f"    {line}", style="dim") for line in packed]
-    if pair.status not in (Status.PASSED, Status.SKIPPED) and pair.worst is not None:
-        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
-        where = (
-            f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
-            f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
-        )
-        parts = [
-            f"    worst: {layout.clean(where)}",
-            f"analytic {analytic}",
-            f"numeric {numeric} ± {pair.worst.uncertainty:.1e}",
-        ]
-        lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
-    for diagnosis in pair.diagnosis:
-        lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)
-    if pair.message:
-        lines += layout.wrap(pair.message, width=width, indent=4)
     return lines
 
 

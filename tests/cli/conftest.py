@@ -23,6 +23,11 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "dtype": "float64",
         "op_type": None,
         "forward": None,
+        "gradient": None,
+        "folder": "specs",
+        "tags": (),
+        "seed": 0,
+        "pairs": (),
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }

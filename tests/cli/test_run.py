@@ -188,3 +188,80 @@ def test_colour(invoke, engine, monkeypatch, variables, coloured):  # noqa: ARG0
 def test_the_width_is_the_terminals(invoke, engine, monkeypatch):  # noqa: ARG001
     monkeypatch.setenv("COLUMNS", "100")
     assert len(invoke("run").out.splitlines()[0]) == 100
+
+
+def test_several_reports_of_several_kinds(invoke, engine, a_result, tmp_path, monkeypatch):
+    summary = tmp_path / "summary.md"
+    summary.write_text("another step's\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_WORKSPACE", os.getcwd())  # noqa: PTH109 (as a job has it)
+    engine.results = [a_result(status=Status.MISMATCHED)]
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("json", "junit", "markdown", "sarif")}
+    wanted = [f"--report={kind}={file}" for kind, file in files.items()]
+    result = invoke("run", *wanted, "--report", "github")
+    assert result.code == 1
+    assert result.err == ""
+    assert "MISMATCH" in result.out
+    assert "::error file=specs/op.yaml,line=1,title=gradcheck%3A op%3A dy/dx mismatched::" in result.out
+    assert json.loads(files["json"].read_text())["exit_code"] == 1
+    assert '<testsuites name="gradcheck">' in files["junit"].read_text()
+    assert json.loads(files["sarif"].read_text())["version"] == "2.1.0"
+    markdown = files["markdown"].read_text()
+    assert markdown.startswith("### ❌ gradcheck: exit code 1\n")
+    assert summary.read_text() == f"another step's\n{markdown}\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [
+        ("json", "{"),
+        ("junit", "<?xml"),
+        ("markdown", "### ✅ gradcheck"),
+        ("sarif", '{\n  "$schema"'),
+        ("github", ""),
+    ],
+)
+def test_each_format_is_all_there_is_on_standard_output(invoke, engine, form, start):
+    engine.during = lambda: sys.stdout.write("printed by a forward\n")
+    result = invoke("run", "--format", form)
+    assert result.out.startswith(start)
+    assert "specs/op.yaml · op · float64" not in result.out
+    assert result.err == "printed by a forward\n"
+
+
+def test_annotations_leave_another_programs_standard_output_alone(invoke, engine, a_result):
+    engine.results = [a_result(status=Status.MISMATCHED)]
+    result = invoke("run", "--format", "json", "--report", "github")
+    assert json.loads(result.out)["exit_code"] == 1
+    assert result.err.startswith("::error file=")
+    assert invoke("run", "--format", "github", "--report", "github").out.count("::error") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            ["html=a.html"],
+            "must be json=FILE, junit=FILE, markdown=FILE, sarif=FILE or github, but got 'html",
+        ),
+        (["json"], "must be json=FILE"),
+        (["junit="], "must be json=FILE"),
+        (["github=a"], "must be json=FILE"),
+        (["json=no/such/a.json"], "there is no folder 'no/such' to write 'a.json' into."),
+        (["json=a.x", "junit=./a.x"], "'./a.x' is to hold two reports, json and junit; name two files."),
+    ],
+)
+def test_reports_that_can_not_be(invoke, engine, values, message):  # noqa: ARG001 (stands in for the engine)
+    result = invoke("run", *(f"--report={value}" for value in values))
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
+
+
+def test_the_other_reports_are_written_where_one_can_not_be(invoke, engine, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    engine.during = folder.rmdir
+    good = tmp_path / "good.xml"
+    result = invoke("run", f"--report=json={folder / 'a.json'}", f"--report=junit={good}")
+    assert result.code == 2
+    assert good.exists()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -55,10 +57,21 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     file = tmp_path / "report.json"
     file.write_text("old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(file, "\ud800")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_text(file, "new")
     assert file.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_lone_surrogate_is_written_as_jsons_escape(tmp_path):
+    file = tmp_path / "report.json"
+    write_text(file, json.dumps({"a": "\udc80"}, ensure_ascii=False))
+    assert json.loads(file.read_text()) == {"a": "\udc80"}

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.terminal import VERDICTS, case_lines, render_report, summary_lines
+from gradcheck_cli.reporting.pair_table import VERDICTS
+from gradcheck_cli.reporting.terminal import case_lines, render_report, summary_lines
 from gradcheck_cli.results import CheckResult, Report, Status, WorstElement
 
 AT_80 = """\
@@ -188,3 +189,12 @@ def test_the_summary_is_green_only_for_exit_code_zero(passed):
     report = Report("0", "2", "3", 0, (passed,))
     assert "green" in str(summary_lines(report)[0].style)
     assert "red" in str(summary_lines(report, exit_code=3)[0].style)
+
+
+@pytest.mark.parametrize("width", [40, 50, 64, 65, 72])
+def test_tables_fold_to_the_terminals_width(mismatched, passed, width):
+    for case in (replace(mismatched, reproduce=""), passed):
+        text = text_of(case, width=width)
+        assert max(layout.cells(line) for line in text.splitlines()) <= width, text
+        assert all(pair.label in text for pair in case.pairs)
+        assert f"{case.pairs[0].max_abs_error:.3e}" in text

