@@ -23,6 +23,7 @@ COMMANDS = {
     "list": ("gradcheck_cli.cli.list", "List registered gradients and where they are."),
     "validate": ("gradcheck_cli.cli.validate", "Read specs and report every fault."),
     "schema": ("gradcheck_cli.cli.schema", "Print the JSON Schema of the spec format."),
+    "merge": ("gradcheck_cli.cli.merge", "Join the JSON reports of shards into one."),
     "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
 }
 

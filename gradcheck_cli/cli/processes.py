@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.running.stopping import Stopper
     from gradcheck_cli.spec.case import Case
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+OPTIONS = ("jobs", "isolate", "timeout", "memory")
 
 
 class CaseRunner(Protocol):
@@ -36,6 +40,7 @@ class CaseRunner(Protocol):
         seed: int | None,
         on_case: Callable[[CaseResult], None],
         on_start: Callable[[Case], None],
+        stopper: Stopper | None = None,
     ) -> Report:
         """Run cases."""
         ...
@@ -131,7 +136,8 @@ def _run_here(
     seed: int | None,
     on_case: Callable[[CaseResult], None],
     on_start: Callable[[Case], None],
+    stopper: Stopper | None = None,
 ) -> Report:
     from gradcheck_cli.running.session import run_cases  # noqa: PLC0415 (loads NumPy)
 
-    return run_cases(cases, seed=seed, on_case=on_case, on_start=on_start, threads=1)
+    return run_cases(cases, seed=seed, on_case=on_case, on_start=on_start, threads=1, stopper=stopper)

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradcheck_cli.cli import processes
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
+from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseResult
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.spec.case import Case
 
 
 @click.command("run", short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
-@click.option("--case", "names", multiple=True, metavar="NAME", help="Check this case only; repeatable.")
+@selection_options
 @report_options
 @click.option("--strict", is_flag=True, help="Count whatever was skipped as a failure (exit 3).")
 @click.option(
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
     help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
 )
 @process_options
+@click.option(
+    "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
 @click.pass_context
@@ -37,14 +46,19 @@ def command(  # noqa: PLR0913 (one argument per option)
     *,
     paths: tuple[str, ...],
     seed: int | None,
-    names: tuple[str, ...],
     form: str,
     reports: tuple[Wanted, ...],
     strict: bool,
     strict_precision: bool,
+    durations: int,
     quiet: bool,
     verbose: bool,
-    **processes: Any,  # noqa: ANN401 (the options of process_options)
+    collect_only: bool,
+    cache: Path | None,
+    stop_first: bool,
+    max_failures: int | None,
+    max_time: float | None,
+    **options: Any,  # noqa: ANN401 (those of process_options, and the selection's)
 ) -> None:
     """Check the gradients that the specs in PATHS describe.
 
@@ -53,24 +67,32 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     if quiet and verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
-    run = case_runner(
-        ctx, files_of(reports), **processes
-    )  # first: TensorFlow is imported beside all that follows
+    in_processes = {name: options.pop(name) for name in processes.OPTIONS}
+    cache = cache or default_cache()
+    if collect_only:
+        list_cases(select(_load(paths, seed), cache, **options).cases, form)
+        return
+    # First: TensorFlow is imported beside all that follows.
+    run = case_runner(ctx, files_of(reports), **in_processes)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
     from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
-    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
-    from gradcheck_cli.cli.selection import select_cases  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal import case_lines, summary_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
     from gradcheck_cli.results import Report  # noqa: PLC0415
+    from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
     from gradcheck_cli.running.selection.sources import gradient_source  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.running.stopping import Stopper  # noqa: PLC0415
 
-    cases = select_cases(load_cases(paths or default_paths(), seed=seed), names)
+    loaded = _load(paths, seed)
+    selected = select(loaded, cache, **options)
+    cases = selected.cases
     console = console_for(sys.stdout)
     width = terminal_width()
     # What a case's failure means to the run is the report's to say, before there is one too.
     rules = Report("", "", "", 0, (), strict=strict, strict_precision=strict_precision)
+    stopper = Stopper(rules.is_fine, max_failures=1 if stop_first else max_failures, max_time=max_time)
+    for notice in selected.notices:
+        click.echo(notice, err=True)
 
     # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
     with redirect_stdout(sys.stderr), progress_bar(len(cases)) as bar:
@@ -81,7 +103,8 @@ def command(  # noqa: PLR0913 (one argument per option)
                 with bar.paused():
                     print_lines(console, case_lines(case, width=width, verbose=verbose))
 
-        report = run(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
+        report = _nothing(seed) if not cases else None
+        report = report or run(cases, seed=seed, on_case=on_case, on_start=bar.start_case, stopper=stopper)
 
     sources = {(case.op, case.name): gradient_source(case) for case in cases}
     report = replace(
@@ -89,12 +112,44 @@ def command(  # noqa: PLR0913 (one argument per option)
         cases=tuple(replace(one, source=sources.get((one.op, one.case), "")) for one in report.cases),
         strict=strict,
         strict_precision=strict_precision,
+        shard=selected.shard,
     )
+    write_history(cache, report)
     for notice in report.notices:
         click.echo(notice, err=True)
     if form == "table":
-        print_lines(console, summary_lines(report, width=width, verbose=verbose))
+        print_lines(console, closing_lines(report, width, verbose=verbose, durations=durations))
     else:
         print_report(form, report)
     write_reports(reports, form, report)
     ctx.exit(report.exit_code)
+
+
+def closing_lines(report: Report, width: int, *, verbose: bool = False, durations: int = 0) -> list[Any]:
+    """Lay out all that a table ends with: what was slow, what wasn't checked, and the summary."""
+    from gradcheck_cli.reporting.closing import duration_lines, unchecked_lines  # noqa: PLC0415 (late)
+    from gradcheck_cli.reporting.terminal import summary_lines  # noqa: PLC0415
+
+    return [
+        *duration_lines(report, durations),
+        *unchecked_lines(report, width),
+        *summary_lines(report, width=width, verbose=verbose),
+    ]
+
+
+def _load(paths: Sequence[str], seed: int | None) -> tuple[Case, ...]:
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (`run --help` does without)
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    return load_cases(paths or default_paths(), seed=seed)
+
+
+def _nothing(seed: int | None) -> Report:
+    """Return the report of a run of no case: of an empty shard, or where nothing has changed."""
+    import platform  # noqa: PLC0415 (only here)
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from gradcheck_cli import __version__  # noqa: PLC0415
+    from gradcheck_cli.results import Report  # noqa: PLC0415
+
+    return Report(__version__, version("tensorflow"), platform.python_version(), seed or 0, ())

@@ -1,16 +1,17 @@
-"""Which of the cases that specs hold a command line asks for."""
+"""Which of the cases that specs hold a command line asks for by name."""
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.errors import NoSpecsError
+from gradcheck_cli.running.selection.choose import Wanted, choose, meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.spec.case import Case
+
+__all__ = ["meant", "select_cases"]
 
 
 def select_cases(cases: Sequence[Case], names: Sequence[str]) -> tuple[Case, ...]:
@@ -20,17 +21,4 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> tuple[Case, ...
         NoSpecsError: a name matches no case, even where another one does: nothing asked for is left out
             in silence.
     """
-    known = list(dict.fromkeys(case.name for case in cases))
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise NoSpecsError("\n".join(f"no case is named '{name}'.{meant(name, known)}" for name in missing))
-    return tuple(case for case in cases if not names or case.name in names)
-
-
-def meant(name: str, known: Sequence[str]) -> str:
-    """Return ` Did you mean 'x'?`, or, where nothing is near, the first names there are."""
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f" Did you mean '{close[0]}'?"
-    shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")  # noqa: PLR2004 (a line's worth)
-    return f" There are: {shown}." if known else ""
+    return choose(cases, Wanted(names=names))

@@ -13,7 +13,7 @@ from gradcheck_cli.running.limits import DEFAULT_TIMEOUT
 from gradcheck_cli.running.messages import Exit
 from gradcheck_cli.running.output import Kept
 from gradcheck_cli.running.running_task import Limits, Numbered, RunningTask
-from gradcheck_cli.running.workers import Ended, Started
+from gradcheck_cli.running.workers import Ended, Started, Waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ class LocalWorkers:
         """The version of TensorFlow that cases run with; empty before any has run."""
         return self._version
 
-    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended]:
+    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended | Waited]:
         """Run cases; see `Workers.run`."""
         numbered = [Numbered(number, case) for number, case in enumerate(cases)]
         documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
@@ -96,12 +96,14 @@ class LocalWorkers:
         self._forked += 1
         self._running[self._forked] = RunningTask(self._server, self._forked, cases, self._limits)
 
-    def _attend(self) -> Iterator[Started | Ended]:
+    def _attend(self) -> Iterator[Started | Ended | Waited]:
         """Wait until something happens, and deal with it."""
         now = time.monotonic()
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
         talking = [task.connection for task in self._running.values() if task.is_open]
         ready = wait([self._server.reports, *talking], max(pause, 0.0))
+        if not ready:
+            yield Waited()
         for task in list(self._running.values()):
             if task.connection in ready:
                 yield from self._listen(task)

@@ -21,6 +21,7 @@ from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,13 +37,14 @@ def start_tensorflow(*, threads: int | None = None) -> str:
     return startup.version()
 
 
-def run_cases(
+def run_cases(  # noqa: PLR0913 (who is told of what)
     cases: Sequence[Case],
     *,
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
     threads: int | None = None,
+    stopper: Stopper | None = None,
 ) -> Report:
     """Run cases in order.
 
@@ -52,21 +54,26 @@ def run_cases(
         on_case: called with each result as it comes.
         on_start: called as a case begins.
         threads: how many TensorFlow may take; default as many as cores.
+        stopper: asked before each case whether to end the run now.
 
     Returns:
         The report; `interrupted` if Ctrl-C ended it early, with what was done.
     """
     began = time.perf_counter()
+    stopper = stopper or Stopper.never()
     results: list[CaseResult] = []
     interrupted = False
     tensorflow = ""
     try:
         tensorflow = start_tensorflow(threads=threads)
         for case in cases:
+            if stopper.is_time():
+                break
             if on_start is not None:
                 on_start(case)
             result = run_case(case)
             results.append(result)
+            stopper.saw(result)
             if on_case is not None:
                 on_case(result)
     except KeyboardInterrupt:
@@ -79,6 +86,7 @@ def run_cases(
         cases=tuple(results),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
+        unchecked=() if interrupted else stopper.unchecked(len(cases), len(results)),
     )
 
 

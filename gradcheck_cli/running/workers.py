@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gradcheck_cli import __version__
 from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,11 @@ class Ended:
     result: CaseResult
 
 
+@dataclass(frozen=True)
+class Waited:
+    """Nothing has happened for a while: time to look at the clock."""
+
+
 class Workers(Protocol):
     """Runs cases somewhere else."""
 
@@ -46,7 +52,7 @@ class Workers(Protocol):
         """The version of TensorFlow there; empty as long as it isn't known."""
         ...
 
-    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended]:
+    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended | Waited]:
         """Run cases, each to its end.
 
         Args:
@@ -54,7 +60,8 @@ class Workers(Protocol):
 
         Yields:
             Events, in whatever order they come: exactly one `Ended` for each case. A case that takes its
-            process down, or takes too long, ends with a result of status `error`.
+            process down, or takes too long, ends with a result of status `error`. `Waited`, every second
+            or so in which nothing else comes.
 
         Raises:
             CaseFailedError: nothing can be run at all, such as where TensorFlow can't be imported.
@@ -66,13 +73,14 @@ class Workers(Protocol):
         ...
 
 
-def run_in_workers(
+def run_in_workers(  # noqa: PLR0913 (who is told of what)
     workers: Workers,
     cases: Sequence[Case],
     *,
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
+    stopper: Stopper | None = None,
 ) -> Report:
     """Run cases in workers, which are closed afterwards.
 
@@ -82,17 +90,20 @@ def run_in_workers(
         seed: the seed that the command line gave, for the report.
         on_case: called with each result, in the order of the cases, as soon as those before it are there.
         on_start: called as a case begins, in whatever order they do.
+        stopper: asked after each event whether to end the run now; what runs then is given up.
 
     Returns:
         The report; `interrupted` if Ctrl-C ended it early, with every case that had ended by then.
     """
     began = time.perf_counter()
+    stopper = stopper or Stopper.never()
     done: dict[int, CaseResult] = {}
     told: set[int] = set()
     interrupted = False
 
     def tell(number: int) -> None:
         told.add(number)
+        stopper.saw(done[number])
         if on_case is not None:
             on_case(done[number])
 
@@ -103,8 +114,10 @@ def run_in_workers(
                     done[event.number] = event.result
                     while len(told) in done:
                         tell(len(told))
-                elif on_start is not None:
+                elif isinstance(event, Started) and on_start is not None:
                     on_start(cases[event.number])
+            if stopper.is_time():
+                break
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -120,6 +133,7 @@ def run_in_workers(
         cases=tuple(done[number] for number in sorted(done)),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
+        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done)),
     )
 
 

@@ -77,7 +77,7 @@ class Engine:
         self.asked.update(processes=processes)
         return self.run_cases
 
-    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None):
+    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, stopper=None):  # noqa: ARG002
         self.asked.update(cases=list(cases), seed=seed)
         self.during()
         for case, result in zip(cases, self.results, strict=False):
@@ -93,7 +93,7 @@ class Engine:
 
 
 @pytest.fixture
-def engine(monkeypatch):
+def engine(monkeypatch, tmp_path):
     fake = Engine()
     load, session = ModuleType("load"), ModuleType("session")
     load.load_cases = fake.load_cases
@@ -102,6 +102,7 @@ def engine(monkeypatch):
     session.start_tensorflow = lambda: None
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
+    monkeypatch.setattr("gradcheck_cli.cli.run.default_cache", lambda: tmp_path / "cache")
     return fake
 
 

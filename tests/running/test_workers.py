@@ -10,7 +10,8 @@ import pytest
 
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.outcome import failed_case
-from gradcheck_cli.running.workers import Ended, Started, run_in_workers
+from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.workers import Ended, Started, Waited, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
@@ -29,7 +30,9 @@ class Scripted:
     def run(self, cases):
         for step in self.script:
             if callable(step):
-                step()
+                event = step()
+                if isinstance(event, Waited):
+                    yield event
             elif isinstance(step, tuple):
                 yield Started(step[0])
             else:
@@ -109,3 +112,28 @@ def test_a_second_interrupt_does_not_stop_the_closing():
     workers.close = lambda: (interrupt(), setattr(workers, "closed", 1))
     assert run_in_workers(workers, CASES).interrupted
     assert workers.closed == 1
+
+
+def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
+    stopper = Stopper(lambda result: result.op != "op1", max_failures=1)
+    told = []
+    workers = Scripted(0, 2, 1, 3)
+    report = run_in_workers(workers, CASES, on_case=lambda result: told.append(result.op), stopper=stopper)
+    assert told == ["op0", "op1", "op2"]
+    assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
+    assert workers.closed == 1
+    assert not report.interrupted
+
+
+def test_a_run_is_stopped_by_the_clock_while_nothing_comes(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("gradcheck_cli.running.stopping.time.monotonic", lambda: now[0])
+    stopper = Stopper(lambda _: True, max_time=10)
+
+    def wait():
+        now[0] += 6
+        return Waited()
+
+    report = run_in_workers(Scripted(0, wait, wait, 1), CASES, stopper=stopper)
+    assert [result.op for result in report.cases] == ["op0"]
+    assert report.exit_code == 3

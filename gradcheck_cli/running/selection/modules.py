@@ -6,13 +6,19 @@ import ast
 import importlib.util
 import sys
 from functools import lru_cache
-from importlib.machinery import PathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Iterable, Sequence
 
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -28,13 +34,35 @@ def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
         Its origin and, for a package, where its submodules are; `None` if there's no such module.
     """
     top, *rest = name.split(".")
-    spec = PathFinder.find_spec(top, list(folders)) or _on_pythons_path(top)
-    for position, part in enumerate(rest, start=1):
+    spec = _in(folders, top) or _on_pythons_path(top)
+    for part in rest:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        qualified = ".".join([top, *rest[: position - 1], part])
-        spec = PathFinder.find_spec(qualified, list(spec.submodule_search_locations))
+        spec = _in(spec.submodule_search_locations, part)
     return spec
+
+
+def _in(folders: Iterable[str], name: str) -> ModuleSpec | None:
+    """Find a module or package in folders; else all folders of that name, as a package of several parts.
+
+    Python's own finder of such packages asks for their parent among the imported modules.
+    """
+    parts: list[str] = []
+    for folder in folders:
+        spec = _finder(folder).find_spec(name)
+        if spec is not None and spec.loader is not None:
+            return spec
+        parts += (spec and spec.submodule_search_locations) or ()
+    if not parts:
+        return None
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = parts
+    return namespace
+
+
+@lru_cache(maxsize=4096)
+def _finder(folder: str) -> FileFinder:
+    return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 def _on_pythons_path(top: str) -> ModuleSpec | None:

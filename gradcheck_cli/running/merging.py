@@ -1,0 +1,107 @@
+"""Several reports as the one that a single run would have given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gradcheck_cli.results import CaseResult, Report
+
+_SHOWN = 5  # cases; a line's worth
+
+
+def merge(reports: Mapping[str, Report]) -> Report:
+    """Join reports: of the shards of a run, or of runs of different cases.
+
+    Args:
+        reports: name, for messages -> report; at least one.
+
+    Returns:
+        The cases in the order in which one run would have had them. A shard that is missing is said in
+        `unchecked`, so that the exit code is 3 at least.
+
+    Raises:
+        UsageError: they aren't parts of one whole: two hold the same case, or were cut from different runs.
+    """
+    several = list(reports.values())
+    unchecked = [text for report in several for text in report.unchecked]
+    cases = [case for report in several for case in report.cases]
+    _require_apart(reports)
+    shards = {name: report.shard for name, report in reports.items() if report.shard is not None}
+    if shards:
+        missing = _require_one_cut(reports)
+        plan = {key: place for place, key in enumerate(next(iter(shards.values())).plan)}
+        cases.sort(key=lambda case: plan.get((case.op, case.case), len(plan)))
+        count = next(iter(shards.values())).count
+        unchecked += [f"shard {index}/{count} is missing: its cases weren't checked" for index in missing]
+        absent = plan.keys() - {(case.op, case.case) for case in cases}
+        if absent and not missing and not unchecked:
+            named = ", ".join(f"{op} ({case})" for op, case in sorted(absent)[:_SHOWN])
+            unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
+    first = several[0]
+    notices = [text for report in several for text in report.notices]
+    return replace(
+        first,
+        cases=tuple(cases),
+        duration_s=sum(report.duration_s for report in several),
+        tensorflow_version=_joined(report.tensorflow_version for report in several),
+        gradcheck_version=_joined(report.gradcheck_version for report in several),
+        python_version=_joined(report.python_version for report in several),
+        interrupted=any(report.interrupted for report in several),
+        strict=any(report.strict for report in several),
+        strict_precision=any(report.strict_precision for report in several),
+        notices=tuple(dict.fromkeys(notices)),
+        unchecked=tuple(dict.fromkeys(unchecked)),
+        baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
+        shard=None,
+    )
+
+
+def _joined(versions: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(version for version in versions if version))
+
+
+def _require_apart(reports: Mapping[str, Report]) -> None:
+    """Refuse two reports of one case: which of them holds?"""
+    seen: dict[tuple[str, str, str], str] = {}
+    for name, report in reports.items():
+        for key in Counter(_key(case) for case in report.cases):
+            if key in seen:
+                raise UsageError(
+                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}: merge joins reports of "
+                    "different cases; `gradcheck diff` compares two of the same."
+                )
+            seen[key] = name
+
+
+def _key(case: CaseResult) -> tuple[str, str, str]:
+    return case.op, case.case, case.mode
+
+
+def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
+    """Refuse shards of different runs, and return the numbers of those that aren't there."""
+    whole = [name for name, report in reports.items() if report.shard is None]
+    if whole:
+        raise UsageError(f"{', '.join(whole)}: isn't a shard's report, as the others are.")
+    (first, *others) = reports.items()
+    cut = first[1].shard
+    found: dict[int, str] = {}
+    for name, report in (first, *others):
+        shard = report.shard
+        if shard is None or cut is None:
+            continue
+        if (shard.count, shard.plan) != (cut.count, cut.plan):
+            raise UsageError(
+                f"{first[0]} and {name} are shards of different runs: of {cut.count} with {len(cut.plan)} "
+                f"cases, and of {shard.count} with {len(shard.plan)}. Each must select the same cases."
+            )
+        if shard.index in found:
+            raise UsageError(f"{found[shard.index]} and {name} are both shard {shard.index}/{shard.count}.")
+        found[shard.index] = name
+    return [] if cut is None else [index for index in range(1, cut.count + 1) if index not in found]

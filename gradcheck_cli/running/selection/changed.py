@@ -1,0 +1,84 @@
+"""What git says has changed since a revision, and the cases that this may touch."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.running.selection.imports import dependencies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+_PATIENCE = 60  # seconds; a git that waits for a lock or a network disk
+
+
+def changed_cases(cases: Sequence[Case], revision: str) -> tuple[Case, ...]:
+    """Return the cases whose spec, or a module or data file that they are made of, has changed.
+
+    Args:
+        cases: what to choose from.
+        revision: what git compares the working tree with: where its history and ours parted. Files that
+            git doesn't know yet count as changed, ignored ones don't.
+
+    Returns:
+        The cases, in order; also those of which it can't be told.
+
+    Raises:
+        UsageError: there's no git, no repository, or no such revision.
+    """
+    top = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
+    changed = _changed_files(top, revision)
+    return tuple(case for case in cases if _is_touched(case, changed, top.resolve()))
+
+
+def _is_touched(case: Case, changed: frozenset[Path], top: Path) -> bool:
+    found = dependencies(case)
+    if found.is_open or not Path(case.path).resolve().is_relative_to(top):
+        return True
+    # A changed submodule is named by its folder.
+    return any(file in changed or not changed.isdisjoint(file.parents) for file in found.files)
+
+
+def _changed_files(top: Path, revision: str) -> frozenset[Path]:
+    base = _base(revision)
+    names = _git("diff", "--name-only", "--no-renames", "-z", base, "--", folder=top)
+    names += _git("ls-files", "--others", "--exclude-standard", "-z", folder=top)
+    return frozenset((top / name).resolve() for name in names.split("\0") if name)
+
+
+def _base(revision: str) -> str:
+    """Return the commit where the revision's history and ours parted: what it gained since isn't ours."""
+    if revision.startswith("-"):
+        raise UsageError(f"--changed: '{revision}' is no revision.")
+    try:
+        commit = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
+    except UsageError:
+        hint = (
+            f" To check what changed in it, write --changed=HEAD {revision}."
+            if Path(revision).exists()
+            else ""
+        )
+        raise UsageError(f"--changed: git knows no revision '{revision}'; is it fetched?{hint}") from None
+    try:
+        return _git("merge-base", commit, "HEAD").strip()
+    except UsageError:  # a shallow clone, or unrelated histories: compare the two as they are
+        return commit
+
+
+def _git(*arguments: str, folder: Path | None = None) -> str:
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 (fixed commands; a revision is verified first)
+            command, cwd=folder, capture_output=True, check=False, timeout=_PATIENCE
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"--changed: git can't be run: {error}") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise UsageError(f"--changed: {said or 'git failed: ' + ' '.join(command)}")
+    return done.stdout.decode(errors="surrogateescape")

@@ -1,0 +1,157 @@
+"""Which of the project's files a case's code is made of, by what its modules import; nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.running.selection.modules import file_of, find, is_installed, parsed
+from gradcheck_cli.running.selection.sources import absolute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What a case depends on.
+
+    Attributes:
+        files: absolute paths, links resolved: the spec, modules, data files; also where a module would be
+            that isn't there, since a file that was deleted is a change too.
+        is_open: whether there's more that can't be told: a module that isn't found, isn't Python, or
+            imports by a name that it computes.
+    """
+
+    files: frozenset[Path]
+    is_open: bool
+
+
+@dataclass
+class _Walk:
+    folders: tuple[str, ...]
+    files: set[Path] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
+    is_open: bool = False
+
+    def visit(self, name: str, *, required: bool) -> None:
+        """Add a module, its packages, and all that these import."""
+        waiting = [(name, required)]
+        while waiting:
+            name, required = waiting.pop()
+            if name in self.seen:
+                continue
+            self.seen.add(name)
+            parent = name.rpartition(".")[0]
+            if parent:
+                waiting.append((parent, required))  # importing a.b runs a's __init__.py
+            spec = find(name, self.folders)
+            self.files |= set(_candidates(name, self.folders))
+            file = file_of(spec)
+            if spec is None:
+                self.is_open |= required
+            elif file is not None and not is_installed(file):
+                self.files.add(file)
+                found = _imports(file, name)
+                self.is_open |= found.is_open
+                waiting += [(one, False) for one in found.names]
+
+
+def dependencies(case: Case) -> Dependencies:
+    """Return what a case's verdict may depend on, within the project."""
+    modules = tuple(
+        reference.target.partition(":")[0]
+        for reference in (case.forward, case.gradient, case.reference)
+        if reference is not None
+    )
+    found = _of_modules(modules, (case.folder, str(Path.cwd())))
+    files = {Path(case.path).resolve()}
+    for tensor in case.tensors:
+        if tensor.source.kind == "file":
+            name = str(tensor.source.arguments.get("path", ""))
+            files.add(Path(case.folder, name).resolve())
+    return Dependencies(found.files | files, found.is_open)
+
+
+@lru_cache(maxsize=1024)
+def _of_modules(modules: tuple[str, ...], folders: tuple[str, ...]) -> Dependencies:
+    walk = _Walk(folders)
+    for name in modules:
+        walk.visit(name, required=True)
+    return Dependencies(frozenset(walk.files), walk.is_open)
+
+
+def _candidates(name: str, folders: tuple[str, ...]) -> Iterator[Path]:
+    """Yield where a module would be found in the project, whether it is there or not."""
+    parent, _, last = name.rpartition(".")
+    places = folders
+    if parent:
+        package = find(parent, folders)
+        places = tuple((package and package.submodule_search_locations) or ())
+    for place in places:
+        folder = Path(place).resolve()
+        if not is_installed(folder):
+            yield folder / f"{last}.py"
+            yield folder / last / "__init__.py"
+
+
+@dataclass(frozen=True)
+class _Imports:
+    names: frozenset[str]
+    is_open: bool
+
+
+@lru_cache(maxsize=4096)
+def _imports(file: Path, module: str) -> _Imports:
+    """Return the modules that a file may import anywhere in it, `from` a package its members too."""
+    if file.suffix != ".py":
+        return _Imports(frozenset(), is_open=False)  # a compiled module: itself is what can change
+    tree = parsed(file)
+    if tree is None:
+        return _Imports(frozenset(), is_open=True)
+    is_package = file.name == "__init__.py"
+    names: set[str] = set()
+    is_open = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(node, module, is_package=is_package)
+            if base is not None:
+                names |= {base, *_members(base, node, file)}
+        elif isinstance(node, ast.Call) and _imports_by_call(node):
+            target = node.args[0] if node.args else None
+            if isinstance(target, ast.Constant) and isinstance(target.value, str):
+                package = module if is_package else module.rpartition(".")[0]
+                names.add(_from(package, target.value))
+            else:
+                is_open = True
+    return _Imports(frozenset(names - {""}), is_open)
+
+
+def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
+    """Return what `from base import ...` may import beside base: of a star, all that lie beside the file."""
+    if all(alias.name != "*" for alias in node.names):
+        return {f"{base}.{alias.name}" for alias in node.names}
+    spec = find(base, (str(file.parent), str(Path.cwd())))
+    places = (spec and spec.submodule_search_locations) or ()
+    return {f"{base}.{found.stem}" for place in places for found in Path(place).glob("*.py")}
+
+
+def _imports_by_call(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in {"import_module", "__import__"}
+
+
+def _from(package: str, name: str) -> str:
+    """Return the absolute name of `import_module(name, package)`."""
+    level = len(name) - len(name.lstrip("."))
+    if not level:
+        return name
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - level + 1], name[level:]])

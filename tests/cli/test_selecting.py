@@ -1,0 +1,127 @@
+"""The options of `gradcheck run` that say which cases run, and when a run ends early."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gradcheck_cli.results import Status
+
+
+@pytest.fixture
+def several(engine, a_case, a_result):
+    engine.cases = [a_case("huber", tags=("loss",)), a_case("huber", "wide", tags=("loss",)), a_case("conv")]
+    engine.results = [a_result("huber"), a_result("huber", case="wide"), a_result("conv")]
+    return engine
+
+
+def asked(engine):
+    return [f"{case.op}/{case.name}" for case in engine.asked["cases"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "cases"),
+    [
+        (["-k", "huber and not wide"], ["huber/default"]),
+        (["--tag", "loss"], ["huber/default", "huber/wide"]),
+        (["--case", "wide"], ["huber/wide"]),
+        (["--shard", "1/2"], ["huber/wide", "conv/default"]),
+        (["--shard", "2/2"], ["huber/default"]),
+    ],
+)
+def test_cases_are_selected(invoke, several, options, cases):
+    invoke("run", *options)
+    assert sorted(asked(several)) == sorted(cases)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["-k", "a b"], 2, "-k 'a b': expected 'and', 'or' or the end, but got 'b' (character 3)."),
+        (["--tag", "los"], 5, "no spec has the tag 'los'. Did you mean 'loss'?"),
+        (["-k", "zzz"], 5, "none of 3 cases matches -k 'zzz'."),
+        (["--shard", "0/2"], 2, "must be K/N with K from 1 to N, such as 1/4, but got '0/2'."),
+        (["--shard", "3/2"], 2, "but got '3/2'."),
+        (["--shard", "half"], 2, "but got 'half'."),
+        (["--max-failures", "0"], 2, "0 is not in the range x>=1"),
+    ],
+)
+def test_what_selects_nothing_says_so(invoke, several, options, code, message):
+    result = invoke("run", *options)
+    assert result.code == code
+    assert message in " ".join(result.err.split())
+    assert "cases" not in several.asked
+
+
+def test_an_empty_shard_is_fine_and_reported(invoke, several, tmp_path):
+    file = tmp_path / "shard.json"
+    result = invoke("run", "--shard", "5/5", f"--report=json={file}")
+    assert result.code == 0
+    assert "shard 5/5: 0 of 3 cases" in result.err
+    assert "cases" not in several.asked  # no TensorFlow for nothing
+    shard = json.loads(file.read_text())["shard"]
+    assert (shard["index"], shard["count"], len(shard["plan"])) == (5, 5, 3)
+
+
+def test_what_failed_last_runs_again(invoke, several, a_result):
+    several.results[1] = a_result("huber", Status.MISMATCHED, case="wide")
+    assert invoke("run").code == 1
+    invoke("run", "--last-failed")
+    assert asked(several) == ["huber/wide"]
+
+
+def test_last_failed_checks_all_where_nothing_failed(invoke, several):
+    invoke("run")
+    result = invoke("run", "--last-failed")
+    assert len(asked(several)) == 3
+    assert result.err == "--last-failed: nothing is known to have failed; checking all\n"
+
+
+def test_cases_are_listed_without_running(invoke, several):
+    result = invoke("run", "--collect-only", "-k", "huber")
+    assert result.out == (
+        "specs/huber.yaml:1 · huber · default · float64\n"
+        "specs/huber.yaml:1 · huber · wide · float64\n"
+        "1 op · 2 cases\n"
+    )
+    assert "processes" not in several.asked  # nothing was started
+    listed = json.loads(invoke("run", "--collect-only", "--format", "json").out)
+    assert [case["op"] for case in listed["cases"]] == ["huber", "huber", "conv"]
+    assert listed["cases"][0]["tags"] == ["loss"]
+
+
+def test_the_slowest_are_listed(invoke, several, a_result):
+    several.results[1] = a_result("huber", case="wide", duration_s=12.5)
+    out = invoke("run", "--durations", "2").out
+    assert "slowest 2 cases:\n     12.50 s  specs/huber.yaml · huber · wide\n      0.10 s  specs/" in out
+
+
+def test_merge_joins_shards(invoke, several, tmp_path, a_result):
+    files = []
+    for index, results in ((1, several.results[1:]), (2, several.results[:1])):
+        several.results = results
+        files.append(tmp_path / f"{index}.json")
+        invoke("run", "--shard", f"{index}/2", f"--report=json={files[-1]}")
+        several.results = [a_result("huber"), a_result("huber", case="wide"), a_result("conv")]
+    whole = tmp_path / "whole.xml"
+    result = invoke("merge", *map(str, files), "--cache-dir", str(tmp_path / "c"), f"--report=junit={whole}")
+    assert result.code == 0, result.err
+    assert "2 ops · 3 cases · 3 pairs: 3 passed" in result.out
+    assert whole.read_text().count("<testcase") == 3
+    one = invoke("merge", str(files[0]), "--cache-dir", str(tmp_path / "c"))
+    assert one.code == 3
+    assert "NOT CHECKED  shard 2/2 is missing: its cases weren't checked" in one.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument 'REPORT...'"),
+        (["none.json"], "none.json: can't be read: No such file or directory"),
+    ],
+)
+def test_merge_of_nothing(invoke, arguments, message):
+    result = invoke("merge", *arguments)
+    assert result.code == 2
+    assert message in result.err

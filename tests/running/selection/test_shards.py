@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradcheck_cli.gate import BaselineFinding, Change, Shard
+from gradcheck_cli.results import Report, Status
+from gradcheck_cli.running.selection.history import Past, failed_before, read_history, write_history
+from gradcheck_cli.running.selection.shards import shard_of
+from gradcheck_cli.spec.load import load_mapping
+
+CASES = [
+    load_mapping({"op": f"op{n}", "forward": "m:f", "inputs": {"x": {"shape": [1]}}})[0] for n in range(9)
+]
+
+
+def past(*seconds):
+    return {(f"op{number}", "default"): Past(False, time) for number, time in enumerate(seconds)}  # noqa: FBT003
+
+
+@given(
+    st.lists(st.floats(0, 100) | st.none(), max_size=9),
+    st.integers(1, 12),
+    st.integers(0, 9),
+)
+def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
+    history = past(*seconds)
+    parts = [shard_of(CASES[:cases], index, count, history)[0] for index in range(1, count + 1)]
+    assert sorted(case.op for part in parts for case in part) == sorted(case.op for case in CASES[:cases])
+    known = [time for time in seconds if time is not None]
+    usual = sorted(known)[len(known) // 2] if known else 1.0
+    if len(known) % 2 == 1 or not known:  # else the median is no element
+        times = [0.0] * count
+        for place, part in enumerate(parts):
+            for case in part:
+                time = history.get((case.op, "default"), Past(False, None)).duration_s  # noqa: FBT003
+                times[place] += usual if time is None else time
+        # Longest first: no part is longer than the shortest by more than one case.
+        longest = max([usual, *known])
+        assert max(times) - min(times) <= longest + 1e-9
+
+
+def test_long_cases_are_spread():
+    first, _ = shard_of(CASES[:4], 1, 2, past(10, 10, 1, 1))
+    assert [case.op for case in first] == ["op0", "op2"]
+
+
+def test_the_plan_names_every_case():
+    _, shard = shard_of(CASES[:2], 2, 3, {})
+    assert shard == Shard(2, 3, (("op0", "default"), ("op1", "default")))
+
+
+def test_a_run_is_remembered(tmp_path, a_result):
+    folder = tmp_path / "cache"
+    results = (
+        a_result("good", duration=2.0),
+        a_result("bad", Status.MISMATCHED),
+        a_result("known", Status.EXPECTED_MISMATCH),
+        a_result("open", Status.INCONCLUSIVE),
+        a_result("drifts"),
+    )
+    finding = BaselineFinding("drifts", "default", "graph", "dy/dx", Change.DRIFTED)
+    write_history(folder, Report("0", "2", "3", 0, results, baseline=(finding,)))
+    known = read_history(folder)
+    assert {op for (op, _), one in known.items() if one.failed} == {"bad", "open", "drifts"}
+    assert known["good", "default"] == Past(failed=False, duration_s=2.0)
+    assert (folder / ".gitignore").read_text() == "*\n"
+    write_history(folder, Report("0", "2", "3", 0, (a_result("bad"),)))
+    after = read_history(folder)
+    assert not after["bad", "default"].failed
+    assert after["open", "default"].failed  # it didn't run again
+
+
+def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
+    write_history(tmp_path, Report("0", "2", "3", 0, (a_result("a", duration=5.0),)))
+    results = (a_result("a", Status.MISMATCHED, duration=9.0), a_result("b"))
+    write_history(tmp_path, Report("0", "2", "3", 0, results, shard=Shard(1, 2, ())))
+    known = read_history(tmp_path)
+    assert known["a", "default"] == Past(failed=True, duration_s=5.0)
+    assert known["b", "default"] == Past(failed=False, duration_s=None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"version": 9}', '{"version": 1, "cases": [1]}', "[" * 10**5]
+)
+def test_a_broken_history_is_none(tmp_path, text):
+    (tmp_path / "history.json").write_text(text)
+    assert read_history(tmp_path) == {}
+
+
+def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
+    (tmp_path / "file").write_text("")
+    write_history(tmp_path / "file" / "cache", Report("0", "2", "3", 0, (a_result(),)))
+
+
+def test_cases_that_failed_before(a_case):
+    cases = (a_case("a"), a_case("b"), a_case("c"))
+    history = {("a", "default"): Past(True, 1.0), ("b", "default"): Past(False, 1.0)}  # noqa: FBT003
+    assert [case.op for case in failed_before(cases, history)] == ["a"]
+
+
+def test_what_is_written_is_json(tmp_path, a_result):
+    write_history(tmp_path, replace(Report("0", "2", "3", 0, ()), cases=(a_result("größe"),)))
+    assert json.loads((tmp_path / "history.json").read_text())["cases"][0]["op"] == "größe"

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.gate import BaselineFinding, Change, Shard
+from gradcheck_cli.results import CaseResult, PairResult, Report, Status
+from gradcheck_cli.running.merging import merge
+
+PLAN = (("a", "default"), ("b", "default"), ("b", "wide"))
+
+
+def a_result(op, case="default", status=Status.PASSED):
+    pair = PairResult("dy/dx", "y", "x", status)
+    return CaseResult(op, case, f"{op}.yaml:1", "graph", "float64", status, 1.0, "", pairs=(pair,))
+
+
+def a_report(*cases, index=None, count=2, plan=PLAN, **changes):
+    shard = None if index is None else Shard(index, count, plan)
+    return Report("0.1.0", "2.21.0", "3.11", 0, cases, duration_s=1.0, shard=shard, **changes)
+
+
+FIRST = a_report(a_result("b", "wide"), index=1)
+SECOND = a_report(a_result("a"), a_result("b"), index=2)
+
+
+def test_shards_become_one_run_in_its_order():
+    found = merge({"1": FIRST, "2": SECOND})
+    assert [(case.op, case.case) for case in found.cases] == list(PLAN)
+    assert (found.exit_code, found.unchecked, found.shard, found.duration_s) == (0, (), None, 2.0)
+
+
+def test_the_gravest_exit_code_holds():
+    bad = a_report(a_result("a", status=Status.MISMATCHED), a_result("b"), index=2)
+    assert merge({"1": FIRST, "2": bad}).exit_code == 1
+
+
+def test_a_missing_shard_is_not_green():
+    found = merge({"1": FIRST})
+    assert found.unchecked == ("shard 2/2 is missing: its cases weren't checked",)
+    assert found.exit_code == 3
+
+
+def test_a_case_that_is_in_no_shard_is_not_green():
+    found = merge({"1": FIRST, "2": a_report(a_result("a"), index=2)})
+    assert found.unchecked == ("1 planned cases are in no shard's report: b (default)",)
+    assert found.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("reports", "message"),
+    [
+        ({"1": FIRST, "2": FIRST}, "1 and 2 both hold b, case wide: merge joins reports of different cases"),
+        ({"1": FIRST, "2": a_report(index=1)}, "1 and 2 are both shard 1/2."),
+        (
+            {"1": FIRST, "2": a_report(index=2, count=3)},
+            "shards of different runs: of 2 with 3 cases, and of 3",
+        ),
+        ({"1": FIRST, "2": a_report(index=2, plan=PLAN[1:])}, "Each must select the same cases."),
+        ({"1": FIRST, "2": a_report(a_result("z"))}, "2: isn't a shard's report, as the others are."),
+    ],
+)
+def test_what_is_no_whole(reports, message):
+    with pytest.raises(UsageError) as caught:
+        merge(reports)
+    assert message in str(caught.value)
+
+
+def test_runs_of_different_specs():
+    found = merge({"1": a_report(a_result("z")), "2": a_report(a_result("y"))})
+    assert [case.op for case in found.cases] == ["z", "y"]
+
+
+def test_what_both_say_is_said_once():
+    finding = BaselineFinding("gone", "default", "graph", "dy/dx", Change.VANISHED, "x", "y")
+    more = {"baseline": (finding,), "notices": ("same",), "unchecked": ("this",)}
+    found = merge({"1": replace(FIRST, **more), "2": replace(SECOND, **more, strict=True)})
+    assert (found.baseline, found.notices, found.unchecked) == ((finding,), ("same",), ("this",))
+    assert found.strict
+
+
+def test_versions_that_differ_are_all_named():
+    other = replace(SECOND, tensorflow_version="2.16.0")
+    assert merge({"1": FIRST, "2": other}).tensorflow_version == "2.21.0, 2.16.0"
