@@ -47,6 +47,7 @@ class Change(str, Enum):
     WEAKENED = "weakened"  # what was checked is now skipped, or expected to be wrong, or None
     BROKE = "broke"  # between two reports: it was right
     BOTH = "both_changed"
+    FORWARD = "forward_changed"
     NEW = "new"
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ class Change(str, Enum):
         return self.value
 
 
-HARMLESS = frozenset({Change.BOTH, Change.NEW})  # to be told, and no failure
+HARMLESS = frozenset({Change.BOTH, Change.FORWARD, Change.NEW})  # to be told, and no failure
 
 
 @dataclass(frozen=True, order=True)

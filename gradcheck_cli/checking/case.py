@@ -11,6 +11,7 @@ from gradcheck_cli.checking.deterministic import check_frozen, check_random
 from gradcheck_cli.checking.expectations import expect_of_case
 from gradcheck_cli.checking.form import check_form, with_dtype_faults
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
+from gradcheck_cli.checking.memory import Memory
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
@@ -71,6 +72,7 @@ class _Gathered:
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seen_upstreams: bool = False
+    memory: Memory = field(default_factory=Memory)
 
 
 def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findings:
@@ -106,7 +108,7 @@ def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findin
     pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
-    pairs, found = expect_of_case(case, pairs, tuple(checks))
+    pairs, found = expect_of_case(case, gathered.memory.added_to(first, pairs), tuple(checks))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(pairs, found, tuple(dict.fromkeys(gathered.warnings)), numeric)
 
@@ -161,6 +163,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     if operations.has_reference_precision and "precision" not in case.checks_off:
         gathered.warnings += warnings
         gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
+    gathered.memory.keep(case, operations, rules)
     for pair, result in judged.items():
         gathered.samples.setdefault(pair, []).append(result)
     # Where a pair is expected to be wrong, what its upstream does to it is of no interest.

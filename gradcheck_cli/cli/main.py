@@ -24,6 +24,7 @@ COMMANDS = {
     "validate": ("gradcheck_cli.cli.validate", "Read specs and report every fault."),
     "schema": ("gradcheck_cli.cli.schema", "Print the JSON Schema of the spec format."),
     "merge": ("gradcheck_cli.cli.merge", "Join the JSON reports of shards into one."),
+    "diff": ("gradcheck_cli.cli.diff", "Compare two JSON reports."),
     "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
 }
 

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli.cli import processes
+from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.spec.case import Case
 
 
 @click.command("run", short_help="Check the gradients that specs describe.")
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
 @selection_options
 @report_options
+@baseline_options
 @click.option("--strict", is_flag=True, help="Count whatever was skipped as a failure (exit 3).")
 @click.option(
     "--strict-precision",
@@ -48,6 +48,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     seed: int | None,
     form: str,
     reports: tuple[Wanted, ...],
+    against: Path | None,
+    update: Path | None,
     strict: bool,
     strict_precision: bool,
     durations: int,
@@ -69,8 +71,13 @@ def command(  # noqa: PLR0913 (one argument per option)
         raise click.UsageError("-q and -v exclude each other.", ctx)
     in_processes = {name: options.pop(name) for name in processes.OPTIONS}
     cache = cache or default_cache()
+    baseline = Baseline(against, update, seed=seed)
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (`run --help` does without)
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    folders = paths or default_paths()
     if collect_only:
-        list_cases(select(_load(paths, seed), cache, **options).cases, form)
+        list_cases(select(load_cases(folders, seed=seed), cache, **options).cases, form)
         return
     # First: TensorFlow is imported beside all that follows.
     run = case_runner(ctx, files_of(reports), **in_processes)
@@ -83,7 +90,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.running.selection.sources import gradient_source  # noqa: PLC0415
     from gradcheck_cli.running.stopping import Stopper  # noqa: PLC0415
 
-    loaded = _load(paths, seed)
+    loaded = load_cases(folders, seed=seed)
     selected = select(loaded, cache, **options)
     cases = selected.cases
     console = console_for(sys.stdout)
@@ -114,6 +121,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         strict_precision=strict_precision,
         shard=selected.shard,
     )
+    report = baseline.compared(report, loaded, folders)
     write_history(cache, report)
     for notice in report.notices:
         click.echo(notice, err=True)
@@ -121,27 +129,26 @@ def command(  # noqa: PLR0913 (one argument per option)
         print_lines(console, closing_lines(report, width, verbose=verbose, durations=durations))
     else:
         print_report(form, report)
+    baseline.write(report, loaded, folders)
     write_reports(reports, form, report)
     ctx.exit(report.exit_code)
 
 
 def closing_lines(report: Report, width: int, *, verbose: bool = False, durations: int = 0) -> list[Any]:
     """Lay out all that a table ends with: what was slow, what wasn't checked, and the summary."""
-    from gradcheck_cli.reporting.closing import duration_lines, unchecked_lines  # noqa: PLC0415 (late)
+    from gradcheck_cli.reporting.closing import (  # noqa: PLC0415 (late with the rest)
+        baseline_lines,
+        duration_lines,
+        unchecked_lines,
+    )
     from gradcheck_cli.reporting.terminal import summary_lines  # noqa: PLC0415
 
     return [
         *duration_lines(report, durations),
+        *(baseline_lines(report.baseline, width) if report.baseline else ()),
         *unchecked_lines(report, width),
         *summary_lines(report, width=width, verbose=verbose),
     ]
-
-
-def _load(paths: Sequence[str], seed: int | None) -> tuple[Case, ...]:
-    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (`run --help` does without)
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
-
-    return load_cases(paths or default_paths(), seed=seed)
 
 
 def _nothing(seed: int | None) -> Report:

@@ -1,7 +1,8 @@
-"""What a table ends with beside its summary: the slowest cases, and what wasn't checked."""
+"""What a table ends with beside its summary: what was slow, what has changed, what wasn't checked."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -10,6 +11,9 @@ from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.entries import name_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.gate import BaselineFinding
     from gradcheck_cli.results import Report
 
 
@@ -37,3 +41,33 @@ def unchecked_lines(report: Report, width: int) -> list[Text]:
         for text in report.unchecked
         for line in layout.wrap(f"NOT CHECKED  {text}", width=width, indent=0, style="bold red")
     ]
+
+
+def baseline_lines(
+    findings: Sequence[BaselineFinding], width: int, *, title: str = "since the baseline"
+) -> list[Text]:
+    """Lay out what has changed since a baseline, failures first, and how much of each.
+
+    Args:
+        findings: what has changed.
+        width: columns there are.
+        title: what was compared.
+    """
+    lines = []
+    for finding in sorted(findings, key=lambda one: not one.is_failure):
+        name = finding.op if finding.case == "default" else f"{finding.op} · {finding.case}"
+        word = str(finding.change).replace("_", " ")
+        style = "bold red" if finding.is_failure else ""
+        head = Text(f"  {word.upper() if finding.is_failure else word}", style=style)
+        lines.append(head + Text(f"  {layout.clean(f'{name} · {finding.pair}')}", style=""))
+        lines += layout.wrap(finding.message, width=width, indent=4)
+    counts = Counter(finding.change for finding in findings)
+    parts = [f"{number:,} {str(change).replace('_', ' ')}" for change, number in sorted(counts.items())]
+    failed = any(finding.is_failure for finding in findings)
+    told = layout.wrap(
+        f"{title}: {', '.join(parts) or 'no change'}",
+        width=width,
+        indent=0,
+        style="bold red" if failed else "bold",
+    )
+    return [*lines, *told]

@@ -1,0 +1,132 @@
+"""The options `--baseline` and `--update-baseline`: reading, comparing and writing the lock file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.results import Report
+    from gradcheck_cli.running.baseline.entry import Entry, Key
+    from gradcheck_cli.spec.case import Case
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def baseline_options(function: Function) -> Function:
+    """Add `--baseline` and `--update-baseline`."""
+    for option in (
+        click.option(
+            "--update-baseline",
+            "update",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
+            "gradient and forward.",
+        ),
+        click.option(
+            "--baseline",
+            "against",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
+            "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+class Baseline:
+    """A run's baseline, from before the run to after it."""
+
+    def __init__(self, against: Path | None, update: Path | None, *, seed: int | None) -> None:
+        """Read what there is, before anything runs.
+
+        Args:
+            against: what to compare with.
+            update: what to write.
+            seed: the command line's own.
+
+        Raises:
+            UsageError: the options exclude each other, or a file can't be read, or not be written later.
+        """
+        if against is not None and update is not None:
+            raise UsageError(
+                "--baseline and --update-baseline exclude each other: compare first, then update."
+            )
+        self._against, self._update = against, update
+        self._old: dict[Key, Entry] = {}
+        file = against or update
+        if file is None:
+            return
+        if seed is not None:
+            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
+        from gradcheck_cli.running.baseline.lock import read_lock  # noqa: PLC0415 (only here)
+
+        if update is not None and not update.exists():
+            if not update.absolute().parent.is_dir():
+                raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
+            return
+        self._old = read_lock(file)
+
+    def compared(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> Report:
+        """Return the report with what has changed since the baseline.
+
+        Args:
+            report: the run.
+            loaded: all cases of the specs in the paths, selected or not.
+            paths: the command line's.
+        """
+        if self._against is None:
+            return report
+        from gradcheck_cli.running.baseline.compare import compare  # noqa: PLC0415 (only with --baseline)
+        from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
+
+        gone = _Gone(report, loaded, paths)
+        found = compare(self._old, entries_of(report.cases), is_expected=gone)
+        return replace(report, baseline=found)
+
+    def write(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> None:
+        """Write the lock file, if that was asked for, and say on standard error what has changed in it."""
+        if self._update is None:
+            return
+        from gradcheck_cli.reporting.files import write_text  # noqa: PLC0415 (only with --update-baseline)
+        from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.lock import lock_text, updated  # noqa: PLC0415
+
+        gone = _Gone(report, loaded, paths)
+        entries, update = updated(self._old, entries_of(report.cases), is_gone=gone)
+        try:
+            write_text(self._update, lock_text(entries, self._update.absolute().parent))
+        except OSError as error:
+            raise UsageError(
+                f"can't write the baseline '{self._update}': {error.strerror or error}"
+            ) from error
+        click.echo(f"{self._update}: {update}", err=True)
+
+
+class _Gone:
+    """Tells whether a pair that the run hasn't got should have been in it."""
+
+    def __init__(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> None:
+        self._loaded = {(case.op, case.name) for case in loaded}
+        self._done = {(case.op, case.case) for case in report.cases if case.pairs}
+        self._folders = [Path(path).resolve() for path in paths]
+
+    def __call__(self, entry: Entry) -> bool:
+        key = entry.op, entry.case
+        if key in self._done:
+            return True  # the case ran, and this pair wasn't in it
+        if key in self._loaded:
+            return False  # not selected, or not done, or it couldn't be checked: said elsewhere
+        # Its spec is gone: from a file or folder that was to be checked, or with that.
+        file = Path(entry.spec).resolve()
+        return any(folder in (file, *file.parents) for folder in self._folders)

@@ -1,0 +1,43 @@
+"""`gradcheck diff`: compares two JSON reports as `run --baseline` compares a run with its lock file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+
+@click.command("diff", short_help="Compare two JSON reports.")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@click.pass_context
+def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
+    """Compare the JSON reports OLD and NEW (`run --report json=FILE`), pair by pair.
+
+    Exit code 1 where NEW is worse: a pair gone or no longer right, an error that grew tenfold above the
+    noise, a looser tolerance, a gradient that changed though its forward didn't. What is new, and what
+    changed together with its forward, is listed.
+    """
+    # Late imports: `diff --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.reporting.closing import baseline_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.json_reading import read_report  # noqa: PLC0415
+    from gradcheck_cli.reporting.json_report import to_dict  # noqa: PLC0415
+    from gradcheck_cli.running.baseline.compare import compare  # noqa: PLC0415
+    from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
+
+    before, after = read_report(old), read_report(new)
+    found = compare(entries_of(before.cases), entries_of(after.cases), breaks=True)
+    if form == "json":
+        content = {"schema_version": 1, "changes": to_dict(replace(after, baseline=found))["baseline"]}
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        lines = baseline_lines(found, terminal_width(), title=f"{old} -> {new}")
+        print_lines(console_for(sys.stdout), lines)
+    ctx.exit(1 if any(finding.is_failure for finding in found) else 0)

@@ -1,0 +1,1 @@
+"""What each pair was like when somebody last looked, and what has changed since."""

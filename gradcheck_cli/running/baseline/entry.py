@@ -1,0 +1,89 @@
+"""What is remembered of one pair, whether a lock file or an earlier report tells it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gradcheck_cli.gate import Fingerprint, Tolerance
+    from gradcheck_cli.results import CaseResult, PairResult
+
+GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
+
+Key = tuple[str, str, str, str]  # op, case, mode, pair
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pair.
+
+    Attributes:
+        op: the op's name.
+        case: the case's.
+        mode: graph, eager, ...
+        pair: its label.
+        spec: the spec's file.
+        status: its verdict.
+        connected: whether its gradient is a tensor.
+        error: of the worst element, absolute.
+        noise: the bound on the numeric value's own error there.
+        allowed: the tolerance there.
+        tolerance: the rule behind `allowed`.
+        fingerprint: projections of gradient and forward.
+    """
+
+    op: str
+    case: str
+    mode: str
+    pair: str
+    spec: str
+    status: Status
+    connected: bool
+    error: float
+    noise: float
+    allowed: float
+    tolerance: Tolerance | None = None
+    fingerprint: Fingerprint | None = None
+
+    @property
+    def key(self) -> Key:
+        """What names the pair; not its file, so that specs can be moved."""
+        return self.op, self.case, self.mode, self.pair
+
+
+def entries_of(cases: Iterable[CaseResult]) -> dict[Key, Entry]:
+    """Return what a run found, pair by pair."""
+    found = (_entry(case, pair) for case in cases for pair in case.pairs)
+    return {entry.key: entry for entry in found}
+
+
+def _entry(case: CaseResult, pair: PairResult) -> Entry:
+    return Entry(
+        op=case.op,
+        case=case.case,
+        mode=case.mode,
+        pair=pair.label,
+        spec=case.spec.rpartition(":")[0] or case.spec,
+        status=pair.status,
+        connected=pair.connected,
+        error=_error(pair),
+        noise=pair.uncertainty,
+        allowed=pair.allowed,
+        tolerance=pair.tolerance,
+        fingerprint=pair.fingerprint,
+    )
+
+
+def _error(pair: PairResult) -> float:
+    """Return the worst element's error: `noise` is of the same one; `max_abs_error` may be another's."""
+    if pair.worst is None:
+        return pair.max_abs_error
+    difference = pair.worst.analytic - pair.worst.numeric
+    error = 0.0 if pair.worst.analytic == pair.worst.numeric else abs(difference)
+    return math.inf if math.isnan(error) else error

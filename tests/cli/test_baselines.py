@@ -1,0 +1,186 @@
+"""`--baseline`, `--update-baseline` and `gradcheck diff`, told what a run found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
+from gradcheck_cli.results import Status
+
+MEMORY = {
+    "tolerance": Tolerance(1e-6, 1e-10),
+    "fingerprint": Fingerprint((Projection(1.0, 1e-8),), (Projection(2.0, 1e-8),)),
+    "max_abs_error": 1e-13,
+    "allowed": 1e-6,
+}
+
+
+def with_memory(result, **changes):
+    pairs = tuple(replace(pair, **{**MEMORY, **changes}) for pair in result.pairs)
+    return replace(result, pairs=pairs)
+
+
+@pytest.fixture
+def project(engine, a_case, a_result, tmp_path, monkeypatch):
+    """Two ops with a baseline of both."""
+    monkeypatch.chdir(tmp_path)
+    engine.cases = [a_case("huber"), a_case("conv")]
+    engine.results = [with_memory(a_result("huber")), with_memory(a_result("conv"))]
+    return engine
+
+
+@pytest.fixture
+def recorded(project, invoke):
+    result = invoke("run", "--update-baseline", "g.lock")
+    assert (result.code, result.err) == (0, "g.lock: 2 new\n")
+    return project
+
+
+def test_nothing_changed(recorded, invoke):  # noqa: ARG001
+    result = invoke("run", "--baseline", "g.lock")
+    assert result.code == 0
+    assert "since the baseline" not in result.out
+
+
+def test_a_drift_fails(recorded, invoke, tmp_path):
+    recorded.results[0] = with_memory(recorded.results[0], max_abs_error=1e-7)
+    file = tmp_path / "r.json"
+    result = invoke("run", "--baseline", "g.lock", f"--report=json={file}", "--report", "github", "-q")
+    assert result.code == 1
+    assert (
+        "  DRIFTED  huber · dy/dx\n    error 1.0e-13 -> 1.0e-07, still within the tolerance of 1.0e-06\n"
+        in result.out
+    )
+    assert "since the baseline: 1 drifted\n" in result.out
+    assert (
+        "::error file=specs/huber.yaml,title=gradcheck%3A huber · dy/dx%3A drifted::huber · dy/dx"
+        in result.out
+    )
+    (finding,) = json.loads(file.read_text())["baseline"]
+    assert (finding["op"], finding["change"], finding["failure"]) == ("huber", "drifted", True)
+
+
+def test_what_is_new_is_told_and_fine(recorded, invoke, a_case, a_result):
+    recorded.cases.append(a_case("fresh"))
+    recorded.results.append(with_memory(a_result("fresh")))
+    result = invoke("run", "--baseline", "g.lock")
+    assert result.code == 0
+    assert "  new  fresh · dy/dx\n    isn't in the baseline yet\nsince the baseline: 1 new\n" in result.out
+
+
+def test_a_deleted_spec_fails(recorded, invoke):
+    del recorded.cases[1], recorded.results[1]
+    result = invoke("run", "--baseline", "g.lock", "specs")
+    assert result.code == 1
+    assert "  VANISHED  conv · dy/dx\n    was checked in specs/conv.yaml, and no longer is\n" in result.out
+
+
+def test_a_deleted_spec_fails_where_another_part_is_run_too(recorded, invoke):
+    del recorded.cases[1], recorded.results[1]
+    assert invoke("run", "--baseline", "g.lock", "-k", "huber", "specs").code == 1
+
+
+def test_what_is_not_asked_for_has_not_vanished(recorded, invoke):
+    recorded.results = recorded.results[:1]
+    assert invoke("run", "--baseline", "g.lock", "-k", "huber", "specs").code == 0
+    recorded.cases = recorded.cases[:1]
+    assert invoke("run", "--baseline", "g.lock", "specs/huber.yaml").code == 0
+
+
+def test_a_case_that_fails_is_not_said_to_have_vanished(recorded, invoke, a_result):
+    recorded.results[0] = a_result("huber", Status.ERROR)
+    result = invoke("run", "--baseline", "g.lock", "specs")
+    assert result.code == 3
+    assert "VANISHED" not in result.out
+
+
+def test_a_pair_that_is_gone_from_its_case_fails(recorded, invoke):
+    pair = replace(recorded.results[0].pairs[0], label="dz/dx")
+    recorded.results[0] = replace(recorded.results[0], pairs=(pair,))
+    result = invoke("run", "--baseline", "g.lock", "specs")
+    assert result.code == 1
+    assert "VANISHED  huber · dy/dx" in result.out
+
+
+def test_an_update_touches_what_changed_alone(recorded, invoke, tmp_path):
+    before = (tmp_path / "g.lock").read_text().splitlines()
+    recorded.results[0] = with_memory(
+        recorded.results[0], max_abs_error=2e-13, tolerance=Tolerance(1e-7, 1e-10)
+    )
+    recorded.results[1] = with_memory(recorded.results[1], max_abs_error=2e-13)
+    result = invoke("run", "--update-baseline", "g.lock", "specs")
+    assert result.err == "g.lock: 1 changed, 1 as they were\n"
+    after = (tmp_path / "g.lock").read_text().splitlines()
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, True, False]
+
+
+def test_an_update_forgets_what_is_gone_and_keeps_what_was_not_asked_for(recorded, invoke):
+    recorded.results = recorded.results[:1]
+    assert (
+        invoke("run", "--update-baseline", "g.lock", "-k", "huber", "specs").err == "g.lock: 2 as they were\n"
+    )
+    recorded.cases = recorded.cases[:1]
+    assert invoke("run", "--update-baseline", "g.lock", "specs").err == "g.lock: 1 removed, 1 as they were\n"
+
+
+def test_a_wrong_gradient_is_no_baseline(project, invoke, a_result, tmp_path):
+    project.results[0] = with_memory(a_result("huber", Status.MISMATCHED))
+    result = invoke("run", "--update-baseline", "g.lock")
+    assert result.code == 1
+    assert result.err == "g.lock: 1 new, 1 not right, so not taken up\n"
+    assert "huber" not in (tmp_path / "g.lock").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--baseline", "none.lock"],
+            "none.lock: can't be read: No such file or directory. Write it with --update",
+        ),
+        (["--baseline", "g.lock", "--update-baseline", "g.lock"], "--baseline and --update-baseline exclude"),
+        (["--baseline", "g.lock", "--seed", "3"], "--seed draws other inputs than a baseline remembers"),
+        (["--update-baseline", "no/such/g.lock"], "there is no folder 'no/such' to write 'g.lock' into."),
+    ],
+)
+def test_what_can_not_be_compared(project, invoke, options, message):
+    result = invoke("run", *options)
+    assert result.code == 2
+    assert message in result.err
+    assert "cases" not in project.asked
+
+
+def test_two_reports_are_compared(project, invoke, a_result):
+    invoke("run", "--report", "json=old.json")
+    project.results[0] = with_memory(a_result("huber"), max_abs_error=1e-7)
+    project.results[1] = with_memory(a_result("conv", Status.MISMATCHED))
+    invoke("run", "--report", "json=new.json")
+    result = invoke("diff", "old.json", "new.json")
+    assert result.code == 1
+    assert result.out == (
+        "  BROKE  conv · dy/dx\n"
+        "    was passed, and is mismatched now\n"
+        "  DRIFTED  huber · dy/dx\n"
+        "    error 1.0e-13 -> 1.0e-07, still within the tolerance of 1.0e-06\n"
+        "old.json -> new.json: 1 broke, 1 drifted\n"
+    )
+    changes = json.loads(invoke("diff", "old.json", "new.json", "--format", "json").out)["changes"]
+    assert [change["change"] for change in changes] == ["broke", "drifted"]
+
+
+def test_a_report_compared_with_itself(project, invoke):  # noqa: ARG001
+    invoke("run", "--report", "json=old.json")
+    result = invoke("diff", "old.json", "old.json")
+    assert (result.code, result.out) == (0, "old.json -> old.json: no change\n")
+
+
+def test_a_case_that_can_not_be_checked_any_more_is_broken(project, invoke, a_result):
+    invoke("run", "--report", "json=old.json")
+    project.results[0] = a_result("huber", Status.ERROR)
+    invoke("run", "--report", "json=new.json")
+    result = invoke("diff", "old.json", "new.json")
+    assert result.code == 1
+    assert "huber · dy/dx" in result.out

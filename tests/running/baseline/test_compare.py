@@ -1,0 +1,201 @@
+"""What counts as a change since a baseline, and what doesn't."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
+from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
+from gradcheck_cli.running.baseline.compare import compare, is_same
+from gradcheck_cli.running.baseline.entry import Entry, entries_of
+
+
+def print_of(analytic, forward):
+    return Fingerprint((Projection(analytic, 1e-8),), (Projection(forward, 1e-8),))
+
+
+GRADIENT_MESSAGE = "the gradient has changed, its forward hasn't: a projection of it was 1.00000000e+00, and is 1.00100000e+00"  # noqa: E501 (one message)
+BASE = Entry(
+    op="huber",
+    case="default",
+    mode="graph",
+    pair="dy/dx",
+    spec="specs/huber.yaml",
+    status=Status.PASSED,
+    connected=True,
+    error=1e-13,
+    noise=3e-12,
+    allowed=1e-6,
+    tolerance=Tolerance(1e-6, 1e-10),
+    fingerprint=print_of(1.0, 2.0),
+)
+
+
+def changes(old, new, **options):
+    found = compare({old.key: old}, {new.key: new} if new else {}, **options)
+    return [(finding.change, finding.message) for finding in found]
+
+
+def kinds(new, old=BASE, **options):
+    return [change for change, _ in changes(old, new, **options)]
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {},
+        {"error": 1e-12},  # within the noise
+        {"error": 2.9e-11},  # ten times the noise, and not beyond
+        {"error": 0.0},  # better
+        {"noise": 1e-8, "error": 9e-8},  # the numeric value itself is worth no more
+        {"allowed": 5e-6},  # of another worst element
+        {"allowed": 1e-9},
+        {"spec": "specs/moved.yaml"},
+        {"tolerance": Tolerance(1e-7, 1e-11)},  # tighter
+        {"tolerance": Tolerance(1e-6, 0.0, 1e-9)},
+        {"fingerprint": print_of(1.0 + 1.9e-8, 2.0 - 1.9e-8)},  # another machine's rounding
+        {"fingerprint": None, "tolerance": None},
+    ],
+)
+def test_no_change(different):
+    assert kinds(replace(BASE, **different)) == []
+
+
+@pytest.mark.parametrize(
+    ("different", "change", "message"),
+    [
+        ({"error": 1e-7}, Change.DRIFTED, "error 1.0e-13 -> 1.0e-07, still within the tolerance of 1.0e-06"),
+        (
+            {"error": 1.1e-9},
+            Change.DRIFTED,
+            "error 1.0e-13 -> 1.1e-09, still within the tolerance of 1.0e-06",
+        ),
+        ({"tolerance": Tolerance(1e-3, 1e-10)}, Change.LOOSENED, "rtol 1.0e-06 -> 1.0e-03"),
+        (
+            {"tolerance": Tolerance(1e-6, 0.0, 1e-2)},
+            Change.LOOSENED,
+            "atol scaled (1.0e-06 at the worst element) -> 1.0e-02",
+        ),
+        (
+            {"tolerance": Tolerance(1e-6, 1e-5)},
+            Change.LOOSENED,
+            "scaled tolerance 1.0e-10 -> 1.0e-05 of the row",
+        ),
+        (
+            {"fingerprint": print_of(1.001, 2.0)},
+            Change.GRADIENT,
+            GRADIENT_MESSAGE,
+        ),
+        (
+            {"fingerprint": print_of(1.0, 2.001), "error": 1e-7},
+            Change.FORWARD,
+            "the forward has changed (error 1.0e-13 -> 1.0e-07)",
+        ),
+        (
+            {"fingerprint": print_of(-1.0, -2.0)},
+            Change.BOTH,
+            "the forward and the gradient have changed (error 1.0e-13 -> 1.0e-13)",
+        ),
+        ({"status": Status.SKIPPED}, Change.WEAKENED, "was passed, and is skipped now"),
+        (
+            {"status": Status.EXPECTED_MISMATCH},
+            Change.WEAKENED,
+            "was right, and the spec expects it to be wrong now",
+        ),
+        ({"connected": False, "fingerprint": None}, Change.WEAKENED, "had a gradient, and has None now"),
+    ],
+)
+def test_a_change(different, change, message):
+    assert changes(BASE, replace(BASE, **different)) == [(change, message)]
+
+
+def test_what_was_loosened_from_one_number_to_another():
+    old = replace(BASE, tolerance=Tolerance(1e-6, 0.0, 1e-9))
+    assert kinds(replace(old, tolerance=Tolerance(1e-6, 0.0, 1e-8)), old) == [Change.LOOSENED]
+    assert kinds(replace(old, tolerance=Tolerance(1e-6, 0.0, 1e-10)), old) == []
+    scaled = replace(old, tolerance=Tolerance(1e-6, 1e-10))
+    assert kinds(replace(scaled, allowed=1e-4), old) == [Change.LOOSENED]
+    assert kinds(replace(scaled, allowed=2e-6), old) == []
+
+
+def test_a_loosened_tolerance_does_not_raise_what_counts_as_drift():
+    loose = replace(BASE, error=1e-7, allowed=1.0, tolerance=Tolerance(1e-6, 0.0, 1.0))
+    assert set(kinds(loose)) == {Change.LOOSENED, Change.DRIFTED}
+
+
+def test_failures_of_a_run_are_its_own_to_report():
+    wrong = replace(BASE, status=Status.MISMATCHED, error=1.0, fingerprint=print_of(-1.0, 2.0))
+    assert kinds(wrong) == []
+    assert kinds(wrong, breaks=True) == [Change.BROKE]
+
+
+def test_what_was_wrong_has_no_past_to_keep():
+    old = replace(BASE, status=Status.INCONCLUSIVE, fingerprint=print_of(5.0, 2.0))
+    assert kinds(BASE, old) == []
+    assert kinds(BASE, replace(BASE, status=Status.EXPECTED_MISMATCH, error=1.0)) == []
+
+
+def test_a_pair_that_is_gone_or_new():
+    other = replace(BASE, pair="dy/dz")
+    found = compare({BASE.key: BASE}, {other.key: other})
+    assert [(one.pair, one.change, one.is_failure) for one in found] == [
+        ("dy/dx", Change.VANISHED, True),
+        ("dy/dz", Change.NEW, False),
+    ]
+    assert found[0].message == "was checked in specs/huber.yaml, and no longer is"
+    assert compare({BASE.key: BASE}, {}, is_expected=lambda _: False) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        (float("inf"), float("inf"), False),
+        (float("nan"), float("nan"), False),
+        (float("inf"), float("-inf"), True),
+        (1.0, float("nan"), True),
+    ],
+)
+def test_projections_that_are_not_finite(before, after, changed):
+    old = replace(BASE, fingerprint=print_of(before, 2.0))
+    new = replace(BASE, fingerprint=print_of(after, 2.0))
+    assert kinds(new, old) == ([Change.GRADIENT] if changed else [])
+
+
+@pytest.mark.parametrize(
+    ("different", "same"),
+    [
+        ({}, True),
+        ({"error": 1e-12, "noise": 5e-12, "allowed": 1.1e-6}, True),
+        ({"error": 1e-7}, False),
+        ({"spec": "elsewhere.yaml"}, False),
+        ({"tolerance": Tolerance(1e-7, 1e-10)}, False),  # tightened: from now on that counts
+        ({"fingerprint": None}, False),
+        ({"fingerprint": print_of(1.5, 2.5)}, False),
+        ({"status": Status.EXPECTED_MISMATCH}, False),
+    ],
+)
+def test_what_a_baseline_keeps_as_it_is(different, same):
+    assert is_same(BASE, replace(BASE, **different)) is same
+
+
+def test_an_error_that_became_smaller_is_worth_remembering():
+    assert not is_same(replace(BASE, error=1e-7), BASE)
+
+
+def test_entries_tell_of_the_worst_element():
+    worst = WorstElement((0,), (0,), 1.0, 1.5, 1e-9)
+    pair = PairResult("dy/dx", "y", "x", Status.PASSED, max_abs_error=7.0, uncertainty=1e-9, worst=worst)
+    case = CaseResult(
+        "huber", "wide", "a/b.yaml:12", "graph", "float64", Status.PASSED, 1.0, "", pairs=(pair,)
+    )
+    (entry,) = entries_of([case]).values()
+    assert entry.key == ("huber", "wide", "graph", "dy/dx")
+    assert (entry.error, entry.noise, entry.spec) == (0.5, 1e-9, "a/b.yaml")
+    infinite = replace(pair, worst=replace(worst, analytic=float("nan")))
+    (entry,) = entries_of([replace(case, pairs=(infinite,))]).values()
+    assert entry.error == float("inf")
+    equal = replace(pair, worst=replace(worst, analytic=float("inf"), numeric=float("inf")))
+    (entry,) = entries_of([replace(case, pairs=(equal,))]).values()
+    assert entry.error == 0.0
