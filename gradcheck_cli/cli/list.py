@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.tensorflow_backend.registry import GradientEntry
 
+UNCHECKED = 3
 STATUSES = {
     "gradient": "gradient",
     "not-differentiable": "not differentiable",
@@ -40,6 +42,18 @@ STATUSES = {
 )
 @click.option("--specs", "folder", type=click.Path(), metavar="DIR", help="Show which specs cover what.")
 @click.option(
+    "--uncovered",
+    is_flag=True,
+    help="List only gradients that no spec checks; needs --specs. With --import, those of the package: all "
+    "of its modules are imported.",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit with 3 where specs check less than this share of the gradients; needs --specs.",
+)
+@click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
 @click.pass_context
@@ -50,13 +64,23 @@ def command(  # noqa: PLR0913 (one argument per option)
     statuses: tuple[str, ...],
     modules: tuple[str, ...],
     folder: str | None,
+    uncovered: bool,
+    fail_under: float | None,
     form: str,
 ) -> None:
     """List the gradients in TensorFlow's registry, and those that --import brings.
 
     PATTERN is a glob such as '*matmul*', in any case; a name without * or ? is looked up as it is, op
     types without a gradient included.
+
+    --uncovered and --fail-under look at registered gradients, and at functions with tf.custom_gradient that
+    stand in a module or a class. Those that a factory makes when it is called can't be seen.
     """
+    measures = uncovered or fail_under is not None
+    if measures and folder is None:
+        raise click.UsageError("--uncovered and --fail-under need --specs DIR.", ctx)
+    if measures:
+        ctx.exit(_measure(str(folder), modules, pattern, form, uncovered=uncovered, fail_under=fail_under))
     covering = None if folder is None else _covering(folder)
     # Late imports: `list --help` and a bad option shouldn't wait for TensorFlow.
     from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
@@ -74,6 +98,46 @@ def command(  # noqa: PLR0913 (one argument per option)
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
     _print(chosen, covering, form, len(op_types()))
     ctx.exit(0)
+
+
+def _measure(  # noqa: PLR0913 (one argument per option)
+    folder: str,
+    packages: Sequence[str],
+    pattern: str | None,
+    form: str,
+    *,
+    uncovered: bool,
+    fail_under: float | None,
+) -> int:
+    """Print which gradients of packages specs check, or which they don't, and return the exit code."""
+    from gradcheck_cli.reporting.gradient_list import coverage_line  # noqa: PLC0415 (late, as below)
+    from gradcheck_cli.running.selection.modules import modules_below  # noqa: PLC0415
+    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    cases = load_cases([folder])
+    start_tensorflow()
+    failures: list[str] = []
+    with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
+        from gradcheck_cli.tensorflow_backend.coverage import covering, of_packages  # noqa: PLC0415
+        from gradcheck_cli.tensorflow_backend.registry import op_types, read_gradients  # noqa: PLC0415
+
+        read_gradients(packages)  # a package that can't be imported at all is bad usage
+        modules = [name for package in packages for name in modules_below(package, [str(Path.cwd())])]
+        # Modules first: a function has the name that it has where it is defined.
+        everything = read_gradients([*modules, *packages], failures=failures)
+        entries = _choose(of_packages(everything, packages), pattern, ())
+        specs = covering(entries, cases)
+    for failure in failures:
+        click.echo(failure, err=True)
+    bare = [entry for entry in entries if entry.name not in specs]
+    _print(bare if uncovered else entries, specs, form, len(op_types()))
+    percent = 100 * (1 - len(bare) / len(entries)) if entries else 0.0
+    click.echo(coverage_line(len(entries), len(bare)), err=form != "table")
+    if fail_under is None:
+        return 0
+    # What couldn't be imported, and a package without gradients, isn't covered either.
+    return UNCHECKED if failures or percent < fail_under or not entries else 0
 
 
 def _covering(folder: str) -> dict[str, list[str]]:

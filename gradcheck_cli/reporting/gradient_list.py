@@ -93,6 +93,20 @@ def gradients_table(
     return [*lines, Text(_counts(entries, op_types), style="bold")]
 
 
+def coverage_line(total: int, bare: int) -> str:
+    """Say in one line how many of the gradients specs check.
+
+    Args:
+        total: how many there are.
+        bare: how many no spec names.
+    """
+    if not total:
+        return "no gradients found; those that a factory makes when it is called can't be seen"
+    share = f"{100 * (1 - bare / total):.1f} %"
+    noun = "gradient has a spec" if total == 1 else "gradients have a spec"
+    return f"{total - bare:,} of {total:,} {noun} ({share}); those that factories make can't be seen"
+
+
 def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:
     counts = Counter(entry.status for entry in entries)
     parts = [f"{counts[status]:,} {status}" for status in STYLES if counts[status]]

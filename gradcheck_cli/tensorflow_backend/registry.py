@@ -54,18 +54,21 @@ class GradientEntry:
     origin: str = "tensorflow"
 
 
-def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
+def read_gradients(
+    modules: Sequence[str] = (), *, failures: list[str] | None = None
+) -> tuple[GradientEntry, ...]:
     """Read the registry, then import modules and read what each of them adds.
 
     Args:
         modules: dotted names, imported in this order.
+        failures: takes up why a module can't be imported, where that is not to end it all.
 
     Returns:
         Every op type TensorFlow knows and every registered name, sorted; then, module by module, what
         was registered by importing it, and its functions with a custom gradient.
 
     Raises:
-        UsageError: a module can't be imported.
+        UsageError: a module can't be imported, and there's no `failures`.
     """
     own = set(_registered_names())
     found = [_registered(name) for name in own]
@@ -74,7 +77,13 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     seen: set[int] = set()
     for name in modules:
         before = set(sys.modules)
-        module = _import(name)
+        try:
+            module = _import(name)
+        except UsageError as error:
+            if failures is None:
+                raise
+            failures.append(str(error))
+            continue
         added = sorted(set(_registered_names()) - own)
         own |= set(added)
         new = {entry: _registered(entry, origin=name) for entry in added}
@@ -117,7 +126,7 @@ def _registered(name: str, origin: str = "tensorflow") -> GradientEntry:
     function = gradient_registry.lookup(name)
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
-    return GradientEntry(name, "gradient", *_where(function), origin)
+    return GradientEntry(name, "gradient", *defined_at(function), origin)
 
 
 def _import(name: str) -> ModuleType:
@@ -144,8 +153,11 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
             if id(value) in seen or not has_custom_gradient(value):
                 continue
             seen.add(id(value))
-            target = f"{_module_of(value) or module.__name__}:{path}"
-            found.append(GradientEntry(target, "custom_gradient", *_where(value), origin))
+            owner = sys.modules.get(_module_of(value))
+            # Imported under another name, it has that name here alone.
+            home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
+            target = f"{home.__name__}:{path}"
+            found.append(GradientEntry(target, "custom_gradient", *defined_at(value), origin))
     return sorted(found, key=lambda entry: (entry.file, entry.line, entry.name))
 
 
@@ -166,7 +178,7 @@ def _module_of(value: object) -> str:
     return module if isinstance(module, str) else ""
 
 
-def _where(function: Any) -> tuple[str, str, int]:
+def defined_at(function: Any) -> tuple[str, str, int]:
     """Return a function's `module:qualname`, file and line; of a decorated one, the innermost."""
     inner = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial

@@ -133,3 +133,149 @@ def test_a_module_that_can_not_be_imported(gradients, name, wording):
     assert done.returncode == 2
     assert done.stderr.startswith(wording)
     assert "Traceback" not in done.stderr
+
+
+PACKAGE = {
+    "mine/__init__.py": "from .ops import soft as exported\n",
+    "mine/ops.py": """
+import tensorflow as tf
+
+@tf.custom_gradient
+def soft(x):
+    return x, lambda upstream: upstream
+
+@tf.custom_gradient
+def bare(x):
+    return x, lambda upstream: upstream
+
+class Ops:
+    @staticmethod
+    @tf.custom_gradient
+    def method(x):
+        return x, lambda upstream: upstream
+
+def factory(k):
+    @tf.custom_gradient
+    def made(x):
+        return x, lambda upstream: k * upstream
+    return made
+""",
+    "mine/deep/__init__.py": "",
+    "mine/deep/late.py": """
+import tensorflow as tf
+
+@tf.RegisterGradient("MineCube")
+def cube_grad(op, upstream):
+    return upstream
+
+@tf.RegisterGradient("MineSquare")
+def square_grad(op, upstream):
+    return upstream
+""",
+    "mine/__main__.py": "raise SystemExit(9)\n",
+    "broken_part/__init__.py": "",
+    "broken_part/whole.py": """
+import tensorflow as tf
+
+@tf.custom_gradient
+def f(x):
+    return x, lambda upstream: upstream
+""",
+    "broken_part/half.py": "import no_such_module_here\n",
+    "empty.py": "x = 1\n",
+    "covering/specs.yaml": """
+op: soft
+forward: mine:exported
+inputs: {x: {shape: [2]}}
+---
+op: method
+forward: mine.ops:Ops.method
+inputs: {x: {shape: [2]}}
+---
+op: cube
+op_type: Identity
+forward: tensorflow:identity
+gradient: mine.deep.late:cube_grad
+binding: override
+inputs: {x: {shape: [2]}}
+---
+op: made
+forward: mine.ops:factory
+build: {k: 1.0}
+inputs: {x: {shape: [2]}}
+---
+op: half
+forward: broken_part.whole:f
+inputs: {x: {shape: [2]}}
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """Return a function that calls `gradcheck list` beside a package."""
+    folder = tmp_path_factory.mktemp("package")
+    for name, text in PACKAGE.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "gradcheck_cli.cli.main", "list", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return call
+
+
+COVERAGE = "3 of 5 gradients have a spec (60.0 %); those that factories make can't be seen"
+
+
+def test_what_no_spec_checks_is_listed(package):
+    done = package("--specs", "covering", "--import", "mine", "--uncovered")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:-2]] == ["MineSquare", "mine.ops:bare"]
+    assert "mine/deep/late.py:8" in lines[1]
+    assert lines[-1] == COVERAGE
+
+
+@pytest.mark.parametrize(("percent", "code"), [("60", 0), ("60.1", 3)])
+def test_too_little_coverage_fails(package, percent, code):
+    options = ["--specs", "covering", "--import", "mine", "--fail-under", percent, "--format", "csv"]
+    done = package(*options)
+    assert done.returncode == code, done.stderr
+    assert done.stderr == f"{COVERAGE}\n"
+    rows = {row["op_type"]: row["specs"] for row in csv.DictReader(io.StringIO(done.stdout))}
+    assert rows == {
+        "MineCube": "covering/specs.yaml:10",
+        "MineSquare": "",
+        "mine.ops:soft": "covering/specs.yaml:2",
+        "mine.ops:bare": "",
+        "mine.ops:Ops.method": "covering/specs.yaml:6",
+    }
+
+
+def test_a_part_that_can_not_be_imported_is_not_covered(package):
+    done = package("--specs", "covering", "--import", "broken_part", "--fail-under", "0")
+    assert done.returncode == 3
+    assert "--import broken_part.half: can't be imported: ModuleNotFoundError" in done.stderr
+    assert done.stdout.endswith(
+        "1 of 1 gradient has a spec (100.0 %); those that factories make can't be seen\n"
+    )
+
+
+def test_a_package_without_gradients_is_not_covered(package):
+    done = package("--specs", "covering", "--import", "empty", "--fail-under", "0")
+    assert done.returncode == 3
+    assert "no gradients found" in done.stdout
+
+
+def test_coverage_needs_specs(package):
+    done = package("--uncovered")
+    assert done.returncode == 2
+    assert "--uncovered and --fail-under need --specs DIR." in done.stderr

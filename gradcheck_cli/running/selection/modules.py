@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import pkgutil
 import sys
 from functools import lru_cache
 from importlib.machinery import (
@@ -77,6 +78,18 @@ def file_of(spec: ModuleSpec | None) -> Path | None:
     if spec is None or not spec.has_location or spec.origin is None:
         return None
     return Path(spec.origin).resolve()
+
+
+def modules_below(package: str, folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the dotted names of a package's modules and subpackages, sorted; not of its `__main__`."""
+    spec = find(package, folders)
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    found = []
+    for module in pkgutil.iter_modules(places):
+        name = f"{package}.{module.name}"
+        if module.name != "__main__":
+            found += [name, *(modules_below(name, folders) if module.ispkg else ())]
+    return tuple(sorted(found))
 
 
 def is_installed(file: Path) -> bool:
