@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli.cli.configured import ListCommand
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,7 +26,7 @@ STATUSES = {
 }
 
 
-@click.command("list", short_help="List registered gradients and where they are.")
+@click.command("list", cls=ListCommand, short_help="List registered gradients and where they are.")
 @click.argument("pattern", required=False)
 @click.option(
     "--status",

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from gradcheck_cli.cli.configured import MergeCommand
 from gradcheck_cli.cli.reports import Wanted, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import cache_option, default_cache
 
 
-@click.command("merge", short_help="Join the JSON reports of shards into one.")
+@click.command("merge", cls=MergeCommand, short_help="Join the JSON reports of shards into one.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
 @report_options
 @cache_option

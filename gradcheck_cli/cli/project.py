@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gradcheck_cli.errors import UsageError
 
@@ -14,6 +17,49 @@ else:
     import tomli as tomllib
 
 DEFAULT = "specs"
+SPECS_VARIABLE = "GRADCHECK_SPECS"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A `[tool.gradcheck]` table, and the file that it stands in; empty where there is none."""
+
+    file: Path | None = None
+    table: dict[str, Any] = field(default_factory=dict)
+
+    def place(self, key: str) -> str:
+        """Return `file:line: tool.gradcheck.key`, for a message; the line as far as it can be told."""
+        pattern = re.compile(rf"""^\s*["']?{re.escape(key.rpartition(".")[2])}["']?\s*=""")
+        try:
+            lines = [] if self.file is None else self.file.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            lines = []
+        line = next((number for number, text in enumerate(lines, start=1) if pattern.match(text)), 0)
+        where = f"{self.file}:{line}" if line else f"{self.file}"
+        return f"{where}: tool.gradcheck.{key}"
+
+    def below(self, path: str) -> str:
+        """Return a path that the file names, from the working directory: the file means its own folder."""
+        return path if self.file is None else os.path.relpath(self.file.parent / path)
+
+
+def read_settings(start: Path | None = None) -> Settings:
+    """Return the settings of the nearest pyproject.toml that has a `[tool.gradcheck]`.
+
+    Args:
+        start: the folder from which to look upward; default the working directory.
+
+    Raises:
+        UsageError: a pyproject.toml isn't TOML, or `[tool.gradcheck]` isn't a table.
+    """
+    start = Path.cwd() if start is None else start
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            table = _table_of(file)
+            if table is not None:
+                return Settings(file, table)
+    return Settings()
 
 
 def default_paths(start: Path | None = None) -> tuple[str, ...]:
@@ -23,36 +69,36 @@ def default_paths(start: Path | None = None) -> tuple[str, ...]:
         start: the folder from which to look upward; default the working directory.
 
     Returns:
-        `[tool.gradcheck] specs` of the nearest pyproject.toml that has one, as paths from `start`, else
-        `specs`.
+        The paths in $GRADCHECK_SPECS, else `specs` under `[tool.gradcheck]` in the nearest pyproject.toml
+        that has such a table, as paths from `start`, else `specs`.
 
     Raises:
         UsageError: the pyproject.toml isn't TOML, or `specs` is neither a path nor a list of paths.
     """
     start = Path.cwd() if start is None else start
-    for folder in (start, *start.parents):
-        file = folder / "pyproject.toml"
-        if file.is_file():
-            specs = _specs_of(file)
-            if specs is not None:
-                return tuple(os.path.relpath(folder / path, start) for path in specs)
-    return (DEFAULT,)
+    given = [path for path in os.environ.get(SPECS_VARIABLE, "").split(os.pathsep) if path]
+    if given:
+        return tuple(given)
+    settings = read_settings(start)
+    if settings.file is None or "specs" not in settings.table:
+        return (DEFAULT,)
+    specs = settings.table["specs"]
+    if isinstance(specs, str):
+        specs = [specs]
+    if not isinstance(specs, list) or not specs or not all(isinstance(path, str) for path in specs):
+        raise UsageError(f"{settings.place('specs')}: must be a path or a list of paths, but got {specs!r}")
+    return tuple(os.path.relpath(settings.file.parent / path, start) for path in specs)
 
 
-def _specs_of(file: Path) -> list[str] | None:
+def _table_of(file: Path) -> dict[str, Any] | None:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file}: can't be read as TOML: {error}") from error
     tool = content.get("tool")
-    section = tool.get("gradcheck") if isinstance(tool, dict) else None
-    if not isinstance(section, dict) or "specs" not in section:
+    if not isinstance(tool, dict) or "gradcheck" not in tool:
         return None
-    specs = section["specs"]
-    if isinstance(specs, str):
-        specs = [specs]
-    if not isinstance(specs, list) or not specs or not all(isinstance(path, str) for path in specs):
-        raise UsageError(
-            f"{file}: tool.gradcheck.specs: must be a path or a list of paths, but got {specs!r}"
-        )
-    return specs
+    table = tool["gradcheck"]
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: tool.gradcheck: must be a table, but got {table!r}")
+    return table

@@ -31,6 +31,10 @@ class Wanted:
     kind: str
     file: Path | None = None
 
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return self.kind if self.file is None else f"{self.kind}={self.file}"
+
 
 def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[Wanted, ...]:
     """Read `KIND=FILE`, and find out before the run whether FILE can be written after it."""

@@ -11,6 +11,7 @@ import click
 
 from gradcheck_cli.cli import processes
 from gradcheck_cli.cli.baselines import Baseline, baseline_options
+from gradcheck_cli.cli.configured import ConfiguredCommand
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult, Report
 
 
-@click.command("run", short_help="Check the gradients that specs describe.")
+@click.command("run", cls=ConfiguredCommand, short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
 @selection_options
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
 )
+@click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
 @click.pass_context
@@ -53,6 +55,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     strict: bool,
     strict_precision: bool,
     durations: int,
+    show_config: bool,
     quiet: bool,
     verbose: bool,
     collect_only: bool,
@@ -66,7 +69,13 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
     pyproject.toml, else specs/.
+
+    Each option can also stand there under its long name, and in the environment as GRADCHECK_NAME: the
+    command line comes before the environment, and that before the file.
     """
+    if show_config:
+        _print_settings(ctx)
+        return
     if quiet and verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     in_processes = {name: options.pop(name) for name in processes.OPTIONS}
@@ -132,6 +141,15 @@ def command(  # noqa: PLR0913 (one argument per option)
     baseline.write(report, loaded, folders)
     write_reports(reports, form, report)
     ctx.exit(report.exit_code)
+
+
+def _print_settings(ctx: click.Context) -> None:
+    if not isinstance(ctx.command, ConfiguredCommand):
+        return
+    rows = list(ctx.command.settings(ctx))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for key, value, source in rows:
+        click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
 
 
 def closing_lines(report: Report, width: int, *, verbose: bool = False, durations: int = 0) -> list[Any]:

@@ -82,7 +82,9 @@ def selection_options(function: Function) -> Function:
                 help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins "
                 "the reports.",
             ),
-            click.option("-x", "stop_first", is_flag=True, help="End with the first case that fails."),
+            click.option(
+                "-x", "--exitfirst", "stop_first", is_flag=True, help="End with the first case that fails."
+            ),
             click.option(
                 "--max-failures",
                 type=click.IntRange(min=1),

@@ -49,6 +49,6 @@ def test_the_nearest_setting_upward_counts(tmp_path):
 )
 def test_a_setting_that_is_none(tmp_path, text, wording):
     write(tmp_path, text)
-    with pytest.raises(UsageError, match=r"pyproject\.toml: ") as caught:
+    with pytest.raises(UsageError, match=r"pyproject\.toml:") as caught:
         default_paths(tmp_path)
     assert wording in str(caught.value)

@@ -1,0 +1,187 @@
+"""Options that may also stand in the environment, `GRADCHECK_...`, and in pyproject.toml; in that order."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from gradcheck_cli.cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
+from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# What makes no sense to write down for good.
+_NEVER = ("help", "show-config", "collect-only")
+_PREFIX = "GRADCHECK_"
+_COMMAND_LINE = "command line"
+_TABLES = ("list",)  # of other commands
+
+
+class ConfiguredCommand(click.Command):
+    """A command whose options have defaults in the environment and in `[tool.gradcheck]`.
+
+    Attributes:
+        table: the table below `[tool.gradcheck]` that is its own; empty for that one itself.
+        only: the only keys it takes from there; empty for all of its options.
+    """
+
+    table = ""
+    only: Sequence[str] = ()
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401
+    ) -> click.Context:
+        """Read the command line over the environment over the file."""
+        # A pyproject.toml with faults doesn't stand between anybody and the help.
+        settings = Settings() if {"-h", "--help"} & set(args) else read_settings()
+        keys = self._keys()
+        for key, option in keys.items():
+            option.envvar = self.variable(key)
+        self._complain(settings, keys)
+        extra["default_map"] = {
+            str(keys[key].name): _value(settings, self._path(key), keys[key], value)
+            for key, value in self._own(settings).items()
+            if key in keys
+        }
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.BadParameter as error:
+            raise self._placed(error, settings) or error from error
+
+    def variable(self, key: str) -> str:
+        """Return the environment variable of an option."""
+        table = f"{self.table.upper()}_" if self.table else ""
+        return f"{_PREFIX}{table}{key.upper().replace('-', '_')}"
+
+    def settings(self, ctx: click.Context) -> Iterator[tuple[str, str, str]]:
+        """Yield each option's key, its value as text, and where that comes from."""
+        settings = read_settings()
+        shown = "" if settings.file is None else os.path.relpath(settings.file)
+        if "paths" in ctx.params:
+            paths = ctx.params["paths"]
+            from_file = shown if "specs" in settings.table else "default"
+            unasked = SPECS_VARIABLE if os.environ.get(SPECS_VARIABLE) else from_file
+            yield "specs", " ".join(paths or default_paths()), _COMMAND_LINE if paths else unasked
+        for key, option in self._keys().items():
+            where = {
+                ParameterSource.COMMANDLINE: _COMMAND_LINE,
+                ParameterSource.ENVIRONMENT: self.variable(key),
+                ParameterSource.DEFAULT_MAP: shown,
+            }
+            source = ctx.get_parameter_source(str(option.name)) or ParameterSource.DEFAULT
+            yield key, _text(ctx.params.get(str(option.name))), where.get(source, "default")
+
+    def _keys(self) -> dict[str, click.Option]:
+        """Return the options that may be configured, by key: the long name, without its dashes."""
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        keys = {max(option.opts, key=len).lstrip("-"): option for option in options}
+        return {
+            key: option
+            for key, option in keys.items()
+            if key not in _NEVER and (not self.only or key in self.only)
+        }
+
+    def _path(self, key: str) -> str:
+        return f"{self.table}.{key}" if self.table else key
+
+    def _own(self, settings: Settings) -> dict[str, Any]:
+        table = settings.table.get(self.table, {}) if self.table else settings.table
+        if not isinstance(table, dict):
+            raise UsageError(f"{settings.place(self.table)}: must be a table, but got {table!r}")
+        return table
+
+    def _complain(self, settings: Settings, keys: dict[str, click.Option]) -> None:
+        """Name every unknown key of the file, and each variable that is close to one of ours."""
+        if self.only:  # another command's keys are for that to check
+            return
+        known = [*keys, *(() if self.table else ("specs", *_TABLES))]
+        faults = [
+            f"{settings.place(self._path(key))}: unknown key.{_meant(key, known)}"
+            for key in self._own(settings)
+            if key not in known
+        ]
+        if faults:
+            raise UsageError("\n".join(faults))
+        variables = [SPECS_VARIABLE, *(self.variable(key) for key in keys)]
+        for name in sorted(os.environ):
+            if name.startswith(_PREFIX) and name not in variables:
+                close = difflib.get_close_matches(name, variables, n=1, cutoff=0.85)
+                if close:
+                    click.echo(f"{name}: unknown variable, ignored. Did you mean {close[0]}?", err=True)
+
+    def _placed(self, error: click.BadParameter, settings: Settings) -> Exception | None:
+        """Return the error with the place where the bad value stands, if that isn't the command line."""
+        if error.ctx is None or error.param is None:
+            return None
+        source = error.ctx.get_parameter_source(str(error.param.name))
+        key = max(error.param.opts, key=len).lstrip("-")
+        if source is ParameterSource.DEFAULT_MAP:
+            return UsageError(f"{settings.place(self._path(key))}: {error.message}")
+        if source is ParameterSource.ENVIRONMENT:
+            return UsageError(f"{self.variable(key)}: {error.message}")
+        return None
+
+
+class ListCommand(ConfiguredCommand):
+    """A command with the table `[tool.gradcheck.list]` and variables `GRADCHECK_LIST_...`."""
+
+    table = "list"
+
+
+class MergeCommand(ConfiguredCommand):
+    """A command that takes from `[tool.gradcheck]` only where past runs are remembered."""
+
+    only = ("cache-dir",)
+
+
+def _value(settings: Settings, key: str, option: click.Option, value: object) -> object:
+    """Return a TOML value as an option takes it, paths from the working directory."""
+    place = settings.place(key)
+    if option.is_flag and option.secondary_opts == [] and isinstance(option.type, click.types.BoolParamType):
+        if not isinstance(value, bool):
+            raise UsageError(f"{place}: must be true or false, but got {value!r}")
+        return value
+    values = value if isinstance(value, list) else [value]
+    if (isinstance(value, list) and not option.multiple) or not all(
+        isinstance(one, str | int | float) and not isinstance(one, bool) for one in values
+    ):
+        kind = "a text, a number, or a list of them" if option.multiple else "a text or a number"
+        raise UsageError(f"{place}: must be {kind}, but got {value!r}")
+    texts = [str(one) for one in values]
+    if isinstance(option.type, click.Path):
+        texts = [settings.below(text) for text in texts]
+    elif option.name == "reports":
+        texts = [_report(settings, text) for text in texts]
+    return texts if option.multiple else texts[0]
+
+
+def _report(settings: Settings, text: str) -> str:
+    kind, separator, file = text.partition("=")
+    return f"{kind}={settings.below(file)}" if separator and file else text
+
+
+def _text(value: object) -> str:
+    if value is None or value == ():
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple | list):
+        return " ".join(_text(one) for one in value)
+    if isinstance(value, Path):
+        return value.as_posix()
+    return str(value)
+
+
+def _meant(key: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
+    return f" Did you mean '{close[0]}'?" if close else f" Possible keys: {', '.join(sorted(known))}."
