@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
@@ -32,6 +33,7 @@ class Outcome(Enum):
 
 # Kinds of errors that are mended in the spec, or start there.
 _ABOUT_THE_SPEC = frozenset({"import", "attribute", "op_type", "outputs", "values", "pairs"})
+_IN_THE_CODE = frozenset({Change.DRIFTED, Change.GRADIENT, Change.BROKE})
 BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
 
 
@@ -73,7 +75,11 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
     found: list[Entry] = []
     for case in report.cases:
         found += _of_case(case, report)
-    found += [_of_baseline(finding) for finding in report.baseline]
+    cases = {(case.op, case.case, case.mode): case for case in report.cases}
+    found += [
+        _of_baseline(finding, cases.get((finding.op, finding.case, finding.mode)))
+        for finding in report.baseline
+    ]
     found += [Entry("unchecked", Outcome.UNDECIDED, "run", text, text) for text in report.unchecked]
     if report.interrupted:
         text = "interrupted: cases that hadn't ended weren't checked"
@@ -169,12 +175,15 @@ def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Entry:
     return Entry(f"check/{check.name}", outcome, f"check {check.name}", title, text, file, line, case)
 
 
-def _of_baseline(finding: BaselineFinding) -> Entry:
+def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
     name = finding.op if finding.case == "default" else f"{finding.op} · {finding.case}"
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"
-    file, line = place(finding.spec)
+    file, line = place(finding.spec)  # of what has vanished: there's nothing else left
+    if case is not None:
+        about_code = finding.change in _IN_THE_CODE and case.source
+        file, line = place(case.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
     return Entry(f"baseline/{finding.change}", outcome, where, f"{where}: {words}", text, file, line)
 

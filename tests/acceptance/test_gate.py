@@ -1,0 +1,271 @@
+"""A change to a gradient, as its author and its reviewer see the gate: in a scratch repository."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from acceptance_root import ROOT
+
+OPS = """import tensorflow as tf
+
+
+def cube(x):
+    return x * x * x
+
+
+def cube_grad(op, upstream):
+    x = op.inputs[0]
+    return upstream * 3.0 * x * x
+
+
+@tf.custom_gradient
+def soft_sign(x):
+    y = x / (1.0 + tf.abs(x))
+
+    def backward(upstream):
+        return upstream / tf.square(1.0 + tf.abs(x))
+
+    return y, backward
+"""
+CUBE = """op: cube
+forward: losses.ops:cube
+gradient: losses.ops:cube_grad
+inputs: {x: {shape: [4]}}
+"""
+SOFT_SIGN = """op: soft_sign
+forward: losses.ops:soft_sign
+inputs: {x: {shape: [3, 2], away_from: [0]}}
+"""
+FILES = {
+    "losses/__init__.py": "",
+    "losses/ops.py": OPS,
+    "specs/cube.yaml": CUBE,
+    "specs/soft_sign.yaml": SOFT_SIGN,
+    "pyproject.toml": "[project]\nname = 'losses'\nversion = '1'\n\n[tool.gradcheck]\nspecs = 'specs'\n",
+}
+
+
+def workflow():
+    """The workflow that docs/ci.md gives."""
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    return text
+
+
+def gate():
+    """The arguments of the command that the workflow runs."""
+    steps = yaml.safe_load(workflow())["jobs"]["gradcheck"]["steps"]
+    words = shlex.split(steps[-1]["run"])
+    assert words[0] == "gradcheck"
+    return words[1:]
+
+
+@pytest.fixture(scope="module")
+def main_branch(tmp_path_factory):
+    """A repository with a package, specs, a workflow, and a lock file of all of it."""
+    folder = tmp_path_factory.mktemp("repository")
+    for name, text in {**FILES, ".github/workflows/gradients.yml": workflow()}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "gradcheck_cli", "run", "-j", "1", "--update-baseline", "gradients.lock"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "gradients.lock: 2 new\n")
+    git(folder, "init", "-q", "-b", "main")
+    (folder / ".gitignore").write_text(".gradcheck_cache/\n__pycache__/\n", encoding="utf-8")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "start")
+    return folder
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+@pytest.fixture
+def repository(main_branch, tmp_path, monkeypatch, command):
+    """Return a checkout of its own, with `change` (file, old, new), `gate` and `run`."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(main_branch, folder)
+    summary = tmp_path / "summary.md"
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(folder))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "losses"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    def change(name, old, new):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert old in text
+        (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+
+    def check():
+        done = command(*gate())
+        annotations = [line for line in done.out.splitlines() if line.startswith("::")]
+        text = summary.read_text(encoding="utf-8")
+        return SimpleNamespace(
+            code=done.code, out=done.out, err=done.err, annotations=annotations, summary=text
+        )
+
+    return SimpleNamespace(folder=folder, change=change, gate=check, run=command)
+
+
+def test_no_change(repository):
+    result = repository.gate()
+    assert (result.code, result.annotations, result.err) == (0, [], "")
+    assert result.summary.startswith("### ✅ gradcheck: all right\n\n2 ops · 2 cases · 2 pairs: 2 passed\n")
+    assert (repository.folder / "gradcheck.xml").exists()
+    assert json.loads((repository.folder / "gradcheck.sarif").read_text())["runs"][0]["results"] == []
+
+
+def test_a_harmless_refactor_passes_in_silence(repository):
+    repository.change(
+        "losses/ops.py", "return upstream * 3.0 * x * x", "return tf.square(x) * (3.0 * upstream)"
+    )
+    repository.change("losses/ops.py", "return x * x * x", "return tf.pow(x, 3)")
+    result = repository.gate()
+    assert (result.code, result.annotations) == (0, [])
+    assert "since the baseline" not in result.out
+    assert result.summary.startswith("### ✅ gradcheck: all right")
+
+
+def test_a_sign_error_is_found_and_shown_at_its_line(repository):
+    repository.change("losses/ops.py", "return upstream / tf.square", "return -upstream / tf.square")
+    result = repository.gate()
+    assert result.code == 1
+    (annotation,) = result.annotations
+    assert annotation.startswith(
+        "::error file=losses/ops.py,line=17,"
+        "title=gradcheck%3A soft_sign%3A dy/dx mismatched%3A 6 of 36 elements::"
+    )
+    assert "diagnosis: the sign is flipped" in annotation
+    assert "reproduce: gradcheck run specs/soft_sign.yaml --case default --seed 0" in annotation
+    assert result.summary.startswith("### ❌ gradcheck: exit code 1")
+    assert "| ❌ | soft\\_sign | dy/dx mismatched: 6 of 36 elements |" in result.summary
+    assert "losses/ops.py:17 |" in result.summary
+
+
+def test_a_tolerance_loosened_to_hide_a_wrong_gradient_is_seen(repository):
+    repository.change("losses/ops.py", "upstream * 3.0 * x * x", "upstream * 3.03 * x * x")
+    repository.change("specs/cube.yaml", "inputs:", "tolerance: {rtol: 0.1}\ninputs:")
+    result = repository.gate()
+    assert "mismatched" not in result.out
+    assert result.code == 1
+    loosened = [line for line in result.annotations if "loosened" in line]
+    assert len(loosened) == 1
+    assert loosened[0].startswith(
+        "::error file=specs/cube.yaml,line=1,title=gradcheck%3A cube · dy/dx%3A loosened::"
+    )
+    assert loosened[0].endswith("cube · dy/dx: rtol 1.0e-06 -> 1.0e-01")
+    changed = [line for line in result.annotations if "gradient changed" in line]
+    assert changed[0].startswith("::error file=losses/ops.py,line=8,")
+    assert "cube · dy/dx: loosened" in result.summary
+
+
+def test_a_deleted_spec_fails(repository):
+    (repository.folder / "specs" / "cube.yaml").unlink()
+    result = repository.gate()
+    assert result.code == 1
+    (annotation,) = result.annotations
+    assert annotation == (
+        "::error file=specs/cube.yaml,title=gradcheck%3A cube · dy/dx%3A vanished::"
+        "cube · dy/dx: was checked in specs/cube.yaml, and no longer is"
+    )
+    assert "1 op · 1 case · 1 pair: 1 passed" in result.summary
+    assert "was checked in specs/cube.yaml, and no longer is" in result.summary
+
+
+def test_a_renamed_gradient_function_fails_until_the_spec_follows(repository):
+    repository.change("losses/ops.py", "cube_grad", "cube_gradient")
+    result = repository.gate()
+    assert result.code == 3
+    (annotation,) = result.annotations
+    assert annotation.startswith(
+        "::error file=specs/cube.yaml,line=1,title=gradcheck%3A cube%3A attribute%3A "
+    )
+    assert "Did you mean 'cube_gradient'?" in annotation
+    assert "vanished" not in result.out
+    assert result.summary.startswith("### ❌ gradcheck: exit code 3")
+
+
+def test_a_renamed_gradient_function_passes_once_the_spec_follows(repository):
+    repository.change("losses/ops.py", "cube_grad", "cube_gradient")
+    repository.change("specs/cube.yaml", "cube_grad", "cube_gradient")
+    result = repository.gate()
+    assert (result.code, result.annotations) == (0, [])
+    assert "since the baseline" not in result.out
+
+
+def test_a_drift_within_the_tolerance_fails(repository):
+    repository.change("losses/ops.py", "upstream * 3.0 * x * x", "upstream * 3.0000006 * x * x")
+    result = repository.gate()
+    assert "2 passed" in result.summary
+    assert result.code == 1
+    drift = [line for line in result.annotations if "drifted" in line]
+    assert len(drift) == 1
+    assert drift[0].startswith("::error file=losses/ops.py,line=8,title=gradcheck%3A cube · dy/dx%3A ")
+    assert re.search(r"error \d\.\de-1[0-9] -> \d\.\de-0[678], still within the tolerance of ", drift[0])
+    assert "still within the tolerance of" in result.summary
+
+
+def test_forward_and_gradient_changed_together_pass_and_are_listed(repository):
+    repository.change("losses/ops.py", "return x * x * x", "return 2.0 * x * x * x")
+    repository.change("losses/ops.py", "upstream * 3.0 * x * x", "upstream * 6.0 * x * x")
+    result = repository.gate()
+    assert (result.code, result.annotations) == (0, [])
+    assert "  both changed  cube · dy/dx\n    the forward and the gradient have changed" in result.out
+    assert "since the baseline: 1 both changed" in result.out
+    assert "- cube · dy/dx: the forward and the gradient have changed" in result.summary
+
+
+def test_an_accepted_change_is_one_line_of_the_lock_file(repository):
+    repository.change("losses/ops.py", "return x * x * x", "return 2.0 * x * x * x")
+    repository.change("losses/ops.py", "upstream * 3.0 * x * x", "upstream * 6.0 * x * x")
+    done = repository.run("run", "--update-baseline", "gradients.lock")
+    assert (done.code, done.err) == (0, "gradients.lock: 1 changed, 1 as they were\n")
+    lines = git(repository.folder, "diff", "-U0", "gradients.lock").splitlines()
+    removed, added = (line for line in lines if re.match(r"[-+]\{", line))
+    assert json.loads(removed[1:])["pair"] == json.loads(added[1:])["pair"] == "dy/dx"
+    assert repository.gate().code == 0
+
+
+def test_a_change_is_checked_alone(repository):
+    repository.change("specs/cube.yaml", "[4]", "[5]")
+    done = repository.run("run", "--changed", "HEAD", "--baseline", "gradients.lock")
+    assert done.code == 0
+    assert done.err == "--changed HEAD: 1 of 2 cases may be touched\n"
+    assert "soft_sign" not in done.out
+
+
+def test_two_shards_merged_are_one_run(repository, tmp_path):
+    cache = ["--cache-dir", tmp_path / "cache"]
+    files = []
+    for index in (1, 2):
+        files.append(tmp_path / f"{index}.json")
+        options = ["--shard", f"{index}/2", "--baseline", "gradients.lock", "--report", f"json={files[-1]}"]
+        assert repository.run("run", *options, *cache).code == 0
+    whole, merged = tmp_path / "whole.json", tmp_path / "merged.json"
+    repository.run("run", "--baseline", "gradients.lock", "--report", f"json={whole}", *cache)
+    done = repository.run("merge", *files, "--report", f"json={merged}", *cache)
+    assert done.code == 0
+    assert timeless(merged) == timeless(whole)
+
+
+def timeless(file):
+    """A report without what no two runs share: how long each part took."""
+    content = json.loads(Path(file).read_text(encoding="utf-8"))
+    content["duration_s"] = 0
+    for case in content["cases"]:
+        case["duration_s"] = 0
+    return content
