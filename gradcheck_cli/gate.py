@@ -64,6 +64,7 @@ class BaselineFinding:
 
     op: str
     case: str
+    dtype: str
     mode: str
     pair: str
     change: Change
@@ -78,8 +79,8 @@ class BaselineFinding:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of a run this is: number `index` (from 1) of `count`; `plan` lists all (op, case)."""
+    """Which part of a run this is: number `index` (from 1) of `count`; `plan` lists all (op, case, dtype)."""
 
     index: int
     count: int
-    plan: tuple[tuple[str, str], ...]
+    plan: tuple[tuple[str, str, str], ...]

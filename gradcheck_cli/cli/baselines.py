@@ -117,16 +117,16 @@ class _Gone:
     """Tells whether a pair that the run hasn't got should have been in it."""
 
     def __init__(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> None:
-        self._loaded = {(case.op, case.name) for case in loaded}
-        self._done = {(case.op, case.case) for case in report.cases if case.pairs}
+        self._loaded = {(case.op, case.name, case.dtype) for case in loaded}
+        self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
         self._folders = [Path(path).resolve() for path in paths]
 
     def __call__(self, entry: Entry) -> bool:
-        key = entry.op, entry.case
+        key = entry.op, entry.case, entry.dtype
         if key in self._done:
             return True  # the case ran, and this pair wasn't in it
         if key in self._loaded:
             return False  # not selected, or not done, or it couldn't be checked: said elsewhere
-        # Its spec is gone: from a file or folder that was to be checked, or with that.
+        # It is gone from its spec, or with it, out of a file or folder that was to be checked.
         file = Path(entry.spec).resolve()
         return any(folder in (file, *file.parents) for folder in self._folders)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.entries import name_of
+from gradcheck_cli.reporting.entries import name_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def baseline_lines(
     """
     lines = []
     for finding in sorted(findings, key=lambda one: not one.is_failure):
-        name = finding.op if finding.case == "default" else f"{finding.op} · {finding.case}"
+        name = named(finding.op, finding.case, finding.dtype, finding.mode)
         word = str(finding.change).replace("_", " ")
         style = "bold red" if finding.is_failure else ""
         head = Text(f"  {word.upper() if finding.is_failure else word}", style=style)

@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def case_name(self) -> str:
-        """`op`, or `op · case` where that isn't the default one."""
+        """`op · case · dtype · mode`, less what is as it is by default; empty where there's no case."""
         return "" if self.case is None else name_of(self.case)
 
 
@@ -75,9 +75,9 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
     found: list[Entry] = []
     for case in report.cases:
         found += _of_case(case, report)
-    cases = {(case.op, case.case, case.mode): case for case in report.cases}
+    cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
     found += [
-        _of_baseline(finding, cases.get((finding.op, finding.case, finding.mode)))
+        _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
     found += [Entry("unchecked", Outcome.UNDECIDED, "run", text, text) for text in report.unchecked]
@@ -88,8 +88,14 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
 
 
 def name_of(case: CaseResult) -> str:
-    """Return `op`, or `op · case` where that isn't the default one."""
-    return case.op if case.case == "default" else f"{case.op} · {case.case}"
+    """Return `op · case · dtype · mode`, less what is as it is by default."""
+    return named(case.op, case.case, case.dtype, case.mode)
+
+
+def named(op: str, case: str, dtype: str, mode: str) -> str:
+    """Return `op · case · dtype · mode`, less what is as it is by default."""
+    usual = {"default", "float64", "graph"}
+    return " · ".join([op, *(part for part in (case, dtype, mode) if part not in usual)])
 
 
 def place(text: str) -> tuple[str, int]:
@@ -176,7 +182,7 @@ def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Entry:
 
 
 def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
-    name = finding.op if finding.case == "default" else f"{finding.op} · {finding.case}"
+    name = named(finding.op, finding.case, finding.dtype, finding.mode)
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"

@@ -91,13 +91,16 @@ def _number(value: object) -> float | complex:
 
 
 def _shard(content: Object) -> Shard:
-    return Shard(content["index"], content["count"], tuple((op, case) for op, case in content["plan"]))
+    return Shard(
+        content["index"], content["count"], tuple((op, case, dtype) for op, case, dtype in content["plan"])
+    )
 
 
 def _finding(content: Object) -> BaselineFinding:
     return BaselineFinding(
         op=content["op"],
         case=content["case"],
+        dtype=content["dtype"],
         mode=content["mode"],
         pair=content["pair"],
         change=Change(content["change"]),

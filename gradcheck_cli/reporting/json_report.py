@@ -59,6 +59,7 @@ def _finding(finding: BaselineFinding) -> dict[str, object]:
     return {
         "op": finding.op,
         "case": finding.case,
+        "dtype": finding.dtype,
         "mode": finding.mode,
         "pair": finding.pair,
         "change": str(finding.change),

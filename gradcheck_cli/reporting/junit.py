@@ -62,9 +62,9 @@ def _add(suite: ET.Element, entry: Entry, seconds: float) -> None:
     case = entry.case
     name = entry.name
     if case is not None:
-        name = (
-            f"{case.case}[{entry.name}]" if case.mode == "graph" else f"{case.case}[{case.mode}-{entry.name}]"
-        )
+        # As pytest has parameters in brackets; what is as usual is left out.
+        parts = [part for part in (case.dtype, case.mode) if part not in ("float64", "graph")]
+        name = f"{case.case}[{'-'.join([*parts, entry.name])}]"
     element = ET.SubElement(
         suite, "testcase", classname=_classname(entry), name=_clean(name), time=f"{seconds:.3f}"
     )

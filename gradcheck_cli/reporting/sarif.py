@@ -98,6 +98,6 @@ def _artifact(file: str) -> dict[str, str]:
 def _identity(entry: Entry) -> str:
     """Return what tells a result that is still there from a new one: not its line, nor its numbers."""
     case = entry.case
-    parts = ["", "", ""] if case is None else [case.op, case.case, case.mode]
+    parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
     text = json.dumps([entry.rule, *parts, entry.name])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

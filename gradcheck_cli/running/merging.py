@@ -37,12 +37,12 @@ def merge(reports: Mapping[str, Report]) -> Report:
     if shards:
         missing = _require_one_cut(reports)
         plan = {key: place for place, key in enumerate(next(iter(shards.values())).plan)}
-        cases.sort(key=lambda case: plan.get((case.op, case.case), len(plan)))
+        cases.sort(key=lambda case: plan.get(_planned(case), len(plan)))
         count = next(iter(shards.values())).count
         unchecked += [f"shard {index}/{count} is missing: its cases weren't checked" for index in missing]
-        absent = plan.keys() - {(case.op, case.case) for case in cases}
+        absent = plan.keys() - {_planned(case) for case in cases}
         if absent and not missing and not unchecked:
-            named = ", ".join(f"{op} ({case})" for op, case in sorted(absent)[:_SHOWN])
+            named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
             unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
     first = several[0]
     notices = [text for report in several for text in report.notices]
@@ -69,19 +69,23 @@ def _joined(versions: Iterable[str]) -> str:
 
 def _require_apart(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of one case: which of them holds?"""
-    seen: dict[tuple[str, str, str], str] = {}
+    seen: dict[tuple[str, str, str, str], str] = {}
     for name, report in reports.items():
         for key in Counter(_key(case) for case in report.cases):
             if key in seen:
                 raise UsageError(
-                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}: merge joins reports of "
-                    "different cases; `gradcheck diff` compares two of the same."
+                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins reports "
+                    "of different cases; `gradcheck diff` compares two of the same."
                 )
             seen[key] = name
 
 
-def _key(case: CaseResult) -> tuple[str, str, str]:
-    return case.op, case.case, case.mode
+def _planned(case: CaseResult) -> tuple[str, str, str]:
+    return case.op, case.case, case.dtype
+
+
+def _key(case: CaseResult) -> tuple[str, str, str, str]:
+    return *_planned(case), case.mode
 
 
 def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:

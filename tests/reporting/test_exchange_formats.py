@@ -51,9 +51,15 @@ def nasty_report(report, name, status=Status.MISMATCHED):
 @pytest.fixture
 def with_baseline(report):
     found = (
-        BaselineFinding("huber", "wide", "graph", "dy/dx", Change.DRIFTED, "1e-13 -> 1e-7", "specs/h.yaml:1"),
-        BaselineFinding("gone", "default", "graph", "dy/dx", Change.VANISHED, "not checked any more", ""),
-        BaselineFinding("fresh", "default", "graph", "dy/dx", Change.NEW, "not in the baseline", "f.yaml:1"),
+        BaselineFinding(
+            "huber", "wide", "float32", "graph", "dy/dx", Change.DRIFTED, "1e-13 -> 1e-7", "specs/h.yaml:1"
+        ),
+        BaselineFinding(
+            "gone", "default", "float64", "graph", "dy/dx", Change.VANISHED, "not checked any more", ""
+        ),
+        BaselineFinding(
+            "fresh", "default", "float64", "graph", "dy/dx", Change.NEW, "not in the baseline", "f.yaml:1"
+        ),
     )
     return replace(report, baseline=found, unchecked=("--max-time 1 s: 3 of 6 cases weren't checked",))
 
@@ -73,13 +79,13 @@ def test_junit_has_a_case_for_each_pair_and_failure(report, tmp_path):
     assert set(cases) == {
         ("specs.seeds.sparse_conv.sparse_conv_2layer", "default[dM1/dM0]"),
         ("specs.seeds.sparse_conv.sparse_conv_2layer", "default[dt1/dM0]"),
-        ("specs.huber.huber", "wide[dy/dx]"),
-        ("specs.huber.huber", "wide[check linearity]"),
-        ("specs.huber.huber", "wide[precision]"),
+        ("specs.huber.huber", "wide[float32-dy/dx]"),
+        ("specs.huber.huber", "wide[float32-check linearity]"),
+        ("specs.huber.huber", "wide[float32-precision]"),
         ("specs.broken.broken", "default[case]"),
     }
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (6, 2, 1, 0)
-    (failure,) = cases["specs.huber.huber", "wide[dy/dx]"].result
+    (failure,) = cases["specs.huber.huber", "wide[float32-dy/dx]"].result
     assert isinstance(failure, junitparser.Failure)
     assert failure.message == "dy/dx mismatched"
     assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00, numeric 9.980e-01 ± 3.1e-09" in failure.text
@@ -230,17 +236,17 @@ def test_markdown_shows_what_is_wrong_first_then_every_pair(report):
     rows = tables(to_markdown(report, ROOT))
     assert rows[0] == ["", "op", "what", "details", "where"]
     assert [row[:3] for row in rows[1:5]] == [
-        ["❌", "huber · wide", "dy/dx mismatched"],
-        ["❌", "huber · wide", "check linearity mismatched"],
+        ["❌", "huber · wide · float32", "dy/dx mismatched"],
+        ["❌", "huber · wide · float32", "check linearity mismatched"],
         ["❔", "broken", "import: No module named 'numpi'."],
-        ["⚠️", "huber · wide", "precision: precision: tanh saturates"],
+        ["⚠️", "huber · wide · float32", "precision: precision: tanh saturates"],
     ]
     assert rows[1][4] == "specs/huber.yaml:12"
     assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00" in rows[1][3]
     assert [row[:3] for row in rows[6:]] == [
         ["✅", "sparse_conv_2layer", "dM1/dM0"],
         ["✅", "sparse_conv_2layer", "dt1/dM0"],
-        ["❌", "huber · wide", "dy/dx"],
+        ["❌", "huber · wide · float32", "dy/dx"],
     ]
 
 
@@ -311,7 +317,7 @@ def test_github_annotates_the_gradients_line(report):
     assert properties == {
         "file": "pkg/h.py",
         "line": "7",
-        "title": "gradcheck: huber · wide: dy/dx mismatched",
+        "title": "gradcheck: huber · wide · float32: dy/dx mismatched",
     }
     assert message.startswith(
         "max abs error 2.000e-03, max rel error 2.00e-03, allowed 1.0e-06\nworst: y[2,5]"
@@ -321,9 +327,9 @@ def test_github_annotates_the_gradients_line(report):
 def test_github_says_once_what_concerns_one_place(report):
     found = commands(to_github(report, ROOT))
     assert [(level, properties["title"]) for level, properties, _ in found] == [
-        ("error", "gradcheck: huber · wide: dy/dx mismatched (and 1 more)"),
+        ("error", "gradcheck: huber · wide · float32: dy/dx mismatched (and 1 more)"),
         ("error", "gradcheck: broken: import: No module named 'numpi'."),
-        ("warning", "gradcheck: huber · wide: precision: precision: tanh saturates"),
+        ("warning", "gradcheck: huber · wide · float32: precision: precision: tanh saturates"),
     ]
     assert found[0][2].count("reproduce:") == 1
 

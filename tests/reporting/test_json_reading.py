@@ -25,11 +25,13 @@ def full(report, mismatched):
     case = replace(
         mismatched, pairs=(pair,), output=("printed",), output_file="a/b", source="ops.py:3", reason="why"
     )
-    finding = BaselineFinding("a", "default", "graph", "dy/dx", Change.DRIFTED, "message", "a.yaml:1")
+    finding = BaselineFinding(
+        "a", "default", "float64", "graph", "dy/dx", Change.DRIFTED, "message", "a.yaml:1"
+    )
     return replace(
         report,
         cases=(case, *report.cases),
-        shard=Shard(1, 2, (("a", "b"),)),
+        shard=Shard(1, 2, (("a", "b", "float64"),)),
         baseline=(finding,),
         unchecked=("x",),
         strict=True,

@@ -9,7 +9,7 @@ from gradcheck_cli.gate import BaselineFinding, Change, Shard
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
 from gradcheck_cli.running.merging import merge
 
-PLAN = (("a", "default"), ("b", "default"), ("b", "wide"))
+PLAN = (("a", "default", "float64"), ("b", "default", "float64"), ("b", "wide", "float64"))
 
 
 def a_result(op, case="default", status=Status.PASSED):
@@ -28,7 +28,7 @@ SECOND = a_report(a_result("a"), a_result("b"), index=2)
 
 def test_shards_become_one_run_in_its_order():
     found = merge({"1": FIRST, "2": SECOND})
-    assert [(case.op, case.case) for case in found.cases] == list(PLAN)
+    assert [(case.op, case.case, case.dtype) for case in found.cases] == list(PLAN)
     assert (found.exit_code, found.unchecked, found.shard, found.duration_s) == (0, (), None, 2.0)
 
 
@@ -45,14 +45,17 @@ def test_a_missing_shard_is_not_green():
 
 def test_a_case_that_is_in_no_shard_is_not_green():
     found = merge({"1": FIRST, "2": a_report(a_result("a"), index=2)})
-    assert found.unchecked == ("1 planned cases are in no shard's report: b (default)",)
+    assert found.unchecked == ("1 planned cases are in no shard's report: b (default, float64)",)
     assert found.exit_code == 3
 
 
 @pytest.mark.parametrize(
     ("reports", "message"),
     [
-        ({"1": FIRST, "2": FIRST}, "1 and 2 both hold b, case wide: merge joins reports of different cases"),
+        (
+            {"1": FIRST, "2": FIRST},
+            "1 and 2 both hold b, case wide, float64: merge joins reports of different cases",
+        ),
         ({"1": FIRST, "2": a_report(index=1)}, "1 and 2 are both shard 1/2."),
         (
             {"1": FIRST, "2": a_report(index=2, count=3)},
@@ -74,7 +77,7 @@ def test_runs_of_different_specs():
 
 
 def test_what_both_say_is_said_once():
-    finding = BaselineFinding("gone", "default", "graph", "dy/dx", Change.VANISHED, "x", "y")
+    finding = BaselineFinding("gone", "default", "float64", "graph", "dy/dx", Change.VANISHED, "x", "y")
     more = {"baseline": (finding,), "notices": ("same",), "unchecked": ("this",)}
     found = merge({"1": replace(FIRST, **more), "2": replace(SECOND, **more, strict=True)})
     assert (found.baseline, found.notices, found.unchecked) == ((finding,), ("same",), ("this",))
@@ -84,3 +87,10 @@ def test_what_both_say_is_said_once():
 def test_versions_that_differ_are_all_named():
     other = replace(SECOND, tensorflow_version="2.16.0")
     assert merge({"1": FIRST, "2": other}).tensorflow_version == "2.21.0, 2.16.0"
+
+
+def test_the_dtypes_of_a_case_are_cases_of_their_own():
+    plan = (("a", "default", "float32"), ("a", "default", "float64"))
+    low = replace(a_result("a"), dtype="float32")
+    shards = {"1": a_report(a_result("a"), index=1, plan=plan), "2": a_report(low, index=2, plan=plan)}
+    assert [case.dtype for case in merge(shards).cases] == ["float32", "float64"]

@@ -76,7 +76,7 @@ def is_same(old: Entry, new: Entry) -> bool:
 
 
 def _finding(entry: Entry, change: Change, message: str) -> BaselineFinding:
-    return BaselineFinding(entry.op, entry.case, entry.mode, entry.pair, change, message, entry.spec)
+    return BaselineFinding(*entry.key, change, message, entry.spec)
 
 
 def _changes(old: Entry, new: Entry, *, breaks: bool) -> Iterator[tuple[Change, str]]:

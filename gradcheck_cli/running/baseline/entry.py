@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
-Key = tuple[str, str, str, str]  # op, case, mode, pair
+Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Entry:
     Attributes:
         op: the op's name.
         case: the case's.
+        dtype: the case's; one case may be there in several.
         mode: graph, eager, ...
         pair: its label.
         spec: the spec's file.
@@ -40,6 +41,7 @@ class Entry:
 
     op: str
     case: str
+    dtype: str
     mode: str
     pair: str
     spec: str
@@ -54,7 +56,7 @@ class Entry:
     @property
     def key(self) -> Key:
         """What names the pair; not its file, so that specs can be moved."""
-        return self.op, self.case, self.mode, self.pair
+        return self.op, self.case, self.dtype, self.mode, self.pair
 
 
 def entries_of(cases: Iterable[CaseResult]) -> dict[Key, Entry]:
@@ -67,6 +69,7 @@ def _entry(case: CaseResult, pair: PairResult) -> Entry:
     return Entry(
         op=case.op,
         case=case.case,
+        dtype=case.dtype,
         mode=case.mode,
         pair=pair.label,
         spec=case.spec.rpartition(":")[0] or case.spec,

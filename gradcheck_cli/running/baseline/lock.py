@@ -74,7 +74,9 @@ def read_lock(file: Path) -> dict[Key, Entry]:
             faults.append(f"{file}:{number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
         if entry.key in found:
-            faults.append(f"{file}:{number}: {entry.op}, case {entry.case}, {entry.pair} is there twice")
+            faults.append(
+                f"{file}:{number}: {entry.op}, case {entry.case}, {entry.dtype}, {entry.pair} is there twice"
+            )
         found[entry.key] = entry
     if faults:
         faults[_SHOWN:] = [f"... and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
@@ -130,6 +132,7 @@ def _line(entry: Entry, folder: Path) -> str:
     content: Object = {
         "op": entry.op,
         "case": entry.case,
+        "dtype": entry.dtype,
         "mode": entry.mode,
         "pair": entry.pair,
         "spec": Path(relpath(entry.spec, folder)).as_posix(),
@@ -162,6 +165,7 @@ def _read(content: Object, folder: Path) -> Entry:
     entry = Entry(
         op=_text(content["op"]),
         case=_text(content["case"]),
+        dtype=_text(content["dtype"]),
         mode=_text(content["mode"]),
         pair=_text(content["pair"]),
         spec=Path(relpath(folder / _text(content["spec"]))).as_posix(),

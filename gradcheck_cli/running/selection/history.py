@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VERSION = 1
 _FILE = "history.json"
 
-Key = tuple[str, str]  # op, case
+Key = tuple[str, str, str]  # op, case, dtype: a case may be there once per dtype
 
 
 class Past(NamedTuple):
@@ -29,7 +29,7 @@ class Past(NamedTuple):
 
 def key_of(case: Case) -> Key:
     """Return what names a case, in this run and the next."""
-    return case.op, case.name
+    return case.op, case.name, case.dtype
 
 
 def read_history(folder: Path) -> dict[Key, Past]:
@@ -39,7 +39,7 @@ def read_history(folder: Path) -> dict[Key, Past]:
         if content["version"] != VERSION:
             return {}
         return {
-            (str(one["op"]), str(one["case"])): Past(
+            (str(one["op"]), str(one["case"]), str(one["dtype"])): Past(
                 bool(one["failed"]), None if one["duration_s"] is None else float(one["duration_s"])
             )
             for one in content["cases"]
@@ -57,10 +57,10 @@ def write_history(folder: Path, report: Report) -> None:
             the next shard is cut by what is known, and must be cut from the same as this one was.
     """
     past = read_history(folder)
-    broken = {(finding.op, finding.case) for finding in report.baseline if finding.is_failure}
+    broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
-        key = case.op, case.case
+        key = case.op, case.case, case.dtype
         earlier = now.get(key, Past(failed=False, duration_s=0.0))
         failed = earlier.failed or not report.is_fine(case) or key in broken
         now[key] = Past(failed, (earlier.duration_s or 0.0) + case.duration_s)
@@ -72,8 +72,8 @@ def write_history(folder: Path, report: Report) -> None:
     content = {
         "version": VERSION,
         "cases": [
-            {"op": op, "case": case, "failed": one.failed, "duration_s": one.duration_s}
-            for (op, case), one in sorted({**past, **now}.items())
+            {"op": op, "case": case, "dtype": dtype, "failed": one.failed, "duration_s": one.duration_s}
+            for (op, case, dtype), one in sorted({**past, **now}.items())
         ],
     }
     with suppress(OSError):  # a read-only checkout has no past

@@ -39,7 +39,7 @@ def gradient_source(case: Case) -> str:
         return ""
     module, _, attribute = reference.target.partition(":")
     found = _locate(module, attribute.split("."), [case.folder, str(Path.cwd())])
-    if found is None or is_installed(found[0]):
+    if found is None:
         return ""
     file, node = found
     if case.gradient is None:
@@ -52,8 +52,10 @@ def _locate(
 ) -> tuple[Path, ast.stmt] | None:
     """Find the statement that defines a module's attribute, also where another module does."""
     file = file_of(find(module, folders))
-    tree = parsed(file) if file is not None and file.suffix == ".py" else None
-    if file is None or tree is None or hops > _MAX_HOPS:
+    if file is None or file.suffix != ".py" or is_installed(file) or hops > _MAX_HOPS:
+        return None
+    tree = parsed(file)
+    if tree is None:
         return None
     scope: Scope = tree
     for position, name in enumerate(path):

@@ -20,6 +20,7 @@ GRADIENT_MESSAGE = "the gradient has changed, its forward hasn't: a projection o
 BASE = Entry(
     op="huber",
     case="default",
+    dtype="float64",
     mode="graph",
     pair="dy/dx",
     spec="specs/huber.yaml",
@@ -191,7 +192,7 @@ def test_entries_tell_of_the_worst_element():
         "huber", "wide", "a/b.yaml:12", "graph", "float64", Status.PASSED, 1.0, "", pairs=(pair,)
     )
     (entry,) = entries_of([case]).values()
-    assert entry.key == ("huber", "wide", "graph", "dy/dx")
+    assert entry.key == ("huber", "wide", "float64", "graph", "dy/dx")
     assert (entry.error, entry.noise, entry.spec) == (0.5, 1e-9, "a/b.yaml")
     infinite = replace(pair, worst=replace(worst, analytic=float("nan")))
     (entry,) = entries_of([replace(case, pairs=(infinite,))]).values()
@@ -199,3 +200,12 @@ def test_entries_tell_of_the_worst_element():
     equal = replace(pair, worst=replace(worst, analytic=float("inf"), numeric=float("inf")))
     (entry,) = entries_of([replace(case, pairs=(equal,))]).values()
     assert entry.error == 0.0
+
+
+def test_the_dtypes_of_a_case_are_remembered_apart():
+    low = replace(BASE, dtype="float32", error=1e-5)
+    both = {entry.key: entry for entry in (BASE, low)}
+    assert len(both) == 2
+    assert compare(both, both) == ()
+    (gone,) = compare(both, {BASE.key: BASE})
+    assert (gone.dtype, gone.change) == ("float32", Change.VANISHED)

@@ -17,6 +17,7 @@ from gradcheck_cli.running.baseline.lock import HEADER, lock_text, read_lock, up
 BASE = Entry(
     op="huber",
     case="default",
+    dtype="float64",
     mode="graph",
     pair="dy/dx",
     spec="specs/huber.yaml",
@@ -29,7 +30,8 @@ BASE = Entry(
     fingerprint=Fingerprint((Projection(1.23456789, 1e-8),), (Projection(float("nan"), 0.0),)),
 )
 LINE = (
-    '{"op": "huber", "case": "default", "mode": "graph", "pair": "dy/dx", "spec": "specs/huber.yaml", '
+    '{"op": "huber", "case": "default", "dtype": "float64", "mode": "graph", "pair": "dy/dx", '
+    '"spec": "specs/huber.yaml", '
     '"status": "passed", "connected": true, "error": "1.23e-13", "noise": "3.00e-12", "allowed": "1.00e-06", '
     '"rtol": 1.23456e-06, "scaled": 1e-10, "atol": null, "analytic": ["1.23456789e+00 ± 1e-08"], '
     '"forward": ["nan ± 0e+00"]}'
@@ -92,7 +94,10 @@ def test_specs_are_named_from_the_lock_files_folder(tmp_path, monkeypatch):
         ("", "gradients.lock:1: must be {"),
         ('{"gradcheck_baseline": 9}\n', "gradients.lock:1: must be {"),
         (f"{HEADER}\n<<<<<<< HEAD\n{LINE}\n", "gradients.lock:2: isn't a pair's line: '<<<<<<< HEAD'"),
-        (f"{HEADER}\n{LINE}\n{LINE}\n", "gradients.lock:3: huber, case default, dy/dx is there twice"),
+        (
+            f"{HEADER}\n{LINE}\n{LINE}\n",
+            "gradients.lock:3: huber, case default, float64, dy/dx is there twice",
+        ),
         (f"{HEADER}\n" + LINE.replace('"passed"', '"fine"'), "gradients.lock:2: isn't a pair's line"),
         (f"{HEADER}\n" + LINE.replace('"error": "1.23e-13"', '"error": 1'), "1 is no text"),
         (f"{HEADER}\n" + LINE.replace("1.23e-13", "nan"), "'nan' is no size"),

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
-from gradcheck_cli.results import Report, Status
+from gradcheck_cli.results import CaseError, Report, Status
+from gradcheck_cli.running.outcome import failed_case
 from gradcheck_cli.running.selection.history import Past, failed_before, read_history, write_history
 from gradcheck_cli.running.selection.shards import shard_of
 from gradcheck_cli.spec.load import load_mapping
@@ -19,7 +20,7 @@ CASES = [
 
 
 def past(*seconds):
-    return {(f"op{number}", "default"): Past(False, time) for number, time in enumerate(seconds)}  # noqa: FBT003
+    return {(f"op{number}", "default", "float64"): Past(False, time) for number, time in enumerate(seconds)}  # noqa: FBT003
 
 
 @given(
@@ -37,7 +38,7 @@ def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
         times = [0.0] * count
         for place, part in enumerate(parts):
             for case in part:
-                time = history.get((case.op, "default"), Past(False, None)).duration_s  # noqa: FBT003
+                time = history.get((case.op, "default", "float64"), Past(False, None)).duration_s  # noqa: FBT003
                 times[place] += usual if time is None else time
         # Longest first: no part is longer than the shortest by more than one case.
         longest = max([usual, *known])
@@ -51,7 +52,7 @@ def test_long_cases_are_spread():
 
 def test_the_plan_names_every_case():
     _, shard = shard_of(CASES[:2], 2, 3, {})
-    assert shard == Shard(2, 3, (("op0", "default"), ("op1", "default")))
+    assert shard == Shard(2, 3, (("op0", "default", "float64"), ("op1", "default", "float64")))
 
 
 def test_a_run_is_remembered(tmp_path, a_result):
@@ -63,16 +64,16 @@ def test_a_run_is_remembered(tmp_path, a_result):
         a_result("open", Status.INCONCLUSIVE),
         a_result("drifts"),
     )
-    finding = BaselineFinding("drifts", "default", "graph", "dy/dx", Change.DRIFTED)
+    finding = BaselineFinding("drifts", "default", "float64", "graph", "dy/dx", Change.DRIFTED)
     write_history(folder, Report("0", "2", "3", 0, results, baseline=(finding,)))
     known = read_history(folder)
-    assert {op for (op, _), one in known.items() if one.failed} == {"bad", "open", "drifts"}
-    assert known["good", "default"] == Past(failed=False, duration_s=2.0)
+    assert {op for (op, *_), one in known.items() if one.failed} == {"bad", "open", "drifts"}
+    assert known["good", "default", "float64"] == Past(failed=False, duration_s=2.0)
     assert (folder / ".gitignore").read_text() == "*\n"
     write_history(folder, Report("0", "2", "3", 0, (a_result("bad"),)))
     after = read_history(folder)
-    assert not after["bad", "default"].failed
-    assert after["open", "default"].failed  # it didn't run again
+    assert not after["bad", "default", "float64"].failed
+    assert after["open", "default", "float64"].failed  # it didn't run again
 
 
 def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
@@ -80,8 +81,8 @@ def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
     results = (a_result("a", Status.MISMATCHED, duration=9.0), a_result("b"))
     write_history(tmp_path, Report("0", "2", "3", 0, results, shard=Shard(1, 2, ())))
     known = read_history(tmp_path)
-    assert known["a", "default"] == Past(failed=True, duration_s=5.0)
-    assert known["b", "default"] == Past(failed=False, duration_s=None)
+    assert known["a", "default", "float64"] == Past(failed=True, duration_s=5.0)
+    assert known["b", "default", "float64"] == Past(failed=False, duration_s=None)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +100,23 @@ def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
 
 def test_cases_that_failed_before(a_case):
     cases = (a_case("a"), a_case("b"), a_case("c"))
-    history = {("a", "default"): Past(True, 1.0), ("b", "default"): Past(False, 1.0)}  # noqa: FBT003
+    history = {("a", "default", "float64"): Past(True, 1.0), ("b", "default", "float64"): Past(False, 1.0)}  # noqa: FBT003
     assert [case.op for case in failed_before(cases, history)] == ["a"]
 
 
 def test_what_is_written_is_json(tmp_path, a_result):
     write_history(tmp_path, replace(Report("0", "2", "3", 0, ()), cases=(a_result("größe"),)))
     assert json.loads((tmp_path / "history.json").read_text())["cases"][0]["op"] == "größe"
+
+
+def test_the_dtypes_of_a_case_are_cases_of_their_own(tmp_path):
+    spec = {"op": "a", "forward": "m:f", "inputs": {"x": {"shape": [1]}}, "dtypes": ["float32", "float64"]}
+    cases = load_mapping(spec)
+    parts = [shard_of(cases, index, 2, {}) for index in (1, 2)]
+    assert [[case.dtype for case in part] for part, _ in parts] == [["float32"], ["float64"]]
+    results = tuple(
+        replace(failed_case(case, CaseError("forward", "no"), 1.0), status=status)
+        for case, status in zip(cases, (Status.PASSED, Status.ERROR), strict=True)
+    )
+    write_history(tmp_path, Report("0", "2", "3", 0, results))
+    assert [case.dtype for case in failed_before(cases, read_history(tmp_path))] == ["float64"]
