@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.entries import name_of, named
 
@@ -60,7 +61,8 @@ def baseline_lines(
         style = "bold red" if finding.is_failure else ""
         head = Text(f"  {word.upper() if finding.is_failure else word}", style=style)
         lines.append(head + Text(f"  {layout.clean(f'{name} · {finding.pair}')}", style=""))
-        lines += layout.wrap(finding.message, width=width, indent=4)
+        if finding.change is not Change.NEW:  # the word says it, and there may be many
+            lines += layout.wrap(finding.message, width=width, indent=4)
     counts = Counter(finding.change for finding in findings)
     parts = [f"{number:,} {str(change).replace('_', ' ')}" for change, number in sorted(counts.items())]
     failed = any(finding.is_failure for finding in findings)

@@ -74,8 +74,8 @@ def _require_apart(reports: Mapping[str, Report]) -> None:
         for key in Counter(_key(case) for case in report.cases):
             if key in seen:
                 raise UsageError(
-                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins reports "
-                    "of different cases; `gradcheck diff` compares two of the same."
+                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
+                    "reports of different cases; `gradcheck diff` compares two of the same."
                 )
             seen[key] = name
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -260,6 +261,20 @@ def test_two_shards_merged_are_one_run(repository, tmp_path):
     done = repository.run("merge", *files, "--report", f"json={merged}", *cache)
     assert done.code == 0
     assert timeless(merged) == timeless(whole)
+
+
+def test_a_run_ends_when_its_time_is_over_and_is_not_green(process, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\n\ndef f(x):\n    time.sleep(300)\n    return x\n")
+    (tmp_path / "quick.py").write_text("def f(x):\n    return x * x\n")
+    for name in ("quick", "slow"):
+        spec = f"op: {name}\nforward: {name}:f\ninputs: {{x: {{shape: [2]}}}}\n"
+        (tmp_path / f"{name}.yaml").write_text(spec)
+    began = time.monotonic()
+    done = process("run", "-j", "1", "--max-time", "20", "quick.yaml", "slow.yaml")
+    assert time.monotonic() - began < 60
+    assert done.returncode == 3
+    assert "stopped after --max-time 20 s: 1 of 2 cases weren't checked" in done.stdout
+    assert "1 op · 1 case · 1 pair: 1 passed" in done.stdout
 
 
 def timeless(file):
