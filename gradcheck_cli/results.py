@@ -134,6 +134,8 @@ class CaseResult:
     warnings: tuple[str, ...] = ()
     output: tuple[str, ...] = ()  # the last lines that the user's code printed, where they were caught
     output_file: str = ""  # where all of it is, where more is to be kept than those lines
+    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
+    samples: int = 0  # points at which it is checked; 0 where it wasn't
     source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
 
     @property

@@ -132,6 +132,8 @@ def _case(content: Object) -> CaseResult:
         output=tuple(output["lines"]),
         output_file=output["file"] or "",
         source=content["source"] or "",
+        checks_off=tuple(content["checks_off"]),
+        samples=content["samples"],
     )
 
 

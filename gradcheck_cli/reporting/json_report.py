@@ -102,6 +102,8 @@ def _case(case: CaseResult) -> dict[str, object]:
         },
         "output": _output(case),
         "source": case.source or None,
+        "checks_off": list(case.checks_off),
+        "samples": case.samples,
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
         "checks": [_check(check) for check in case.checks],

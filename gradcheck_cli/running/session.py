@@ -132,6 +132,8 @@ def run_case(case: Case) -> CaseResult:
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
+        checks_off=tuple(sorted(case.checks_off)),
+        samples=case.samples if case.is_generated else 1,
     )
 
 

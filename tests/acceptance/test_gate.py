@@ -174,6 +174,16 @@ def test_a_tolerance_loosened_to_hide_a_wrong_gradient_is_seen(repository):
     assert "cube · dy/dx: loosened" in result.summary
 
 
+def test_a_check_turned_off_to_hide_a_fault_is_seen(repository):
+    repository.change("losses/ops.py", "upstream * 3.0", "tf.clip_by_value(upstream, -9.0, 9.0) * 3.0")
+    assert "check linearity" in repository.gate().out
+    repository.change("specs/cube.yaml", "inputs:", "checks: {linearity: false}\ninputs:")
+    result = repository.gate()
+    assert "1 weakened" in result.out
+    assert result.code == 1
+    assert "check linearity is turned off now" in "".join(result.annotations)
+
+
 def test_a_deleted_spec_fails(repository):
     (repository.folder / "specs" / "cube.yaml").unlink()
     result = repository.gate()

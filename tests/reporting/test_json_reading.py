@@ -23,7 +23,14 @@ def full(report, mismatched):
         fingerprint=Fingerprint((Projection(1.0, 1e-9),), (Projection(float("inf"), 0.0),)),
     )
     case = replace(
-        mismatched, pairs=(pair,), output=("printed",), output_file="a/b", source="ops.py:3", reason="why"
+        mismatched,
+        pairs=(pair,),
+        output=("printed",),
+        output_file="a/b",
+        source="ops.py:3",
+        checks_off=("linearity",),
+        samples=2,
+        reason="why",
     )
     finding = BaselineFinding(
         "a", "default", "float64", "graph", "dy/dx", Change.DRIFTED, "message", "a.yaml:1"

@@ -47,8 +47,13 @@ def compare(
         The findings, sorted by op, case and pair.
     """
     found: list[BaselineFinding] = []
+    told: set[Key] = set()  # what concerns a whole case is told of one of its pairs
     for key, entry in old.items():
         if key in new:
+            case = (*key[:-1], "")
+            if case not in told and (less := _less(entry, new[key])):
+                told.add(case)
+                found.append(_finding(new[key], Change.WEAKENED, less))
             changes = _changes(entry, new[key], breaks=breaks)
             found += [_finding(new[key], change, message) for change, message in changes]
         elif is_expected(entry):
@@ -69,6 +74,7 @@ def is_same(old: Entry, new: Entry) -> bool:
         same_error
         and not list(_changes(old, new, breaks=False))
         and not _loosened(new, old)
+        and (old.checks_off, old.samples) == (new.checks_off, new.samples)
         and (old.status, old.connected, old.spec) == (new.status, new.connected, new.spec)
         and all(tolerances) == any(tolerances)
         and (old.fingerprint is None) == (new.fingerprint is None)
@@ -95,6 +101,14 @@ def _changes(old: Entry, new: Entry, *, breaks: bool) -> Iterator[tuple[Change, 
         yield Change.LOOSENED, loosened
     if old.status in GREEN:
         yield from _moves(old, new)
+
+
+def _less(old: Entry, new: Entry) -> str:
+    """Say what of a case isn't checked any more; empty where all of it is."""
+    parts = [f"check {name} is turned off now" for name in new.checks_off if name not in old.checks_off]
+    if new.samples < old.samples:
+        parts.append(f"was checked at {old.samples} points, and is at {new.samples} now")
+    return "; ".join(parts)
 
 
 def _moves(old: Entry, new: Entry) -> Iterator[tuple[Change, str]]:

@@ -37,6 +37,8 @@ class Entry:
         allowed: the tolerance there.
         tolerance: the rule behind `allowed`.
         fingerprint: projections of gradient and forward.
+        checks_off: structural checks that the spec turns off.
+        samples: points at which it is checked.
     """
 
     op: str
@@ -52,6 +54,8 @@ class Entry:
     allowed: float
     tolerance: Tolerance | None = None
     fingerprint: Fingerprint | None = None
+    checks_off: tuple[str, ...] = ()
+    samples: int = 0
 
     @property
     def key(self) -> Key:
@@ -80,6 +84,8 @@ def _entry(case: CaseResult, pair: PairResult) -> Entry:
         allowed=pair.allowed,
         tolerance=pair.tolerance,
         fingerprint=pair.fingerprint,
+        checks_off=case.checks_off,
+        samples=case.samples,
     )
 
 

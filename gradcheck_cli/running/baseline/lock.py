@@ -138,6 +138,8 @@ def _line(entry: Entry, folder: Path) -> str:
         "spec": Path(relpath(entry.spec, folder)).as_posix(),
         "status": str(entry.status),
         "connected": entry.connected,
+        "samples": entry.samples,
+        "checks_off": list(entry.checks_off),
         "error": _short(entry.error),
         "noise": _short(entry.noise),
         "allowed": _short(entry.allowed),
@@ -174,6 +176,8 @@ def _read(content: Object, folder: Path) -> Entry:
         error=_number(content["error"]),
         noise=_number(content["noise"]),
         allowed=_number(content["allowed"]),
+        checks_off=tuple(_text(name) for name in content["checks_off"]),
+        samples=int(content["samples"]),
     )
     if "rtol" in content:
         rtol, scaled, atol = (content[name] for name in ("rtol", "scaled", "atol"))

@@ -150,6 +150,23 @@ def test_a_pair_that_is_gone_or_new():
 
 
 @pytest.mark.parametrize(
+    ("different", "message"),
+    [
+        ({"checks_off": ("linearity",)}, "check linearity is turned off now"),
+        ({"samples": 1}, "was checked at 2 points, and is at 1 now"),
+    ],
+)
+def test_less_of_a_case_is_checked(different, message):
+    old = [replace(BASE, samples=2, pair=pair) for pair in ("dy/dx", "dy/dz")]
+    new = [replace(entry, **different) for entry in old]
+    keyed = [{entry.key: entry for entry in entries} for entries in (old, new)]
+    (found,) = compare(*keyed)  # once, not for each pair
+    assert (found.change, found.message) == (Change.WEAKENED, message)
+    assert compare(*reversed(keyed)) == ()
+    assert not is_same(new[0], old[0])
+
+
+@pytest.mark.parametrize(
     ("before", "after", "changed"),
     [
         (float("inf"), float("inf"), False),

@@ -21,6 +21,8 @@ BASE = Entry(
     mode="graph",
     pair="dy/dx",
     spec="specs/huber.yaml",
+    checks_off=("linearity",),
+    samples=2,
     status=Status.PASSED,
     connected=True,
     error=1.234e-13,
@@ -32,7 +34,8 @@ BASE = Entry(
 LINE = (
     '{"op": "huber", "case": "default", "dtype": "float64", "mode": "graph", "pair": "dy/dx", '
     '"spec": "specs/huber.yaml", '
-    '"status": "passed", "connected": true, "error": "1.23e-13", "noise": "3.00e-12", "allowed": "1.00e-06", '
+    '"status": "passed", "connected": true, "samples": 2, "checks_off": ["linearity"], '
+    '"error": "1.23e-13", "noise": "3.00e-12", "allowed": "1.00e-06", '
     '"rtol": 1.23456e-06, "scaled": 1e-10, "atol": null, "analytic": ["1.23456789e+00 ± 1e-08"], '
     '"forward": ["nan ± 0e+00"]}'
 )
