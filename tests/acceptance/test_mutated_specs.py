@@ -52,7 +52,7 @@ def test_spoilt_specs_end_in_faults_or_verdicts():
             sys.executable,
             str(ROOT / "tests/acceptance/mutated_specs.py"),
             "--count",
-            "60",
+            "25",
             "--run",
             "--jobs",
             "1",
