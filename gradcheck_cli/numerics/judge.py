@@ -21,12 +21,13 @@ from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.numerics.sampling import Evaluate
+    from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves
+    from gradcheck_cli.numerics.sparsity import Sparsity
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Verdicts on a Jacobian, (m, c) each.
+    """Verdicts on a Jacobian, (m, c) each, or (m, slots).
 
     Attributes:
         verdict: `Verdict` codes.
@@ -76,13 +77,15 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
     method: str = "auto",
     columns: npt.ArrayLike | None = None,
     base_value: npt.ArrayLike | None = None,
+    moves: EvaluateMoves | None = None,
+    sparsity: Sparsity | None = None,
 ) -> Judgement:
     """Judge an analytic Jacobian against differences of the function.
 
     Args:
         evaluate: (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined.
         point: (n,) the base point.
-        analytic: (m, c) the Jacobian under test.
+        analytic: (m, c) the Jacobian under test; (m, slots) of it where there is a sparsity.
         input_precision: what points are rounded to.
         row_precision: what values are rounded to: one for all, one per row, or the rows' unit roundoffs (m,).
         gradient_precision: what the analytic Jacobian was computed in; default: the coarsest in play.
@@ -93,6 +96,8 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
         method: "auto", "central" (first pass only) or "ladder" (second stage for every column).
         columns: (c,) the columns to judge; default: all n.
         base_value: (m,) f(x), for tolerances, where the caller knows it better.
+        moves: `evaluate` for points that are described instead of written out.
+        sparsity: what can differ from zero; the caller sees to it that nothing else does.
 
     Returns:
         The judgement.
@@ -110,6 +115,8 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
         scale=scale,
         columns=columns,
         rows=wanted.shape[0],
+        moves=moves,
+        sparsity=sparsity,
     )
     reference = coarsest(problem.working, input_precision)
     problem.rule = rule if rule is not None else rule_for(gradient_precision or reference, reference)
@@ -117,7 +124,7 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
         problem.known_value = np.asarray(base_value, dtype=np.float64).ravel()
     if wanted.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {wanted.shape}")
-    first = _first(problem)
+    first = first_pass(problem)
     return _judged(problem, first, wanted, method)
 
 
@@ -145,7 +152,7 @@ def estimate(  # noqa: PLR0913 (as `judge`)
         evaluate, point, input_precision, row_precision, low=low, high=high, scale=scale, columns=columns
     )
     problem.rule = rule if rule is not None else rule_for(problem.working, problem.working)
-    first = _first(problem)
+    first = first_pass(problem)
     numeric, uncertainty = first.slope.copy(), first.uncertainty
     is_kink = np.zeros(problem.shape, dtype=bool)
     reason = np.where(np.isfinite(uncertainty), Reason.NONE, Reason.SINGULAR).astype(np.int8)
@@ -164,17 +171,6 @@ def estimate(  # noqa: PLR0913 (as `judge`)
         reason,
         problem.sampler.evaluations,
         "ladder" if rows.size else "central",
-    )
-
-
-def _first(problem: Problem) -> FirstPass:
-    return first_pass(
-        problem.sampler,
-        problem.columns,
-        problem.step_scale[problem.columns],
-        problem.domain.take(problem.columns),
-        problem.unit,
-        problem.working,
     )
 
 

@@ -265,12 +265,12 @@ class GraphOperation:
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
         return Batched(
-            function if stand_ins is None else stand_ins.replaying(function),
+            function,
             [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
             [*self.at.narrow, *flows, *values],
             results,
             vectorize=not random_types and stand_ins is None,
-            one_by_one=stand_ins is not None,
+            rewind=None if stand_ins is None else stand_ins.rewind,
         )
 
     def _dtype_of(self, dtype: str) -> str:
