@@ -18,12 +18,12 @@ from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
     Pair,
-    PairSample,
     analytic_jacobians,
     judge_pairs,
     label_of,
     pairs_of,
 )
+from gradcheck_cli.checking.sparsity import find_sparsity
 from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, PairResult, Status
@@ -32,9 +32,15 @@ from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.jacobian import Jacobian
+    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case, PairRule
 
 Op = TypeVar("Op", bound=Operation)
+
+# The others ask for every element by itself.
+_SPARSE_METHODS = frozenset({"auto", "central", "full", "probe"})
 
 
 class Opener(Protocol[Op]):
@@ -149,10 +155,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
-    declared = analytic_jacobians(op, pairs)
-    formula = (
-        analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
-    )
+    declared, formula = _analytic(case, operations, pairs)
     judged = judge_pairs(case, operations, formula, rules)
     if operations.has_reference_precision:
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
@@ -173,6 +176,33 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
         gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
+
+
+def _analytic(
+    case: Case, operations: Operations, pairs: list[Pair]
+) -> tuple[dict[Pair, Jacobian | None], dict[Pair, Jacobian | None]]:
+    """Take the analytic Jacobians of the declared op and of its formula, both of one sparsity."""
+    formula = operations.formula
+    sparsities: dict[Pair, Sparsity] = {}
+    if case.method in _SPARSE_METHODS:
+        for output in sorted({output for output, _ in pairs}):
+            numbers = [number for of_output, number in pairs if of_output == output]
+            found = find_sparsity(formula, output, numbers, case.seed)
+            sparsities |= {(output, number): sparsity for number, sparsity in found.items()}
+    declared = analytic_jacobians(operations.declared, pairs, sparsities, case.seed)
+    if not operations.has_reference_precision:
+        return declared, declared
+    kept = {
+        pair: sparsity
+        for pair, sparsity in sparsities.items()
+        if (matrix := declared[pair]) is not None and matrix.sparsity is not None
+    }
+    own = analytic_jacobians(formula, pairs, kept, case.seed)
+    for pair, matrix in own.items():
+        other = declared[pair]
+        if matrix is not None and other is not None and matrix.sparsity is None:
+            declared[pair] = other.whole()
+    return declared, own
 
 
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:

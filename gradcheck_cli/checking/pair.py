@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.operation import TensorInfo
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
     status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
-    elements = int(first.verdict.size)
+    elements = first.elements
     errors = [_errors(sample) for sample in samples]
     worst, where = _worst(samples, errors, output, taken)
     is_connected = any(sample.is_connected for sample in samples)
@@ -101,7 +101,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         method="ladder" if any(sample.method == "ladder" for sample in samples) else first.method,
         reference_dtype=first.numeric_dtype,
         evaluations=sum(sample.evaluations for sample in samples),
-        columns=sum(sample.analytic.shape[1] for sample in samples if sample.evaluations),
+        columns=sum(sample.size[1] for sample in samples if sample.evaluations),
         max_abs_error=_maximum([error.absolute for error in errors], verdicts),
         max_rel_error=_maximum([error.relative for error in errors], verdicts),
         allowed=bound,
@@ -145,14 +145,15 @@ def _worst(
         return None, None
     _, number, (row, column) = best
     sample = samples[number]
+    at_row, at_column = sample.place(row, column)
     element = WorstElement(
-        output_index=index_of(row, output),
-        input_index=index_of(column, taken),
+        output_index=index_of(at_row, output),
+        input_index=index_of(at_column, taken),
         analytic=float(sample.analytic[row, column]),
         numeric=float(sample.numeric[row, column]),
         uncertainty=float(sample.uncertainty[row, column]),
-        output_part=part_of(row, output),
-        input_part=part_of(column, taken),
+        output_part=part_of(at_row, output),
+        input_part=part_of(at_column, taken),
     )
     return element, (number, (row, column))
 

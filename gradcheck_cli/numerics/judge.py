@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.confirm_sparsity import confirm_sparsity
 from gradcheck_cli.numerics.first_pass import FirstPass, first_pass
 from gradcheck_cli.numerics.precision import Float, Precision, coarsest
 from gradcheck_cli.numerics.problem import Problem
@@ -38,6 +39,7 @@ class Judgement:
         evaluations: points at which the function was evaluated.
         method: "central", or "ladder" if any column needed the second stage, or "complex_step".
         noisy: number of elements whose relative tolerance was widened, since the forward is noisy.
+        is_sparse: whether the function keeps to the sparsity it was judged by; if not, all of this is void.
     """
 
     verdict: npt.NDArray[np.int8]
@@ -48,6 +50,7 @@ class Judgement:
     evaluations: int
     method: str
     noisy: int = 0
+    is_sparse: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
         columns: (c,) the columns to judge; default: all n.
         base_value: (m,) f(x), for tolerances, where the caller knows it better.
         moves: `evaluate` for points that are described instead of written out.
-        sparsity: what can differ from zero; the caller sees to it that nothing else does.
+        sparsity: what can differ from zero in the analytic Jacobian; that the function keeps to it, too, is
+            confirmed here (`Judgement.is_sparse`).
 
     Returns:
         The judgement.
@@ -124,8 +128,11 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
         problem.known_value = np.asarray(base_value, dtype=np.float64).ravel()
     if wanted.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {wanted.shape}")
-    first = first_pass(problem)
-    return _judged(problem, first, wanted, method)
+    judged = _judged(problem, first_pass(problem), wanted, method)
+    if sparsity is None:
+        return judged
+    is_sparse = confirm_sparsity(problem, sparsity, judged)
+    return replace(judged, is_sparse=is_sparse, evaluations=problem.sampler.evaluations)
 
 
 def estimate(  # noqa: PLR0913 (as `judge`)

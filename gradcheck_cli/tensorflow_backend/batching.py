@@ -80,7 +80,7 @@ class Batched:
             return self._one_by_one(which, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
         parts = [
-            self._evaluate(which, [_part(stack, slice(start, start + rows)) for stack in stacks])
+            self._evaluate(which, [part_of(stack, slice(start, start + rows)) for stack in stacks])
             for start in range(0, count, rows)
         ]
         return [np.concatenate([part[number] for part in parts]) for number in range(len(parts[0]))]
@@ -110,7 +110,7 @@ class Batched:
 
     def _compare(self, which: tuple[int, ...], stacks: list[Stack]) -> None:
         """Trust the vectorized form once a row of it agrees with the function itself."""
-        first = [_part(stack, slice(1)) for stack in stacks]
+        first = [part_of(stack, slice(1)) for stack in stacks]
         vectorized, alone = self._run(which, first, vectorized=True), self._one_by_one(which, first)
         if all(
             _agree(row, value, tf.as_dtype(dtype))
@@ -209,7 +209,8 @@ class Batched:
         ]
 
 
-def _part(stack: Stack, part: slice) -> Stack:
+def part_of(stack: Stack, part: slice) -> Stack:
+    """Return some of a stack's points."""
     return stack.take(part) if isinstance(stack, Moves) else stack[part]
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, path, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
-from gradcheck_cli.tensorflow_backend.batching import Batched
+from gradcheck_cli.tensorflow_backend.batching import Batched, Stack, part_of
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 
@@ -107,7 +107,7 @@ class GraphOperation:
         """Per input number, what is wrong with its gradient's dtype."""
         return self._vjp.dtype_faults
 
-    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`.
 
         Where it refuses a point (a Cholesky factor of what isn't positive definite any more), its floating
@@ -124,7 +124,7 @@ class GraphOperation:
             if count == 1:
                 return [np.full((1, *output.shape), np.nan) for output in self.outputs]
             halves = [
-                self.evaluate({number: stack[part] for number, stack in batch.items()})
+                self.evaluate({number: part_of(stack, part) for number, stack in batch.items()})
                 for part in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
@@ -138,7 +138,7 @@ class GraphOperation:
         trace = self._forward
         return path.leads_to(trace.inputs[number], trace.outputs[output], trace.held.stops)
 
-    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         result: list[Array | None] = [None] * len(self.inputs)
         connected = self._vjp.connected.get(output, ())
