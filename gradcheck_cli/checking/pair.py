@@ -73,6 +73,8 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     verdicts = [sample.verdict for sample in samples]
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
     undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
+    doubts = [sample.doubt for sample in samples if sample.doubt]
+    undecided |= bool(doubts)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
     status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
     elements = first.elements
@@ -83,7 +85,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     if wrong and not is_connected:
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
     elif status is Status.INCONCLUSIVE:
-        message = _why(samples)
+        message = doubts[0] if doubts else _why(samples)
     elif elements and is_connected and status is Status.PASSED and not may_be_zero and is_all_zero(samples):
         status = Status.INCONCLUSIVE
         message = UNTESTED
@@ -91,6 +93,10 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         status = Status.INCONCLUSIVE
         message = UNTESTED_NONE
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
+    probes = max(samples, key=lambda sample: sample.probe_error)  # the worst of them
+    chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
+    if where is None:
+        bound = probes.probe_bound
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
     return PairResult(
         label=label,
@@ -102,15 +108,16 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         reference_dtype=first.numeric_dtype,
         evaluations=sum(sample.evaluations for sample in samples),
         columns=sum(sample.size[1] for sample in samples if sample.evaluations),
-        max_abs_error=_maximum([error.absolute for error in errors], verdicts),
-        max_rel_error=_maximum([error.relative for error in errors], verdicts),
+        miss_probability=max(chances) if chances else None,
+        max_abs_error=max(_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
+        max_rel_error=max(_maximum([error.relative for error in errors], verdicts), probes.probe_error),
         allowed=bound,
         uncertainty=uncertainty,
         kinks=kinks,
         elements=elements,
         wrong_elements=wrong,
         worst=worst,
-        note=_note(elements, wrong, kinks, is_connected=is_connected, status=status),
+        note=_note(first, wrong, kinks, is_connected=is_connected, status=status),
         message=message,
     )
 
@@ -168,9 +175,12 @@ def _why(samples: Sequence[PairSample]) -> str:
     return f"{len(codes)} element(s): {EXPLANATIONS[reason]}."
 
 
-def _note(elements: int, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
+def _note(sample: PairSample, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
+    elements = sample.elements
     if not elements:
         return "zero-size: shape only"
+    if wrong and sample.method == "probe":
+        return f"at least {wrong} of {elements} elements"
     if wrong:
         return f"{wrong} of {elements} elements"
     if kinks and status is Status.PASSED:

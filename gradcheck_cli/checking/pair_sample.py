@@ -39,6 +39,8 @@ class PairSample:
         columns: column of each element; `None` for 0 to n - 1.
         miss_probability: of probes, that an error of the stated size in one element isn't seen.
         is_zero: of probes, whether no probe saw the gradient, or the output, differ from zero.
+        probe_error: the largest of the probes' errors, relative to what it was seen among.
+        probe_bound: what was allowed there.
         doubt: why probes couldn't decide; empty where they did.
     """
 
@@ -58,6 +60,8 @@ class PairSample:
     columns: Index | None = None
     miss_probability: float | None = None
     is_zero: tuple[bool, bool] | None = None
+    probe_error: float = 0.0
+    probe_bound: float = 0.0
     doubt: str = ""
 
     @property

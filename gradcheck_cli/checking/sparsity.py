@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WORTH = 2**14
 # Rows looked at: of a relu's, half are zero, and all but two of eight are so at every thirtieth point.
 _ROWS = 8
+# Rows with elements that are enough to see ties by.
+_ENOUGH = 3
 # Fewer classes than this save little.
 _FEWEST_CLASSES = 2
 # Random upstreams that must give what the compressed Jacobian gives.
@@ -60,6 +62,8 @@ def find_sparsity(op: Operation, output: int, numbers: Sequence[int], seed: int)
     chosen = _spread_indices(info.shape, np.random.default_rng([seed, output]))
     seen: dict[int, list[tuple[Index, tuple[Index, ...]]]] = {number: [] for number in wanted}
     for index in chosen:  # one at a time: rows may be as large as memory allows
+        if min(len(rows) for rows in seen.values()) >= _ENOUGH:
+            break
         upstream = np.zeros((1, info.size))
         upstream[0, np.ravel_multi_index(tuple(index), info.shape)] = 1.0
         gradients = pull_back(op, output, upstream)

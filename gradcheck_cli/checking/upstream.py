@@ -31,7 +31,7 @@ _SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
 ROUNDINGS = 2.0**10
 # Relative to the gradient's largest element: what a vjp that cancels inside may lose unseen by its rows.
 # Clipping, squaring, ignoring or replacing the upstream changes it by its own size, at one size at least.
-_CANCELLATION = {"float64": 1e-6, "float32": 0.1, "float16": 0.5, "bfloat16": 0.5}
+CANCELLATION = {"float64": 1e-6, "float32": 0.1, "float16": 0.5, "bfloat16": 0.5}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def is_linear(  # noqa: PLR0913, PLR0917 (a gradient, and what it is held agains
     precision = working_precision(op, op.inputs[number].dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(np.max(np.abs(np.where(np.isfinite(expected), expected, 0.0)), initial=0.0))
-        lost = _CANCELLATION[precision.name] * largest
+        lost = CANCELLATION[precision.name] * largest
         right = (np.abs(found - expected) <= slack + lost) | ~np.isfinite(expected)
         overflows = ~np.isfinite(found) & ((size > 1) | (largest > precision.largest / 2**10))
     return np.asarray(right | overflows)

@@ -68,6 +68,7 @@ class Batched:
     _traced: dict[_Key, Any] = field(default_factory=dict)
     _unvectorized: set[tuple[int, ...]] = field(default_factory=set)
     _trusted: set[tuple[int, ...]] = field(default_factory=set)
+    _tensors: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
         """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` is a row's."""
@@ -126,7 +127,7 @@ class Batched:
         return _VECTORIZED_POINTS_WITH_LOOPS if types & _LOOPS else _VECTORIZED_POINTS
 
     def _one_by_one(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
-        arguments = self._constants()
+        arguments = [None if number in which else self._kept(number) for number in range(len(self.arguments))]
         results: list[Array] = []
         count = len(stacks[0])
         for position in range(count):
@@ -201,6 +202,12 @@ class Batched:
             else:
                 signature.append(tf.TensorSpec([None, *shape], dtype))
         return tf.compat.v1.wrap_function(many, signature)
+
+    def _kept(self, number: int) -> Any:
+        """Return an argument at the base point, made once: it may be large, and a point is soon evaluated."""
+        if number not in self._tensors:
+            self._tensors[number] = tf.constant(self.point[number], dtype=self.arguments[number][0])
+        return self._tensors[number]
 
     def _constants(self) -> list[Any]:
         return [

@@ -55,7 +55,9 @@ def test_ranks_within_classes():
 
 
 def test_a_class_costs_what_its_own_columns_cost():
-    found = judged(lambda x: np.square(x.reshape(-1, CLASSES, SLOTS)).sum(axis=2), 2 * X.reshape(CLASSES, SLOTS))
+    found = judged(
+        lambda x: np.square(x.reshape(-1, CLASSES, SLOTS)).sum(axis=2), 2 * X.reshape(CLASSES, SLOTS)
+    )
     assert found.is_sparse
     assert (found.verdict == Verdict.PASS).all()
     assert found.evaluations == 1 + 2 * SLOTS + 2 * 3  # the first pass, and two random directions
@@ -98,13 +100,13 @@ def outside(strength, row, column):
 @pytest.mark.parametrize("strength", [1.0, 1e-3, 1e-5])
 @pytest.mark.parametrize(("row", "column"), [(0, N - 1), (20, 0), (39, 57)])
 def test_an_element_outside_of_its_class_refutes_the_sparsity(strength, row, column):
-    # Its own class knows nothing of it: slots of the same rank move with it, and a wrong sum may be judged wrong;
-    # what matters is that the guess isn't kept.
+    # Columns of one rank move together, so an element of its own class may be judged wrong in its place: what
+    # matters is that the guess isn't kept.
     assert not judged(outside(strength, row, column)).is_sparse
 
 
 def test_elements_outside_that_cancel_in_every_evaluation_of_the_first_pass():
-    """All columns of a rank move by the same step here: what a row has outside of its class adds up to nothing."""
+    """All columns of a rank move by one step here: what a row has outside of its class adds up to nothing."""
     point = np.ones(N)
 
     def function(x):
