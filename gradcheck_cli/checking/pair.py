@@ -109,6 +109,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         evaluations=sum(sample.evaluations for sample in samples),
         columns=sum(sample.size[1] for sample in samples if sample.evaluations),
         miss_probability=max(chances) if chances else None,
+        miss_size=first.miss_size if chances else None,
         max_abs_error=max(_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
         max_rel_error=max(_maximum([error.relative for error in errors], verdicts), probes.probe_error),
         allowed=bound,

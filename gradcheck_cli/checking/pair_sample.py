@@ -37,7 +37,8 @@ class PairSample:
         shape: (m, n) of the Jacobian; `None` where every element of it was judged.
         rows: row of each element, broadcast to (r, c); `None` for 0 to m - 1.
         columns: column of each element; `None` for 0 to n - 1.
-        miss_probability: of probes, that an error of the stated size in one element isn't seen.
+        miss_probability: of probes, that an error of a relative size in one element isn't seen.
+        miss_size: that size.
         is_zero: of probes, whether no probe saw the gradient, or the output, differ from zero.
         probe_error: the largest of the probes' errors, relative to what it was seen among.
         probe_bound: what was allowed there.
@@ -59,6 +60,7 @@ class PairSample:
     rows: Index | None = None
     columns: Index | None = None
     miss_probability: float | None = None
+    miss_size: float | None = None
     is_zero: tuple[bool, bool] | None = None
     probe_error: float = 0.0
     probe_bound: float = 0.0

@@ -87,9 +87,14 @@ class _Search:
     doubt: str = ""
 
     @property
+    def is_wrong(self) -> bool:
+        """Whether an element was found to be wrong."""
+        return any(element.verdict == Verdict.MISMATCH for element in self.elements)
+
+    @property
     def is_over(self) -> bool:
         """Whether more probes would change nothing."""
-        return bool(self.doubt) or any(element.verdict == Verdict.MISMATCH for element in self.elements)
+        return bool(self.doubt) or self.is_wrong
 
     @property
     def is_strong(self) -> bool:
@@ -288,7 +293,8 @@ def probe_pair(
         shape=(packed_size(op.outputs[output]), packed_size(op.inputs[number])),
         rows=column([element.row for element in found]).astype(np.int64),
         columns=column([element.column for element in found]).astype(np.int64),
-        miss_probability=None if search.is_over else search.all_missed,
+        miss_probability=None if search.is_wrong else search.all_missed,
+        miss_size=None if search.is_wrong else case.power.size,
         is_zero=(search.gradient_is_zero, search.change_is_zero),
         probe_error=search.error,
         probe_bound=search.bound,

@@ -18,10 +18,10 @@ from gradcheck_cli.numerics.reasons import Verdict
 from gradcheck_cli.numerics.steps import power_of_two
 
 if TYPE_CHECKING:
-    from gradcheck_cli.numerics.judge import Judgement
     from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
     from gradcheck_cli.numerics.sparsity import Sparsity
+    from gradcheck_cli.numerics.stages import Judgement
 
 # The largest share of its row's movement that an element of another class may have unseen: the table's rtol.
 UNSEEN = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 1e-1}
