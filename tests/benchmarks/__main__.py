@@ -49,7 +49,7 @@ def _options():
     )
     parser.add_argument("--plants", type=_count, default=200, help="plants: how many errors (default 200)")
     parser.add_argument("--size", type=_count, default=512, help="plants: rows of the matrices (default 512)")
-    parser.add_argument("--method", help="plants, growth: the spec's method (default: probe; the product's)")
+    parser.add_argument("--method", help="plants, growth: as in a spec (default: probe, auto)")
     parser.add_argument(
         "--largest", type=_count, default=10**7, help="growth: the most elements (default 1e7)"
     )
@@ -94,4 +94,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

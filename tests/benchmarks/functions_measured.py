@@ -34,7 +34,7 @@ class Measured:
         return self.case.op
 
     def verdict_seconds(self, samples):
-        """Return the seconds of a whole verdict, with its exit from this process's point of view: passed."""
+        """Return the seconds of a whole verdict in this process, which must be that it passed."""
         case = replace(self.case, samples=samples)
         found = []
         seconds = seconds_of(lambda: found.append(run_case(case)))
@@ -44,11 +44,20 @@ class Measured:
 
 
 def measured_functions(names=None):
-    """Load the functions; TensorFlow starts with one thread."""
+    """Load the functions, or those of these names; TensorFlow starts with one thread.
+
+    Raises:
+        RuntimeError: none has such a name.
+    """
     start_tensorflow(threads=1)
     seed = ROOT / "specs" / "seeds" / "sparse_conv.yaml"
     cases = [*load_cases([HERE / "functions.yaml"]), *load_cases([seed])[:1]]
-    return [_measured(case) for case in cases if names is None or case.op in names]
+    chosen = [case for case in cases if names is None or case.op in names]
+    if not chosen:
+        raise RuntimeError(
+            f"no function {', '.join(names)}; there are {', '.join(case.op for case in cases)}"
+        )
+    return [_measured(case) for case in chosen]
 
 
 def _measured(case):

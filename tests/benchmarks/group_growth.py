@@ -26,9 +26,10 @@ ROUNDS = 1
 
 def run(options):
     yield f"## growth: one TensorFlow thread, method {options.method or 'by default'}\n"
-    for op in OPS:
-        if options.only and op not in options.only:
-            continue
+    chosen = [op for op in OPS if not options.only or op in options.only]
+    if not chosen:
+        raise RuntimeError(f"no function {', '.join(options.only)}; there are {', '.join(OPS)}")
+    for op in chosen:
         yield _table_of(op, options) + "\n"
 
 
