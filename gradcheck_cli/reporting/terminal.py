@@ -187,8 +187,9 @@ def _note(pair: PairResult) -> str:
         notes.append(f"{pair.wrong_elements:,} of {layout.count(pair.elements, 'element')}")
     if pair.kinks:
         notes.append(layout.count(pair.kinks, "kink"))
-    if pair.miss_probability is not None:
-        notes.append(f"miss probability {pair.miss_probability:.1e} for {pair.miss_size:.2g} of one element")
+    if pair.miss_probability is not None and pair.miss_size is not None:
+        size = f"{100 * pair.miss_size:g} %"
+        notes.append(f"miss probability {pair.miss_probability:.1e} for {size} in one element")
     return ", ".join(notes)
 
 
