@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 # Elements of a Jacobian that are judged one by one, structural zeros aside: about a second's worth.
-MOST_ELEMENTS = 2**21
+MOST_ELEMENTS = 2**19
 
 
 def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsity | None) -> bool:

@@ -16,6 +16,7 @@ from gradcheck_cli.checking.operation import Operation
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.checking.upstream import CANCELLATION, ROUNDINGS
 from gradcheck_cli.numerics import FLOAT64, rule_for
+from gradcheck_cli.numerics.probe import chunks
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
@@ -127,29 +128,24 @@ def _linear(case: Case, op: Operation, first: _Pulled) -> CheckResult:
     for size in _SIZES_FLOAT16 if is_half else _SIZES:
         scaled = _pull(op, output, numbers, first.upstream * size)
         for number in numbers:
-            expected = first.gradients[number] * size
-            found = scaled.gradients[number]
-            with np.errstate(invalid="ignore"):
-                overflows = ~np.isfinite(found) & (size > 1)
-            wrong = ~(_alike(op, number, found, expected) | overflows)
-            if wrong.any():
-                where = int(np.argmax(wrong))
+            expected, found = first.gradients[number], scaled.gradients[number]
+            where = _differs(op, number, found, expected, size)
+            if where is not None:
                 return _mismatch(
                     op,
                     first,
                     number,
                     f"isn't linear in the upstream: for one {size:.1e} times another, element {where} is "
-                    f"{found[where]:.6e}, not {expected[where]:.6e}; is the upstream clipped, squared, "
-                    "replaced or ignored?",
+                    f"{found[where]:.6e}, not {expected[where] * size:.6e}; is the upstream clipped, "
+                    "squared, replaced or ignored?",
                 )
     other = _pull(op, output, numbers, _random(op, output, case.seed, 1))
     both = _pull(op, output, numbers, first.upstream + other.upstream)
     for number in numbers:
         expected = first.gradients[number] + other.gradients[number]
         found = both.gradients[number]
-        wrong = ~_alike(op, number, found, expected)
-        if wrong.any():
-            where = int(np.argmax(wrong))
+        where = _differs(op, number, found, expected)
+        if where is not None:
             return _mismatch(
                 op,
                 first,
@@ -166,14 +162,38 @@ def _mismatch(op: Operation, first: _Pulled, number: int, what: str) -> CheckRes
     return CheckResult("linearity", Status.MISMATCHED, f"{label} {what}")
 
 
-def _alike(op: Operation, number: int, found: Float, expected: Float) -> np.ndarray:
-    """Say where two gradients are the same but for rounding, (n,); what isn't finite counts as the same."""
+def _differs(  # noqa: PLR0913, PLR0917 (two gradients, and what is allowed between them)
+    op: Operation, number: int, found: Float, expected: Float, size: float = 1.0, room: float = 0.0
+) -> int | None:
+    """Return an element in which two gradients differ by more than rounding, `None` if there is none.
+
+    Args:
+        op: the op.
+        number: of the input.
+        found: (n,); where it overflows for a size above 1, that is no difference.
+        expected: (n,), to be taken times `size`; where it isn't finite, anything goes.
+        size: a power of two.
+        room: that they may differ by all the same.
+    """
     precision = working_precision(op, op.inputs[number].dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        finite = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-        share = CANCELLATION[precision.name] + ROUNDINGS * precision.unit_roundoff
-        slack = share * float(finite.max(initial=0.0)) + ROUNDINGS * precision.smallest_subnormal
-        return np.asarray((np.abs(found - expected) <= slack) | ~np.isfinite(expected))
+    share = CANCELLATION[precision.name] + ROUNDINGS * precision.unit_roundoff
+    largest = max((_largest(expected[part]) for part in chunks(expected.size)), default=0.0)
+    with np.errstate(over="ignore"):
+        slack = (
+            share * min(largest * size, precision.largest) + ROUNDINGS * precision.smallest_subnormal + room
+        )
+    for part in chunks(expected.size):
+        with np.errstate(invalid="ignore", over="ignore"):
+            wanted = expected[part] * size
+            right = (np.abs(found[part] - wanted) <= slack) | ~np.isfinite(wanted)
+            right |= ~np.isfinite(found[part]) & (size > 1)
+        if not right.all():
+            return int(part.start) + int(np.argmin(right))
+    return None
+
+
+def _largest(values: Float) -> float:
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
 
 
 def _zero(op: Operation, first: _Pulled) -> CheckResult:
@@ -196,11 +216,8 @@ def _same(  # noqa: PLR0913, PLR0917 (two runs, and how they came about)
 ) -> CheckResult:
     for number, gradient in first.gradients.items():
         other = again.gradients[number]
-        with np.errstate(invalid="ignore"):
-            near = np.abs(gradient - other) <= case.nondeterminism
-        wrong = ~(_alike(op, number, other, gradient) | near | (np.isnan(gradient) & np.isnan(other)))
-        if wrong.any():
-            where = int(np.argmax(wrong))
+        where = _differs(op, number, other, gradient, room=case.nondeterminism)
+        if where is not None:
             label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
             return CheckResult(
                 name,

@@ -29,7 +29,7 @@ from gradcheck_cli.numerics.probe import (
     take_difference,
     unseen_share,
 )
-from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.steps import typical_size
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
@@ -228,7 +228,7 @@ class _Search:
             rule=self.rule,
             low=low,
             high=high,
-            scale=float(target.step.min()),
+            scale=target.typical,
         )
         return _Element(
             row,
@@ -346,7 +346,7 @@ def _target(case: Case, operations: Operations, pair: Pair, rule: ToleranceRule)
         evaluate=lambda x: evaluate(x[None])[0],
         pull=pull,
         point=point,
-        step=scales(point, case.tensors[number].scale).step,
+        typical=typical_size(point, case.tensors[number].scale),
         low=-np.inf if low is None else low,
         high=np.inf if high is None else high,
         unit=values.unit_roundoff,

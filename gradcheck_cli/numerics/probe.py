@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gradcheck_cli.numerics.precision import Float, Precision
 
@@ -71,7 +71,7 @@ class Target:
         evaluate: (n,) -> (m,), NaN where undefined.
         pull: (m,) -> (n,).
         point: (n,).
-        step: (n,) the scale of each input, for steps.
+        typical: the inputs' typical size, which steps are scaled by where an input is smaller.
         low: bound that no point goes below; may be infinite.
         high: likewise above.
         unit: unit roundoff of the values.
@@ -83,7 +83,7 @@ class Target:
     evaluate: Callable[[Float], Float]
     pull: Callable[[Float], Float]
     point: Float
-    step: Float
+    typical: float
     low: float
     high: float
     unit: float
@@ -124,15 +124,15 @@ class Direction:
 
     def difference(self, factor: float) -> Float:
         """Return f(x + factor v) - f(x - factor v), (m,)."""
-        above = self.target.at(self.side(factor))
+        change = np.array(self.target.at(self.side(factor)))
         with np.errstate(all="ignore"):
-            return above - self.target.at(self.side(-factor))
+            change -= self.target.at(self.side(-factor))
+        return change
 
     def moved(self, gradient: Float, factor: float) -> tuple[float, float]:
         """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
         total = squares = 0.0
-        for start in range(0, self.steps.size, CHUNK):
-            part = slice(start, start + CHUNK)
+        for part in chunks(self.steps.size):
             with np.errstate(all="ignore"):
                 terms = gradient[part] * (self.side(factor, part) - self.side(-factor, part))
                 # What doesn't move doesn't matter, whatever its gradient is.
@@ -200,9 +200,8 @@ def draw_direction(target: Target, generator: np.random.Generator, reach: int = 
     """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
     share = STEPS[target.working.name][reach]
     steps = signed(generator, target.point.size)
-    for start in range(0, steps.size, CHUNK):
-        part = slice(start, start + CHUNK)
-        steps[part] *= share * target.step[part]
+    for part in chunks(steps.size):
+        steps[part] *= share * np.maximum(np.abs(target.point[part]), target.typical)
         if np.isfinite(target.low) or np.isfinite(target.high):
             x = target.point[part]
             # Twice the step is taken to both sides.
@@ -221,49 +220,59 @@ def signed(generator: np.random.Generator, size: int) -> Float:
 
 
 def take_difference(direction: Direction) -> Differenced:
-    """Difference along a direction, and find the rows that can't be trusted."""
+    """Difference along a direction, and find the rows that can't be trusted.
+
+    Arrays may be as large as memory allows: each holds one thing after another.
+    """
     target = direction.target
     base, unit = target.base, target.unit
     most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
-    change = target.at(direction.side(2.0))
-    far_bend = target.at(direction.side(-2.0))
-    for start in range(0, base.size, CHUNK):
-        part = slice(start, start + CHUNK)
-        with np.errstate(all="ignore"):
-            above, below = change[part], far_bend[part]
-            change[part], far_bend[part] = above - below, np.abs(above - 2 * base[part] + below)
-    above = target.at(direction.side(1.0))
-    below = target.at(direction.side(-1.0))
-    weight, doubt = np.empty_like(base), np.empty_like(base)
+    change, bend = _change_and_bend(direction, 1.0)
+    far_change, far_bend = _change_and_bend(direction, 2.0)
     sizes: list[Float] = []
     ratios: list[Float] = []
-    for start in range(0, base.size, CHUNK):
-        part = slice(start, start + CHUNK)
+    for part in chunks(base.size):
         with np.errstate(all="ignore"):
-            near = above[part] - below[part]
             noise = 4 * unit * np.abs(base[part])
-            disagree = np.abs(near - change[part] / 2)
-            bend = np.abs(above[part] - 2 * base[part] + below[part])
-            size = np.abs(near)
-            is_fine = disagree <= min(_SPOILT, most_bent) * size + 4 * noise
+            disagree = change[part] - far_change[part] / 2
+            size = np.abs(change[part])
+            is_fine = np.abs(disagree) <= min(_SPOILT, most_bent) * size + 4 * noise
             # A kink's bend grows as the step, a curve's as its square.
-            is_curve = far_bend[part] >= _CURVES * bend
-            is_fine &= ((bend <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[part])
-        doubt[part] = np.where(is_fine, near - change[part] / 2, 0.0)
-        change[part] = np.where(is_fine, near, 0.0)
-        weight[part] = is_fine
+            is_curve = far_bend[part] >= _CURVES * bend[part]
+            is_fine &= ((bend[part] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[part])
+        far_change[part] = np.where(is_fine, disagree, 0.0)
+        change[part] = np.where(is_fine, change[part], 0.0)
+        bend[part] = is_fine
         moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
         sizes.append(size[moves])
         ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
-    typical = _median(sizes)
-    faintest = _FAINT * _median(ratios)
-    for start in range(0, base.size, CHUNK):
-        part = slice(start, start + CHUNK)
+    del far_bend
+    doubt, weight = far_change, bend
+    typical, faintest = _median(sizes), _FAINT * _median(ratios)
+    for part in chunks(base.size):
         with np.errstate(all="ignore"):
             least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[part]))
             scale = np.maximum(np.abs(change[part]), least)
             weight[part] = np.where(weight[part] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
     return Differenced(direction, change, doubt, weight)
+
+
+def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
+    """Return f(x + cv) - f(x - cv) and |f(x + cv) - 2 f(x) + f(x - cv)|, (m,) each, with c the factor."""
+    target = direction.target
+    above = np.array(target.at(direction.side(factor)))
+    below = np.array(target.at(direction.side(-factor)))
+    for part in chunks(above.size):
+        with np.errstate(all="ignore"):
+            up, down = above[part].copy(), below[part].copy()
+            above[part], below[part] = up - down, np.abs(up - 2 * target.base[part] + down)
+    return above, below
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Cut a length into slices small enough for temporary arrays."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
 
 
 def _median(parts: list[Float]) -> float:
@@ -293,8 +302,7 @@ def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, floa
     target = differenced.direction.target
     total = doubt = 0.0
     squares = np.zeros(3)
-    for start in range(0, upstream.size, CHUNK):
-        part = slice(start, start + CHUNK)
+    for part in chunks(upstream.size):
         u = upstream[part]
         with np.errstate(all="ignore"):
             moved, unsure = u * differenced.change[part], u * differenced.doubt[part]
@@ -318,25 +326,38 @@ def unseen_share(
     Returns:
         How many of how many nonzero elements.
     """
-    rows = np.flatnonzero(probe.upstream)
-    if not rows.size:
-        return 0, 0
     hidden = seen = 0
-    many = _FIRST_ROWS
     # An error shows where it exceeds the bound, also after what the rest erred by the other way.
     level = (probe.bound + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    many = _FIRST_ROWS
+    upstream = np.zeros(probe.upstream.size)
     for _ in range(_SAMPLED_ROUNDS):
-        upstream = np.zeros(probe.upstream.size)
-        chosen = generator.choice(rows, min(many, rows.size), replace=False)
+        chosen = _some_rows(probe.upstream, many, generator)
+        if not chosen.size:
+            return 0, 0
+        upstream[:] = 0.0
         upstream[chosen] = probe.upstream[chosen]
         gradient = differenced.direction.target.pull(upstream)
-        with np.errstate(all="ignore"):
-            effect = np.abs(gradient * (2 * differenced.direction.steps))
-            touched = int(np.count_nonzero(effect > 0))
-            hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
+        touched = 0
+        for part in chunks(gradient.size):
+            with np.errstate(all="ignore"):
+                effect = np.abs(gradient[part] * (2 * differenced.direction.steps[part]))
+                touched += int(np.count_nonzero(effect > 0))
+                hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
         seen += touched
-        many = max(1, min(rows.size, int(probe.gradient.size / 4 / max(touched / chosen.size, 1))))
+        many = max(1, min(upstream.size, int(gradient.size / 4 / max(touched / chosen.size, 1))))
     return hidden, seen
+
+
+def _some_rows(upstream: Float, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Choose about so many rows that take part, at random."""
+    if upstream.size <= CHUNK:
+        rows = np.flatnonzero(upstream)
+        return generator.choice(rows, min(count, rows.size), replace=False)
+    # Listing the rows of a large one would take as much memory as the output itself.
+    drawn = np.unique(generator.integers(upstream.size, size=2 * min(count, upstream.size // 4)))
+    drawn = drawn[upstream[drawn] != 0]
+    return drawn if drawn.size <= count else generator.choice(drawn, count, replace=False)
 
 
 def bisect_input(differenced: Differenced, probe: Probe) -> int:
@@ -375,15 +396,16 @@ def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
         change = single.difference(factor)
         change[differenced.is_spoilt] = 0.0
     moved = float((single.side(factor, there) - single.side(-factor, there))[0])
-    rows = np.flatnonzero(probe.upstream)
-    while rows.size > 1:
+    start, stop = 0, probe.upstream.size
+    while stop - start > 1:
+        middle = (start + stop) // 2
         errors = []
-        for half in (rows[: rows.size // 2], rows[rows.size // 2 :]):
+        for half in (slice(start, middle), slice(middle, stop)):
             upstream = np.zeros(probe.upstream.size)
             upstream[half] = probe.upstream[half]
             with np.errstate(all="ignore"):
                 numeric = float(np.sum(upstream[half] * change[half]))
                 error = abs(float(single.target.pull(upstream)[column]) * moved - numeric)
             errors.append(error if np.isfinite(error) else np.inf)
-        rows = rows[: rows.size // 2] if errors[0] >= errors[1] else rows[rows.size // 2 :]
-    return int(rows[0])
+        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
+    return start

@@ -20,7 +20,7 @@ from gradcheck_cli.numerics.probe import (
     take_difference,
     unseen_share,
 )
-from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.steps import typical_size
 
 N = 3000
 
@@ -51,7 +51,7 @@ def target(forward, pull, point, *, precision=FLOAT64, low=-np.inf, high=np.inf)
         evaluate=lambda x: precision.round(forward(x)),
         pull=pull,
         point=point,
-        step=scales(point).step,
+        typical=typical_size(point, None),
         low=low,
         high=high,
         unit=precision.unit_roundoff,
