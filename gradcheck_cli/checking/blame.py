@@ -213,15 +213,16 @@ def _judged(
     place = path.ops[number].place
     if is_late:
         reason = seen.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
-        return OpVerdict(place, Status.INCONCLUSIVE, reason)
+        return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=seen.is_wrong)
     try:
         alone = check_alone(path.alone(number), generator)
     except (CaseFailedError, GradientFormError) as error:
-        return OpVerdict(place, Status.INCONCLUSIVE, error.message)
+        return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=seen.is_wrong)
     if seen.is_wrong:
         return _of_wrong(place, alone, closes_over=path.closes_over(number))
     if alone.status is Status.MISMATCHED:
-        why = seen.reason or "nothing flows through it on this path"
+        few = "differences along this path show too few digits of it"
+        why = seen.reason or (few if seen.is_rough else "nothing flows through it on this path")
         reason = f"wrong when its inputs move freely, but {why}"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, alone.evidence)
     return OpVerdict(place, alone.status, alone.reason)
@@ -230,13 +231,13 @@ def _judged(
 def _of_wrong(place: OpPlace, alone: Alone, *, closes_over: bool) -> OpVerdict:
     """Weigh what an op is found to be alone, where it contributes to the error on its path."""
     if alone.status is Status.MISMATCHED:
-        return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence)
+        return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)
     if closes_over:
         evidence = (
             "its forward closes over a tensor that moves with the input, which its gradient leaves out: "
             "make it an argument"
         )
-        return OpVerdict(place, Status.MISMATCHED, evidence=evidence)
+        return OpVerdict(place, Status.MISMATCHED, evidence=evidence, contributes=True)
     if alone.status is Status.PASSED:  # each element is as good as it must be; their sum shows more
         return OpVerdict(place, Status.PASSED)
-    return OpVerdict(place, Status.INCONCLUSIVE, alone.reason, "it contributes to the error")
+    return OpVerdict(place, Status.INCONCLUSIVE, alone.reason, contributes=True)

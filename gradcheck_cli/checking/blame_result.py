@@ -17,14 +17,24 @@ LISTED = 3  # ops in doubt that a sentence names
 class OpVerdict:
     """What was found of one op.
 
-    `status` is passed, mismatched (it is named), or inconclusive with its `reason`. `evidence` says what its
-    gradient is and should be where that was seen.
+    Attributes:
+        place: the op.
+        status: passed, mismatched (it is named), or inconclusive.
+        reason: why it is inconclusive.
+        evidence: what its gradient is and should be, where that was seen.
+        contributes: whether it adds to the whole gradient's error along this path.
     """
 
     place: OpPlace
     status: Status
     reason: str = ""
     evidence: str = ""
+    contributes: bool = False
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether something speaks against it, though not enough to name it."""
+        return self.status is Status.INCONCLUSIVE and (self.contributes or bool(self.evidence))
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ class Blame:
         """Mismatched if an op is named; passed if all are right, or the whole agrees; else inconclusive."""
         if self.named:
             return Status.MISMATCHED
-        suspected = any(op.evidence for op in self.undecided)
+        suspected = any(op.is_suspect for op in self.undecided)
         all_right = bool(self.ops) and not self.undecided and self.agrees is not False
         return Status.PASSED if all_right or (self.agrees and not suspected) else Status.INCONCLUSIVE
 
@@ -68,9 +78,9 @@ def told_of(place: OpPlace) -> str:
     if place.inside:
         # What is in a body goes with the loop, branch or call: its own gradient is TensorFlow's.
         inside = ", ".join(gradient_at(*one) for one in place.inside)
-        return f"{told}, with the gradients inside it ({inside}),"
+        return f"{told} with the gradients inside it ({inside})"
     if not place.gradient:
-        return f"{told}, which has no gradient function,"
+        return f"{told} without a gradient function"
     return f"{told}, gradient {gradient_at(place.gradient, place.file, place.line)}"
 
 
@@ -94,6 +104,17 @@ def sentence(blame: Blame) -> str:
         return f"{told}; undecided: {names}" if names else told
     if blame.agrees:
         return f"the whole gradient agrees along the directions tried, but undecided: {names}"
+    return _unexplained(blame, names)
+
+
+def _unexplained(blame: Blame, names: str) -> str:
+    """Say what is left where the whole gradient is wrong and no op can be named."""
+    adding = next((op for op in blame.undecided if op.contributes), None)
+    if adding is not None:
+        return (
+            f"the gradient is wrong, and {told_of(adding.place)} adds to the error, but alone it can't be "
+            f"decided: {adding.reason}"
+        )
     if names:
         return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
     return (
@@ -104,8 +125,13 @@ def sentence(blame: Blame) -> str:
 
 def _listed(blame: Blame) -> str:
     """List the ops in doubt, suspects first, as many as fit a sentence."""
-    doubtful = sorted(blame.undecided, key=lambda op: not op.evidence)
-    return ", ".join(f"'{op.place.name}' ({op.place.type}): {op.reason}" for op in doubtful[:LISTED])
+    doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
+    return ", ".join(f"{_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
+
+
+def _briefly(place: OpPlace) -> str:
+    """Name an op without its gradient function, unless the user's are inside it."""
+    return told_of(place) if place.inside else f"'{place.name}' ({place.type})"
 
 
 def _all_right(blame: Blame) -> str:

@@ -84,6 +84,7 @@ def blame_json(case: Case, found: Sequence[PathBlame], exit_code: int) -> str:
                         "status": str(op.status),
                         "reason": op.reason,
                         "evidence": op.evidence,
+                        "contributes": op.contributes,
                     }
                     for op in one.blame.ops
                 ],

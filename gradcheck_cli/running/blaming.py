@@ -112,6 +112,9 @@ def with_blame(case: Case, findings: Findings) -> Findings:
         except CaseFailedError as error:
             lines[label] = f"blame: no op can be named: {error.message}"
             continue
+        except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
+            lines[label] = f"blame: no op can be named: {type(error).__name__}: {error}"
+            continue
         if len(found.ops) > 1:
             lines[label] = f"blame: {sentence(found)}"
     pairs = tuple(

@@ -15,7 +15,7 @@ _DEEPEST = 10
 
 
 def place_of(op: Any) -> OpPlace:
-    """Say what an op is called, and where its gradient function is; of one with a body, those inside it too."""
+    """Say what an op is called, and where its gradient function is; of one with a body, also those inside."""
     functions = [private_gradients.overriding_function(name) for name in dict.fromkeys(_inner_overrides(op))]
     inside = tuple(dict.fromkeys(_where(function) for function in functions if function is not None))
     function = private_gradients.gradient_function(op)
@@ -25,7 +25,7 @@ def place_of(op: Any) -> OpPlace:
 
 
 def _inner_overrides(op: Any) -> list[str]:
-    """Return the names of overrides in the body of a loop, a branch or a call, or in what is computed anew."""
+    """Return the names of overrides in a loop's, branch's or call's body, or in what is computed anew."""
     unit = private.custom_gradient_of(op)
     if unit is not None and not private.custom_gradient_results(op):  # tf.recompute_grad
         arguments = list(op.inputs)[unit.results :]
