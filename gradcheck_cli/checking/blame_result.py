@@ -138,8 +138,8 @@ def _all_right(blame: Blame) -> str:
     right = len(blame.ops) - len(blame.undecided)
     if blame.undecided:
         return (
-            f"the whole gradient agrees, and so does that of each of the {right} ops that could be checked "
-            f"alone; not checked: {_listed(blame)}"
+            f"the whole gradient agrees, and so does that of every op that could be checked for itself ({right} "
+            f"of {len(blame.ops)}); not checked: {_listed(blame)}"
         )
     if not blame.ops:
         return "there is no op on this path"

@@ -86,8 +86,11 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415 (late: TensorFlow)
         from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
-        op = GraphOpener(case).declared(0)
-        return tuple(blame_path(case, output, numbers, points(case)) for output, numbers in _paths(op, label))
+        opener = GraphOpener(case)
+        op = opener.declared(0)
+        return tuple(
+            blame_path(case, output, numbers, points(case), opener) for output, numbers in _paths(op, label)
+        )
 
 
 def _paths(op: Operation, label: str | None) -> list[tuple[int, list[int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.case import Findings
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 
 # Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
 MOST_PAIRS = 4
+# Seconds after which no further pair is looked at: a case has a time limit, and a verdict that stands mustn't
+# be lost to what explains it.
+LONG = 15.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,9 @@ class PathBlame:
     blame: Blame
 
 
-def blame_path(case: Case, output: int, numbers: Sequence[int], samples: Sequence[int]) -> PathBlame:
+def blame_path(
+    case: Case, output: int, numbers: Sequence[int], samples: Sequence[int], opener: GraphOpener
+) -> PathBlame:
     """Find the op to blame between an output and some inputs.
 
     Args:
@@ -47,14 +54,13 @@ def blame_path(case: Case, output: int, numbers: Sequence[int], samples: Sequenc
         output: number of the output.
         numbers: numbers of the inputs.
         samples: numbers of the sample points; the first at which an op is named is the last to be looked at.
+        opener: opens the case.
 
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
     """
     from gradcheck_cli.tensorflow_backend.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
-    from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
 
-    opener = GraphOpener(case)
     found: PathBlame | None = None
     for sample in samples:
         op = opener.declared(sample)
@@ -92,36 +98,49 @@ def _no_truth(case: Case, random_types: Sequence[str]) -> str:
     return ""
 
 
-def with_blame(case: Case, findings: Findings) -> Findings:
-    """Add to each mismatched pair of a forward of several ops which of them is to blame."""
-    from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415 (late: TensorFlow)
-    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+    """Add to each mismatched pair of a forward of several ops which of them is to blame.
 
+    Args:
+        case: the case.
+        findings: what its check found.
+        opener: what opened it for the check: what a factory built, and what was drawn, stays the same.
+        spent: seconds that the check took.
+    """
     # A raw op, or a forward under one custom gradient, is one op: the pair says it all.
     is_one = case.binding in ("custom_gradient", "defun") or case.forward is None
     wrong = [pair.label for pair in findings.pairs if pair.status is Status.MISMATCHED and pair.elements]
     if is_one or case.reference is not None or not wrong:
         return findings
-    op = GraphOpener(case).declared(0)
-    numbers = {label_of(op, pair): pair for pair in pairs_of(op)}
+    began = time.perf_counter()
     lines: dict[str, str] = {}
     for label in wrong[:MOST_PAIRS]:
-        output, number = numbers[label]
-        try:
-            found = blame_path(case, output, [number], points(case)).blame
-        except CaseFailedError as error:
-            lines[label] = f"blame: no op can be named: {error.message}"
+        if spent + time.perf_counter() - began > LONG:
+            lines[label] = f"blame: not looked for, since this takes long: gradcheck blame --pair {label}"
             continue
-        except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
-            lines[label] = f"blame: no op can be named: {type(error).__name__}: {error}"
-            continue
-        if len(found.ops) > 1:
-            lines[label] = f"blame: {sentence(found)}"
+        line = _line(case, label, opener)
+        if line:
+            lines[label] = f"blame: {line}"
     pairs = tuple(
         replace(pair, diagnosis=(*pair.diagnosis, lines[pair.label])) if pair.label in lines else pair
         for pair in findings.pairs
     )
     return replace(findings, pairs=pairs)
+
+
+def _line(case: Case, label: str, opener: GraphOpener) -> str:
+    """Return what is to be said of a pair; nothing where its way is a single op."""
+    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
+
+    try:
+        op = opener.declared(0)
+        output, number = next(pair for pair in pairs_of(op) if label_of(op, pair) == label)
+        found = blame_path(case, output, [number], points(case), opener).blame
+    except CaseFailedError as error:
+        return f"no op can be named: {error.message}"
+    except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
+        return f"no op can be named: {type(error).__name__}: {error}"
+    return sentence(found) if len(found.ops) > 1 else ""
 
 
 def exit_code_of(found: Sequence[PathBlame]) -> int:

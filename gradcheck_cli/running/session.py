@@ -132,7 +132,9 @@ def _check(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
-    return with_blame(case, check_case(case, GraphOpener(case), points(case)))
+    began, opener = time.perf_counter(), GraphOpener(case)
+    findings = check_case(case, opener, points(case))
+    return with_blame(case, findings, opener, time.perf_counter() - began)
 
 
 @contextlib.contextmanager

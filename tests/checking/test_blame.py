@@ -201,7 +201,9 @@ def test_an_op_that_can_not_be_looked_at_is_said_to_be_so():
 def test_what_can_not_be_looked_at_is_right_with_the_whole():
     blame = find_blame(Chain([sine(), exponential(obstacle="it passes on a list of tensors, not numbers")]))
     assert blame.status is Status.PASSED
-    assert sentence(blame).startswith("the whole gradient agrees, and so does that of each of the 1 ops")
+    assert sentence(blame).startswith(
+        "the whole gradient agrees, and so does that of every op that could be checked for itself (1 of 2)"
+    )
 
 
 def test_one_that_adds_to_the_error_but_fails_alone_is_told_apart():
