@@ -37,6 +37,10 @@ SEED = 20240317
 _MARGIN = 5.0
 # Of a long chain's small slope few digits can be seen: so many, relative to it, say that an op is right.
 _ROUGH = 1e-3
+# What is left of an op's terms, relative to their sum without signs, below which they say nothing of it: far below
+# what random signs leave of a million (1e-3), far above rounding.
+_CANCELLED = 1e-6
+_ROUNDINGS = 64.0
 # So many ops are checked alone; a path on which more are in doubt has another fault than one wrong gradient.
 _MOST_ALONE = 64
 
@@ -179,7 +183,9 @@ def _look(path: OpPath, probe: Probe, seen: list[_Seen], whole: _Seen) -> None:
         size = sizes[number] if np.isfinite(sizes[number]) else 0.0
         allowed = rule.rtol * max(abs(moved), abs(told)) + rule.ratol * size
         _note(one, moved, told, unsure[1 + 2 * number] + unsure[2 + 2 * number], allowed, reason)
-        one.is_tested |= bool(max(abs(moved), abs(told), size) > 0)
+        # Terms that all cancel (a softmax after equal columns) show as little as none.
+        shows = max(_CANCELLED, _ROUNDINGS * precision.unit_roundoff)
+        one.is_tested |= bool(max(abs(moved), abs(told)) > shows * size)
 
 
 def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)

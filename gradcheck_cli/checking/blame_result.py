@@ -138,7 +138,7 @@ def _all_right(blame: Blame) -> str:
     right = len(blame.ops) - len(blame.undecided)
     if blame.undecided:
         return (
-            f"the whole gradient agrees, and so does that of every op that could be checked for itself ({right} "
+            f"the whole gradient agrees, and so does that of each op that could be checked ({right} "
             f"of {len(blame.ops)}); not checked: {_listed(blame)}"
         )
     if not blame.ops:

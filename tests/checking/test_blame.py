@@ -170,6 +170,19 @@ def test_one_through_which_nothing_flows_is_suspected_but_not_named():
     assert "wrong when its inputs move freely, but nothing flows through it" in suspect.reason
 
 
+def test_one_whose_terms_all_cancel_on_its_path_was_not_tested():
+    # All elements move alike, and what flows in adds up to nothing: two per cent of nothing is nothing.
+    class Cancelling(Chain):
+        def probe(self, generator):
+            upstream = generator.normal(size=3)
+            return Probe(self, upstream - upstream.mean(), np.ones(3))
+
+    blame = find_blame(Cancelling([exponential(1.02)], start=np.full(3, 0.4)))
+    assert (blame.named, blame.status) == ((), Status.INCONCLUSIVE)
+    assert [op.is_suspect for op in blame.undecided] == [True]
+    assert find_blame(Cancelling([exponential()], start=np.full(3, 0.4))).status is Status.PASSED
+
+
 def test_a_forward_that_jumps_is_nobodys_fault():
     jump = Link(lambda x: np.where(x > START[0], x + 1, x), np.ones_like, name="jump")
     blame = find_blame(Chain([jump, exponential()]))
@@ -202,7 +215,7 @@ def test_what_can_not_be_looked_at_is_right_with_the_whole():
     blame = find_blame(Chain([sine(), exponential(obstacle="it passes on a list of tensors, not numbers")]))
     assert blame.status is Status.PASSED
     assert sentence(blame).startswith(
-        "the whole gradient agrees, and so does that of every op that could be checked for itself (1 of 2)"
+        "the whole gradient agrees, and so does that of each op that could be checked (1 of 2)"
     )
 
 
