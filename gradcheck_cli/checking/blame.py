@@ -37,8 +37,8 @@ SEED = 20240317
 _MARGIN = 5.0
 # Of a long chain's small slope few digits can be seen: so many, relative to it, say that an op is right.
 _ROUGH = 1e-3
-# What is left of an op's terms, relative to their sum without signs, below which they say nothing of it: far below
-# what random signs leave of a million (1e-3), far above rounding.
+# What is left of an op's terms, relative to their sum without signs, below which they say nothing of it: far
+# below what random signs leave of a million (1e-3), far above rounding.
 _CANCELLED = 1e-6
 _ROUNDINGS = 64.0
 # So many ops are checked alone; a path on which more are in doubt has another fault than one wrong gradient.
