@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.binding import Bound
     from gradcheck_cli.tensorflow_backend.frozen import Held
 
     Array = np.ndarray[Any, Any]
@@ -174,6 +175,28 @@ class GraphOperation:
             result[number] = gradient
         return result
 
+    def bound(self) -> Bound:
+        """Bind forward and gradient, for a trace that has a gradient in it."""
+        shapes = [output.shape for output in self.outputs]
+        return Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
+
+    @property
+    def forward(self) -> tracing.ForwardTrace:
+        """The forward alone, traced."""
+        return self._forward
+
+    def draws(self, held: Held) -> list[Array]:
+        """Return the case's draws of random numbers at this point, for the draws of another trace.
+
+        Raises:
+            CaseFailedError: that trace draws something else.
+        """
+        self._base  # noqa: B018 (makes the draws, if there are any)
+        drawn = self.shared.draws[self.sample, self.surrogate]
+        if held.stand_ins is not None:
+            held.stand_ins.use_draws(drawn.inner_values)
+        return drawn.cast(held)
+
     # Traces, each made once, when it is first needed.
 
     @cached_property
@@ -195,8 +218,9 @@ class GraphOperation:
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
-        bound = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
-        return tracing.trace_vjp(bound, self.at.signature, self.at.differentiable, shapes, self._forward)
+        return tracing.trace_vjp(
+            self.bound(), self.at.signature, self.at.differentiable, shapes, self._forward
+        )
 
     @cached_property
     def _base(self) -> Base:
@@ -233,11 +257,7 @@ class GraphOperation:
     def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
         """Batch a function of the inputs, the upstreams of some outputs and the draws."""
         trace = self._vjp
-        self._base  # noqa: B018 (makes the draws, if there are any)
-        drawn = self.shared.draws[self.sample, self.surrogate]
-        values = drawn.cast(trace.held)
-        if trace.held.stand_ins is not None:
-            trace.held.stand_ins.use_draws(drawn.inner_values)
+        values = self.draws(trace.held)
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
         infos = [self.outputs[output] for output in outputs]
         return self._batched(
