@@ -15,7 +15,6 @@ from gradcheck_cli.checking.jacobian import pull_back, working_precision
 from gradcheck_cli.checking.operation import Operation
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.checking.upstream import CANCELLATION, ROUNDINGS
-from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.probe import chunks
 from gradcheck_cli.results import CheckResult, Status
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import Operations, Pair
+    from gradcheck_cli.checking.sample import Pair
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
@@ -31,8 +30,6 @@ Op = TypeVar("Op", bound=Operation)
 # Far below a mean's upstream, and beyond any mixed-precision loss scale; float16 holds less.
 _SIZES = (2.0**-24, 2.0**24)
 _SIZES_FLOAT16 = (2.0**-10, 2.0**10)
-# A declared dtype whose gradient is off by this part of the whole is wrong, rather than short of digits.
-_GROSS = 0.02
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def large_upstream_checks(
         numbers = [number for of, number in pairs if of == output and op.is_connected(output, number)]
         if not numbers:
             continue
-        first = _pull(op, output, numbers, _random(op, output, case.seed, 0))
+        first = _pull(op, output, numbers, random_upstream(op, output, case.seed, 0))
         if "linearity" not in case.checks_off:
             checks.append(_linear(case, op, first))
         if "zero_upstream" not in case.checks_off:
@@ -76,38 +73,7 @@ def large_upstream_checks(
     return checks
 
 
-def precision_of_declared(case: Case, operations: Operations, pair: Pair) -> tuple[str, bool]:
-    """Hold the declared dtype's gradient of a random upstream against the formula's.
-
-    Returns:
-        A warning, empty where the declared dtype keeps its tolerance; and whether it is wrong outright.
-    """
-    output, number = pair
-    op = operations.declared
-    upstream = _random(op, output, case.seed, 0)
-    found = _pull(op, output, [number], upstream).gradients.get(number)
-    formula = _pull(operations.formula, output, [number], upstream).gradients.get(number)
-    if formula is None:
-        return "", False
-    found = np.zeros(formula.shape) if found is None else found
-    rule = rule_for(working_precision(op, op.inputs[number].dtype), FLOAT64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        error, size = np.abs(found - formula), np.abs(formula)
-        typical = float(np.sqrt(np.mean(np.square(np.where(np.isfinite(size), size, 0.0)))))
-        right = (error <= rule.rtol * size + rule.ratol * typical) | ~np.isfinite(formula)
-        gross = not float(np.linalg.norm(error[~right])) <= _GROSS * float(np.linalg.norm(size))
-    if right.all():
-        return "", False
-    label = f"d{op.outputs[output].name}/d{op.inputs[number].name}"
-    where = int(np.argmax(np.where(right, -1.0, np.nan_to_num(error, nan=np.inf))))
-    return (
-        f"precision: {label}: for a random upstream, {int(np.count_nonzero(~right))} of {right.size} "
-        f"elements lose more than {op.inputs[number].dtype}'s tolerance; element {where}: "
-        f"{found[where]:.6e}, in float64 {formula[where]:.6e}."
-    ), gross
-
-
-def _random(op: Operation, output: int, seed: int, number: int) -> Float:
+def random_upstream(op: Operation, output: int, seed: int, number: int) -> Float:
     """Draw an upstream with components exact in every dtype."""
     generator = np.random.default_rng([seed, output, number])
     return np.round(generator.uniform(-1, 1, packed_size(op.outputs[output])) * 128) / 128
@@ -139,7 +105,7 @@ def _linear(case: Case, op: Operation, first: _Pulled) -> CheckResult:
                     f"{found[where]:.6e}, not {expected[where] * size:.6e}; is the upstream clipped, "
                     "squared, replaced or ignored?",
                 )
-    other = _pull(op, output, numbers, _random(op, output, case.seed, 1))
+    other = _pull(op, output, numbers, random_upstream(op, output, case.seed, 1))
     both = _pull(op, output, numbers, first.upstream + other.upstream)
     for number in numbers:
         expected = first.gradients[number] + other.gradients[number]

@@ -78,6 +78,8 @@ class Target:
         precision: what points are rounded to.
         working: the coarsest precision in play.
         rtol: relative error that an element may have.
+        atol: absolute error that it may have beside.
+        is_lenient: whether a user set these: then what they allow is no alarm.
     """
 
     evaluate: Callable[[Float], Float]
@@ -90,6 +92,8 @@ class Target:
     precision: Precision
     working: Precision
     rtol: float
+    atol: float = 0.0
+    is_lenient: bool = False
     evaluations: int = 0
     _base: Float | None = field(default=None)
 
@@ -181,6 +185,7 @@ class Probe:
         size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
         upstream: u.
         gradient: the vjp of it.
+        is_lenient: whether what is tolerated is no alarm.
     """
 
     error: float
@@ -189,11 +194,17 @@ class Probe:
     size: float
     upstream: Float
     gradient: Float
+    is_lenient: bool = False
+
+    @property
+    def level(self) -> float:
+        """What an error must exceed to be an alarm."""
+        return self.tolerated if self.is_lenient else self.bound
 
     @property
     def is_alarm(self) -> bool:
         """Whether there is more than the numbers explain; NaN is."""
-        return not self.error <= self.bound
+        return not self.error <= self.level
 
 
 def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
@@ -245,7 +256,8 @@ def take_difference(direction: Direction) -> Differenced:
         bend[part] = is_fine
         moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
         sizes.append(size[moves])
-        ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
+        with np.errstate(over="ignore"):
+            ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
     del far_bend
     doubt, weight = far_change, bend
     typical, faintest = _median(sizes), _FAINT * _median(ratios)
@@ -290,11 +302,22 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     return Probe(
         error=abs(from_vjp - numeric),
         bound=bound,
-        tolerated=bound + target.rtol * (abs(numeric) + _COHERENT * max(size, terms)),
+        tolerated=bound + _tolerated(differenced, upstream, abs(numeric), max(size, terms)),
         size=size,
         upstream=upstream,
         gradient=gradient,
+        is_lenient=target.is_lenient,
     )
+
+
+def _tolerated(differenced: Differenced, upstream: Float, total: float, size: float) -> float:
+    """Return what errors within every element's tolerance may add up to."""
+    target = differenced.direction.target
+    allowed = target.rtol * (total + _COHERENT * size)
+    if target.atol:
+        moved = 2 * np.linalg.norm(differenced.direction.steps)
+        allowed += target.atol * _COHERENT * float(np.linalg.norm(upstream) * moved)
+    return allowed
 
 
 def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
@@ -328,7 +351,7 @@ def unseen_share(
     """
     hidden = seen = 0
     # An error shows where it exceeds the bound, also after what the rest erred by the other way.
-    level = (probe.bound + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
     many = _FIRST_ROWS
     upstream = np.zeros(probe.upstream.size)
     for _ in range(_SAMPLED_ROUNDS):
