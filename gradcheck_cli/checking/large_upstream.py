@@ -74,9 +74,13 @@ def large_upstream_checks(
 
 
 def random_upstream(op: Operation, output: int, seed: int, number: int) -> Float:
-    """Draw an upstream with components exact in every dtype."""
-    generator = np.random.default_rng([seed, output, number])
-    return np.round(generator.uniform(-1, 1, packed_size(op.outputs[output])) * 128) / 128
+    """Draw an upstream with components exact in every dtype: eight bits, below one."""
+    drawn = np.random.default_rng([seed, output, number]).random(packed_size(op.outputs[output]))
+    drawn -= 0.5
+    drawn *= 256
+    np.rint(drawn, out=drawn)
+    drawn /= 128
+    return drawn
 
 
 def _pull(op: Operation, output: int, numbers: list[int], upstream: Float) -> _Pulled:
@@ -89,36 +93,38 @@ def _pull(op: Operation, output: int, numbers: list[int], upstream: Float) -> _P
 
 
 def _linear(case: Case, op: Operation, first: _Pulled) -> CheckResult:
-    output, numbers = first.output, list(first.gradients)
+    """Compare gradients of upstreams that are multiples and sums of others, one after another."""
+    output = first.output
     is_half = working_precision(op, op.outputs[output].dtype).name == "float16"
     for size in _SIZES_FLOAT16 if is_half else _SIZES:
-        scaled = _pull(op, output, numbers, first.upstream * size)
-        for number in numbers:
-            expected, found = first.gradients[number], scaled.gradients[number]
-            where = _differs(op, number, found, expected, size)
+        found = _pull(op, output, list(first.gradients), first.upstream * size).gradients
+        for number, expected in first.gradients.items():
+            where = _differs(op, number, found[number], expected, size)
             if where is not None:
                 return _mismatch(
                     op,
                     first,
                     number,
                     f"isn't linear in the upstream: for one {size:.1e} times another, element {where} is "
-                    f"{found[where]:.6e}, not {expected[where] * size:.6e}; is the upstream clipped, "
+                    f"{found[number][where]:.6e}, not {expected[where] * size:.6e}; is the upstream clipped, "
                     "squared, replaced or ignored?",
                 )
-    other = _pull(op, output, numbers, random_upstream(op, output, case.seed, 1))
-    both = _pull(op, output, numbers, first.upstream + other.upstream)
-    for number in numbers:
-        expected = first.gradients[number] + other.gradients[number]
-        found = both.gradients[number]
-        where = _differs(op, number, found, expected)
+        del found
+    other = random_upstream(op, output, case.seed, 1)
+    sums = _pull(op, output, list(first.gradients), other).gradients
+    sums = {number: gradient + first.gradients[number] for number, gradient in sums.items()}
+    other += first.upstream
+    both = _pull(op, output, list(first.gradients), other).gradients
+    for number, expected in sums.items():
+        where = _differs(op, number, both[number], expected)
         if where is not None:
             return _mismatch(
                 op,
                 first,
                 number,
-                f"isn't linear in the upstream: for the sum of two, element {where} is {found[where]:.6e}, "
-                f"but what each gives adds up to {expected[where]:.6e}; is the upstream clipped, squared, "
-                "replaced or ignored?",
+                f"isn't linear in the upstream: for the sum of two, element {where} is "
+                f"{both[number][where]:.6e}, but what each gives adds up to {expected[where]:.6e}; is the "
+                "upstream clipped, squared, replaced or ignored?",
             )
     return CheckResult("linearity", Status.PASSED)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +22,9 @@ from gradcheck_cli.numerics.probe import (
     bisect_output,
     compare,
     draw_direction,
-    signed,
     take_difference,
     unseen_share,
+    weigh,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Two directions: errors that cancel in one of them don't in the other.
 _PROBES = 2
+_NOTHING = np.zeros(0)
 # Rows that no direction says anything of, of which an element is judged.
 _SPOILT_ROWS = 6
 # With more rows spoilt than this, a step is too long.
@@ -90,21 +91,19 @@ class Search:
         reaches = [MIDDLE, LONG]
         while len(tried) < _PROBES and not self.is_over:
             reach = reaches.pop(0)
-            differenced = take_difference(draw_direction(self.target, self.generator, reach))
-            if reach != SHORT and float(np.mean(differenced.is_spoilt)) > _MANY_SPOILT:
+            bound = self._probe(reach, 1, weighed=bool(tried))
+            if bound is None:
                 # Too far: kinks lie in between. A shorter step crosses fewer of them.
                 reaches = [SHORT, SHORT] if reach == MIDDLE else [MIDDLE]
-                continue
-            steps = differenced.direction.steps
-            self.still = 1 - np.count_nonzero(steps) / steps.size
-            tried.append((self._probe(differenced, 1, weighed=bool(tried)), reach))
+            else:
+                tried.append((bound, reach))
         for blocks in _BLOCKS:
             if self.is_over or self.is_strong or self.target.base.size < blocks:
                 break
             sharpest = min(tried)[1]
             if blocks == 1 and sharpest == tried[-1][1]:
                 continue  # what it could see is known
-            self._probe(take_difference(draw_direction(self.target, self.generator, sharpest)), blocks)
+            self._probe(sharpest, blocks)
         if not self.is_over:
             self._look_at_spoilt_rows()
         if not self.is_over and not self.is_strong:
@@ -116,25 +115,30 @@ class Search:
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt))
         return min(1.0, self.missed + spoilt + self.still)
 
-    def _probe(self, differenced: Differenced, blocks: int, *, weighed: bool = True) -> float:
+    def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> float | None:
         """Compare along one direction, block of rows by block.
 
         Args:
-            differenced: the direction.
+            reach: how far to step.
             blocks: how many blocks the rows fall into.
             weighed: whether to find out what it could have missed.
 
         Returns:
-            The bound of the comparison, relative to what it was made among.
+            The bound of the comparison, relative to what it was made among; `None` where a shorter step must
+            be taken.
         """
-        weight = differenced.weight
-        self.spoilt = differenced.is_spoilt if self.spoilt is None else self.spoilt & differenced.is_spoilt
-        self.change_is_zero &= not differenced.change.any() and not differenced.is_spoilt.any()
+        differenced = take_difference(draw_direction(self.target, self.generator, reach))
+        direction, spoilt = differenced.direction, differenced.is_spoilt
+        if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
+            return None
+        self.still = 1 - np.count_nonzero(direction.steps) / direction.steps.size
+        self.spoilt = spoilt if self.spoilt is None else self.spoilt & spoilt
+        self.change_is_zero &= not differenced.change.any() and not spoilt.any()
         hidden = seen = 0
         sharpness = 0.0
-        for start, stop in itertools.pairwise(np.linspace(0, weight.size, blocks + 1).astype(int)):
-            upstream = np.zeros(weight.size)
-            upstream[start:stop] = signed(self.generator, int(stop - start)) * weight[start:stop]
+        rows = spoilt.size
+        for start, stop in itertools.pairwise(np.linspace(0, rows, blocks + 1).astype(int)):
+            upstream = weigh(differenced, self.generator, slice(start, stop))
             if not upstream.any():
                 continue
             probe = compare(differenced, upstream)
@@ -145,7 +149,11 @@ class Search:
                 if self.is_over:
                     return sharpness
             if weighed:
-                unseen, among = unseen_share(differenced, probe, self.case.power.size, self.generator)
+                # What is done with goes first: each array may be a good part of the memory.
+                probe = replace(probe, gradient=_NOTHING)
+                if stop == rows:
+                    del differenced
+                unseen, among = unseen_share(direction, probe, self.case.power.size, self.generator)
                 hidden, seen = hidden + unseen, seen + among
         if weighed and seen:
             # With nothing missed of N, three in N is the upper limit at 95 % (the rule of three).

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.element import Element, judge_element
 from gradcheck_cli.checking.jacobian import packed_function, packed_point, pull_back, working_precision
-from gradcheck_cli.checking.packing import packed_size
+from gradcheck_cli.checking.packing import pack, packed_size
 from gradcheck_cli.checking.pair_sample import PairSample
 from gradcheck_cli.checking.probe_search import Search
 from gradcheck_cli.numerics.precision import coarsest
@@ -144,6 +144,7 @@ def _target(case: Case, operations: Operations, pair: Pair, rule: ToleranceRule)
         evaluate=lambda x: evaluate(x[None])[0],
         pull=pull,
         point=point,
+        base=pack(op.base_values[output][np.newaxis], op.outputs[output])[0],
         typical=typical_size(point, case.tensors[number].scale),
         low=-np.inf if low is None else low,
         high=np.inf if high is None else high,

@@ -11,7 +11,7 @@ moves): else the largest rows drown the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +71,7 @@ class Target:
         evaluate: (n,) -> (m,), NaN where undefined.
         pull: (m,) -> (n,).
         point: (n,).
+        base: (m,) f(x), for scales and sides; its last bits needn't be those of `evaluate`.
         typical: the inputs' typical size, which steps are scaled by where an input is smaller.
         low: bound that no point goes below; may be infinite.
         high: likewise above.
@@ -85,6 +86,7 @@ class Target:
     evaluate: Callable[[Float], Float]
     pull: Callable[[Float], Float]
     point: Float
+    base: Float
     typical: float
     low: float
     high: float
@@ -95,14 +97,6 @@ class Target:
     atol: float = 0.0
     is_lenient: bool = False
     evaluations: int = 0
-    _base: Float | None = field(default=None)
-
-    @property
-    def base(self) -> Float:
-        """f(x), (m,)."""
-        if self._base is None:
-            self._base = self.at(self.point)
-        return self._base
 
     def at(self, point: Float) -> Float:
         """Evaluate at one point."""
@@ -160,7 +154,7 @@ class Differenced:
         direction: the direction.
         change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
         doubt: (m,) that less half of f(x+2v) - f(x-2v).
-        weight: (m,) 1 / (how far a row moves); 0 where it is spoilt.
+        weight: (m,) 1 / (how far a row moves), or an upstream made of that; 0 where it is spoilt.
     """
 
     direction: Direction
@@ -219,6 +213,19 @@ def draw_direction(target: Target, generator: np.random.Generator, reach: int = 
             room = np.maximum(np.minimum(x - target.low, target.high - x), 0.0) / 2
             steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
     return Direction(target, steps, share)
+
+
+def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
+    """Make a random upstream of some rows' weights; of all rows in place, where spoilt ones stay 0."""
+    weight = differenced.weight
+    if rows.stop - rows.start < weight.size:
+        upstream = np.zeros(weight.size)
+        upstream[rows] = signed(generator, int(rows.stop - rows.start))
+        upstream[rows] *= weight[rows]
+        return upstream
+    for part in chunks(weight.size):
+        weight[part] *= signed(generator, part.stop - part.start)
+    return weight
 
 
 def signed(generator: np.random.Generator, size: int) -> Float:
@@ -339,12 +346,18 @@ def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, floa
 
 
 def unseen_share(
-    differenced: Differenced, probe: Probe, size: float, generator: np.random.Generator
+    direction: Direction, probe: Probe, size: float, generator: np.random.Generator
 ) -> tuple[int, int]:
     """Count the elements in which an error of some relative size would have stayed below the bound.
 
     Elements are those of sampled rows: a few one by one, or many at a time where rows have so few elements
     that they hardly meet in a column.
+
+    Args:
+        direction: of the probe.
+        probe: without its gradient, if need be.
+        size: of the error.
+        generator: chooses the rows.
 
     Returns:
         How many of how many nonzero elements.
@@ -352,24 +365,32 @@ def unseen_share(
     hidden = seen = 0
     # An error shows where it exceeds the bound, also after what the rest erred by the other way.
     level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
-    many = _FIRST_ROWS
-    upstream = np.zeros(probe.upstream.size)
+    many, elements = _FIRST_ROWS, direction.steps.size
     for _ in range(_SAMPLED_ROUNDS):
         chosen = _some_rows(probe.upstream, many, generator)
         if not chosen.size:
             return 0, 0
-        upstream[:] = 0.0
-        upstream[chosen] = probe.upstream[chosen]
-        gradient = differenced.direction.target.pull(upstream)
-        touched = 0
-        for part in chunks(gradient.size):
-            with np.errstate(all="ignore"):
-                effect = np.abs(gradient[part] * (2 * differenced.direction.steps[part]))
-                touched += int(np.count_nonzero(effect > 0))
-                hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
-        seen += touched
-        many = max(1, min(upstream.size, int(gradient.size / 4 / max(touched / chosen.size, 1))))
+        below, touched = _below(direction, probe.upstream, chosen, level)
+        hidden, seen = hidden + below, seen + touched
+        many = max(1, min(probe.upstream.size, int(elements / 4 / max(touched / chosen.size, 1))))
     return hidden, seen
+
+
+def _below(
+    direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float
+) -> tuple[int, int]:
+    """Count the elements of some rows whose effect is below a level, and all that have one."""
+    alone = np.zeros(upstream.size)
+    alone[rows] = upstream[rows]
+    gradient = direction.target.pull(alone)
+    del alone
+    touched = hidden = 0
+    for part in chunks(gradient.size):
+        with np.errstate(all="ignore"):
+            effect = np.abs(gradient[part] * (2 * direction.steps[part]))
+            touched += int(np.count_nonzero(effect > 0))
+            hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
+    return hidden, touched
 
 
 def _some_rows(upstream: Float, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -136,6 +136,8 @@ class Batched:
                 value = stack.point(position).reshape(shape) if isinstance(stack, Moves) else stack[position]
                 arguments[number] = tf.constant(dtypes.narrow(value, dtype), dtype=dtype)
             row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
+            if count == 1:  # large ones are evaluated one at a time: no copy
+                return [value[np.newaxis] for value in row]
             if not results:
                 results = [np.empty((count, *value.shape), value.dtype) for value in row]
             for result, value in zip(results, row, strict=True):
