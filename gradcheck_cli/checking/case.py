@@ -7,32 +7,38 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
+from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.deterministic import check_frozen, check_random
 from gradcheck_cli.checking.expectations import expect_of_case
 from gradcheck_cli.checking.form import check_form, with_dtype_faults
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
+from gradcheck_cli.checking.large_precision import precision_of_declared
+from gradcheck_cli.checking.large_upstream import large_upstream_checks
 from gradcheck_cli.checking.memory import Memory
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
+from gradcheck_cli.checking.probing import probe_pair, refused, with_element
 from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
     Pair,
-    PairSample,
-    analytic_jacobians,
     judge_pairs,
     label_of,
     pairs_of,
+    tolerance_of,
 )
 from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case, PairRule
 
 Op = TypeVar("Op", bound=Operation)
@@ -73,6 +79,7 @@ class _Gathered:
     warnings: list[str] = field(default_factory=list)
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
+    sparsities: dict[Pair, Sparsity] | None = None
 
 
 def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findings:
@@ -151,15 +158,21 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
-    declared = analytic_jacobians(op, pairs)
-    formula = (
-        analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
-    )
+    if gathered.sparsities is None:
+        gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
+    declared, formula = take_jacobians(case, operations, pairs, gathered.sparsities)
     judged = judge_pairs(case, operations, formula, rules)
+    large = [pair for pair in pairs if pair not in judged]
+    warnings: list[str] = []
     if operations.has_reference_precision:
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
         wrong, warnings = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
+    for pair in large:
+        if any((earlier.verdict == Verdict.MISMATCH).any() for earlier in gathered.samples.get(pair, [])):
+            continue  # found wrong, and what found it takes its time
+        judged[pair], warning = _probe(case, operations, pair, rules[pair], sample)
+        warnings += [warning] if warning else []
     if operations.has_reference_precision and "precision" not in case.checks_off:
         gathered.warnings += warnings
         gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
@@ -171,11 +184,32 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     # Traced again at the first point; the others are traced afresh anyway.
     again = None if gathered.seen_upstreams else lambda: opener.declared(sample)
     gathered.checks += upstream_checks(case, op, sound, again)
+    if not gathered.seen_upstreams:
+        known = [pair for pair in large if pair not in sound and not is_expected_wrong(rules[pair])]
+        gathered.checks += large_upstream_checks(case, op, known, lambda: opener.declared(sample))
     gathered.seen_upstreams = True
     if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
+
+
+def _probe(
+    case: Case, operations: Operations, pair: Pair, rule: PairRule | None, sample: int
+) -> tuple[PairSample, str]:
+    """Judge a pair by probes: its formula, then what its declared dtype makes of that; with a warning."""
+    if case.full_only:
+        return refused(operations, pair), ""
+    found = probe_pair(case, operations, pair, tolerance_of(case, operations, pair, rule), sample)
+    if not operations.has_reference_precision:
+        return found, ""
+    warning, element = precision_of_declared(case, operations, pair)
+    if element is not None and operations.differenced is operations.formula:
+        own = Operations(operations.declared, operations.declared, operations.declared)
+        again = with_element(case, own, pair, tolerance_of(case, own, pair, rule), element, found)
+        if (again.verdict == Verdict.MISMATCH).any():
+            return again, ""
+    return found, warning
 
 
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:

@@ -26,6 +26,8 @@ COMMANDS = {
     "merge": ("gradcheck_cli.cli.merge", "Join the JSON reports of shards into one."),
     "diff": ("gradcheck_cli.cli.diff", "Compare two JSON reports."),
     "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
+    "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
+    "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
 }
 
 USAGE = 2

@@ -12,6 +12,7 @@ import click
 from gradcheck_cli.cli import processes
 from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.configured import ConfiguredCommand
+from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.spec.case import Power
 
 
 @click.command("run", cls=ConfiguredCommand, short_help="Check the gradients that specs describe.")
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
 )
+@extent_options
 @process_options
 @click.option(
     "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
@@ -56,6 +59,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     strict_precision: bool,
     durations: int,
     show_config: bool,
+    power: Power | None,
+    require: str | None,
     quiet: bool,
     verbose: bool,
     collect_only: bool,
@@ -101,7 +106,7 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     loaded = load_cases(folders, seed=seed)
     selected = select(loaded, cache, **options)
-    cases = selected.cases
+    cases = with_extent(selected.cases, power, require)
     console = console_for(sys.stdout)
     width = terminal_width()
     # What a case's failure means to the run is the report's to say, before there is one too.

@@ -153,6 +153,7 @@ def _pair(content: Object) -> PairResult:
         evaluations=content["evaluations"],
         columns=content["columns"],
         miss_probability=_optional(content["miss_probability"], _float),
+        miss_size=_optional(content["miss_size"], _float),
         max_abs_error=_float(content["max_abs_error"]),
         max_rel_error=_float(content["max_rel_error"]),
         allowed=_float(content["allowed"]),

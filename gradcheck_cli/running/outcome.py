@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import CaseResult, Status
+from gradcheck_cli.spec.case import Power
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseError
@@ -32,4 +33,9 @@ def reproduce(case: Case) -> str:
     """Return what runs this case alone: the command, or the call where the spec is no file."""
     if case.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
+    extent = " --require full" if case.full_only else ""
+    if case.power != Power():
+        extent += f" --power {case.power}"
+    return (
+        f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}{extent}"
+    )

@@ -19,6 +19,7 @@ from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
+from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
 from gradcheck_cli.running.stopping import Stopper
@@ -96,7 +97,7 @@ def run_case(case: Case) -> CaseResult:
     findings = Findings()
     error: CaseError | None = None
     try:
-        with _users_code(case):
+        with users_code(case):
             findings = _check(case)
     except CaseFailedError as failure:
         kind = "memory" if tells_of_memory(failure.message) else failure.kind
@@ -141,12 +142,16 @@ def _check(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
-    return check_case(case, GraphOpener(case), points(case))
+    began, opener = time.perf_counter(), GraphOpener(case)
+    findings = check_case(case, opener, points(case))
+    return with_blame(case, findings, opener, time.perf_counter() - began)
 
 
 @contextlib.contextmanager
-def _users_code(case: Case) -> Iterator[None]:
+def users_code(case: Case) -> Iterator[None]:
     """Make the spec's folder importable, and send what the user's code prints to standard error.
+
+    Everything that runs a case's code is inside this.
 
     Standard output carries results, which may be JSON for another program.
     """
@@ -203,7 +208,7 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
         CaseFailedError: the case can't be evaluated.
     """
     start_tensorflow()
-    with _users_code(case):
+    with users_code(case):
         from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
 
         opener = GraphOpener(case)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,12 +99,12 @@ def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: 
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
     stand_ins = held.stand_ins
     if stand_ins is None:
-        results = function(*point, *draws)
+        results = private.call_flat(function, [*point, *draws])
     else:
         if known is not None:
             stand_ins.use_draws(known.inner_values)
         with stand_ins.noting():
-            results = function(*point, *draws)
+            results = private.call_flat(function, [*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import loading
-from gradcheck_cli.tensorflow_backend.registry import defined_at
+from gradcheck_cli.tensorflow_backend.registry import where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ def _functions(case: Case) -> set[str]:
         found.add(reference.target)
         try:
             with loading.importable(case.folder):
-                found.add(defined_at(loading.load(reference.target, "forward"))[0])
+                found.add(where(loading.load(reference.target, "forward"))[0])
         except (
             CaseFailedError,
             SystemExit,

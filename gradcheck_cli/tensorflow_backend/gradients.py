@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 _SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
 
 
-def gradients_of(outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any]) -> list[Any]:
-    """Call `tf.gradients`, and say what went wrong in the user's words."""
+def gradients_of(
+    outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any], *, stops: Sequence[Any] = ()
+) -> list[Any]:
+    """Call `tf.gradients`, and say what went wrong in the user's words; it goes no further than `stops`."""
     if not inputs:
         return []
     try:
-        return list(tf.compat.v1.gradients(outputs, list(inputs), grad_ys=upstreams))
+        return list(
+            tf.compat.v1.gradients(
+                outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
+            )
+        )
     except (CaseFailedError, GradientFormError):
         raise
     except ValueError as error:

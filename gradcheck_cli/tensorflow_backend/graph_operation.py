@@ -12,7 +12,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, path, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
-from gradcheck_cli.tensorflow_backend.batching import Batched
+from gradcheck_cli.tensorflow_backend.batching import Batched, Stack, part_of
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.binding import Bound
     from gradcheck_cli.tensorflow_backend.frozen import Held
 
     Array = np.ndarray[Any, Any]
@@ -107,7 +108,7 @@ class GraphOperation:
         """Per input number, what is wrong with its gradient's dtype."""
         return self._vjp.dtype_faults
 
-    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`.
 
         Where it refuses a point (a Cholesky factor of what isn't positive definite any more), its floating
@@ -124,7 +125,7 @@ class GraphOperation:
             if count == 1:
                 return [np.full((1, *output.shape), np.nan) for output in self.outputs]
             halves = [
-                self.evaluate({number: stack[part] for number, stack in batch.items()})
+                self.evaluate({number: part_of(stack, part) for number, stack in batch.items()})
                 for part in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
@@ -138,7 +139,7 @@ class GraphOperation:
         trace = self._forward
         return path.leads_to(trace.inputs[number], trace.outputs[output], trace.held.stops)
 
-    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         result: list[Array | None] = [None] * len(self.inputs)
         connected = self._vjp.connected.get(output, ())
@@ -174,6 +175,28 @@ class GraphOperation:
             result[number] = gradient
         return result
 
+    def bound(self) -> Bound:
+        """Bind forward and gradient, for a trace that has a gradient in it."""
+        shapes = [output.shape for output in self.outputs]
+        return Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
+
+    @property
+    def forward(self) -> tracing.ForwardTrace:
+        """The forward alone, traced."""
+        return self._forward
+
+    def draws(self, held: Held) -> list[Array]:
+        """Return the case's draws of random numbers at this point, for the draws of another trace.
+
+        Raises:
+            CaseFailedError: that trace draws something else.
+        """
+        self._base  # noqa: B018 (makes the draws, if there are any)
+        drawn = self.shared.draws[self.sample, self.surrogate]
+        if held.stand_ins is not None:
+            held.stand_ins.use_draws(drawn.inner_values)
+        return drawn.cast(held)
+
     # Traces, each made once, when it is first needed.
 
     @cached_property
@@ -195,8 +218,9 @@ class GraphOperation:
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
-        bound = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
-        return tracing.trace_vjp(bound, self.at.signature, self.at.differentiable, shapes, self._forward)
+        return tracing.trace_vjp(
+            self.bound(), self.at.signature, self.at.differentiable, shapes, self._forward
+        )
 
     @cached_property
     def _base(self) -> Base:
@@ -233,11 +257,7 @@ class GraphOperation:
     def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
         """Batch a function of the inputs, the upstreams of some outputs and the draws."""
         trace = self._vjp
-        self._base  # noqa: B018 (makes the draws, if there are any)
-        drawn = self.shared.draws[self.sample, self.surrogate]
-        values = drawn.cast(trace.held)
-        if trace.held.stand_ins is not None:
-            trace.held.stand_ins.use_draws(drawn.inner_values)
+        values = self.draws(trace.held)
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
         infos = [self.outputs[output] for output in outputs]
         return self._batched(
@@ -265,12 +285,12 @@ class GraphOperation:
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
         return Batched(
-            function if stand_ins is None else stand_ins.replaying(function),
+            function,
             [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
             [*self.at.narrow, *flows, *values],
             results,
             vectorize=not random_types and stand_ins is None,
-            one_by_one=stand_ins is not None,
+            rewind=None if stand_ins is None else stand_ins.rewind,
         )
 
     def _dtype_of(self, dtype: str) -> str:

@@ -51,7 +51,7 @@ _FLAT = {
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
-_IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
+IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
 
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
@@ -224,7 +224,7 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     """
     on_path = ops_between(inputs, outputs)
     types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
-    return sorted(types & _IMPLICIT_SAMPLERS)
+    return sorted(types & IMPLICIT_SAMPLERS)
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:

@@ -126,7 +126,7 @@ def _registered(name: str, origin: str = "tensorflow") -> GradientEntry:
     function = gradient_registry.lookup(name)
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
-    return GradientEntry(name, "gradient", *defined_at(function), origin)
+    return GradientEntry(name, "gradient", *where(function), origin)
 
 
 def _import(name: str) -> ModuleType:
@@ -157,7 +157,7 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
             # Imported under another name, it has that name here alone.
             home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
             target = f"{home.__name__}:{path}"
-            found.append(GradientEntry(target, "custom_gradient", *defined_at(value), origin))
+            found.append(GradientEntry(target, "custom_gradient", *where(value), origin))
     return sorted(found, key=lambda entry: (entry.file, entry.line, entry.name))
 
 
@@ -178,8 +178,11 @@ def _module_of(value: object) -> str:
     return module if isinstance(module, str) else ""
 
 
-def defined_at(function: Any) -> tuple[str, str, int]:
-    """Return a function's `module:qualname`, file and line; of a decorated one, the innermost."""
+def where(function: Any) -> tuple[str, str, int]:
+    """Return a function's `module:qualname`, file and line; of a decorated one, the innermost.
+
+    The line is 0 and the file empty where there is no Python code.
+    """
     inner = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial
     inner = getattr(inner, "__func__", inner)  # a bound method
@@ -189,10 +192,10 @@ def defined_at(function: Any) -> tuple[str, str, int]:
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     if code is None:
         return f"{module}:{name}", "", 0
-    return f"{module}:{name}", _short_path(code.co_filename), code.co_firstlineno
+    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
 
 
-def _short_path(file: str) -> str:
+def short_path(file: str) -> str:
     """Return a path without the folder that packages are installed in, or the working directory."""
     path = Path(file)
     for mark in ("site-packages", "dist-packages"):

@@ -129,8 +129,8 @@ def _trace_once(
         kept[:] = [list(tensors), outputs]
         return list(outputs)
 
-    function = _wrapped(forward, signature)
-    _require_no_leak(function, "forward")
+    function = wrapped(forward, signature)
+    require_no_leak(function, "forward")
     return function, kept[0], kept[1]
 
 
@@ -184,8 +184,8 @@ def trace_vjp(
             ]
         return [tf.identity(output) for output in outputs]
 
-    whole = _wrapped(forward_and_vjp, [*signature, *upstream_specs])
-    _require_no_leak(whole, "gradient")
+    whole = wrapped(forward_and_vjp, [*signature, *upstream_specs])
+    require_no_leak(whole, "gradient")
     inputs = [kept["inputs"][number] for number in differentiable]
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
@@ -226,7 +226,13 @@ def trace_vjp(
     )
 
 
-def _wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+    """Trace a function, and say in the user's words what it raised.
+
+    Raises:
+        CaseFailedError: what it raised, with the user's own frames.
+        GradientFormError: a gradient of wrong form, which a gradient function in it was found to give.
+    """
     try:
         return tf.compat.v1.wrap_function(function, list(signature))
     except (CaseFailedError, GradientFormError):
@@ -271,7 +277,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
     )
 
 
-def _require_no_leak(function: Any, what: str) -> None:
+def require_no_leak(function: Any, what: str) -> None:
     """Refuse tensors of another graph: a function that keeps a tensor from one trace to the next.
 
     Raises:

@@ -27,6 +27,8 @@ VALUES = {
     "update-baseline": ("a.lock", "b.lock"),
     "strict": (True, False),
     "strict-precision": (True, False),
+    "power": ("0.02:0.2", "0.03:0.3"),
+    "require": ("full", "full"),
     "jobs": ("3", "4"),
     "timeout": ("3.5", "4.5"),
     "memory": ("1GiB", "2GiB"),
