@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gradcheck_cli.checking.deterministic import check_frozen, check_random
 from gradcheck_cli.checking.expectations import expect_of_case
 from gradcheck_cli.checking.form import check_form, with_dtype_faults
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
+from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
@@ -30,7 +32,7 @@ from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case, PairRule
 
@@ -70,16 +72,24 @@ class _Gathered:
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    first: Operations | None = None  # at the first sample point
     seen_upstreams: bool = False
 
 
-def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findings:
+def check_case(
+    case: Case,
+    opener: Opener[Op],
+    samples: Sequence[int],
+    others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
+) -> Findings:
     """Check a case.
 
     Args:
         case: the case.
         opener: makes ops of it.
         samples: numbers of the sample points.
+        others: makes openers in other modes, by mode: the first of them that the case can be opened in must
+            have the same gradients.
 
     Returns:
         The findings, with the spec's expectations applied.
@@ -105,6 +115,10 @@ def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findin
         return Findings(*expect_of_case(case, malformed(first, rules, error), (check_form(first, error),)))
     pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
+    if gathered.first is not None and "modes" not in case.checks_off:
+        gathered.checks += check_modes(
+            case, gathered.first, {pair: rules[pair] for pair in sound}, samples[0], others
+        )
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
     pairs, found = expect_of_case(case, pairs, tuple(checks))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
@@ -149,6 +163,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
+    gathered.first = gathered.first or operations
     declared = analytic_jacobians(op, pairs)
     formula = (
         analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared

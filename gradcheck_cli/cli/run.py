@@ -37,9 +37,30 @@ def _report_file(
     return tuple(files)
 
 
+def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    from gradcheck_cli.spec.leaf_types import DEVICE  # noqa: PLC0415 (`--help` does without)
+
+    if value is not None and not DEVICE.fullmatch(value):
+        raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")
+    return value
+
+
 @click.command("run", short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(["graph", "dynamic", "eager", "xla"]),
+    help="Check in this mode, whatever specs say; repeatable.",
+)
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    callback=_device,
+    help="Run on this device, such as GPU:0; skipped where there is none.",
+)
 @click.option("--case", "names", multiple=True, metavar="NAME", help="Check this case only; repeatable.")
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -69,6 +90,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     paths: tuple[str, ...],
     seed: int | None,
     names: tuple[str, ...],
+    modes: tuple[str, ...],
+    device: str | None,
     form: str,
     reports: tuple[Path, ...],
     strict: bool,
@@ -93,8 +116,10 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.reporting.json_report import to_json  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import case_lines, summary_lines  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
 
     cases = select_cases(load_cases(paths or default_paths(), seed=seed), names)
+    cases = in_each_mode(cases, modes, device)
     console = console_for(sys.stdout)
     width = terminal_width()
 

@@ -18,7 +18,7 @@ def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
         op=case.op,
         case=case.name,
         spec=case.spec,
-        mode="graph",
+        mode=case.mode,
         dtype=case.dtype,
         status=Status.ERROR,
         duration_s=duration_s,
@@ -32,4 +32,9 @@ def reproduce(case: Case) -> str:
     """Return what runs this case alone: the command, or the call where the spec is no file."""
     if case.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    return f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
+    command = f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
+    # The modes before this one, too: the gradients of one are compared with those of another.
+    modes = case.modes[: case.modes.index(case.mode) + 1]
+    if modes != ("graph",):
+        command += "".join(f" --mode {mode}" for mode in modes)
+    return command + (f" --device {case.device}" if case.device else "")

@@ -112,6 +112,9 @@ class Case:
         outputs: named outputs; empty where the spec names none.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
+        modes: the modes that the case is checked in, in order; `spec.modes` makes a case of each.
+        mode: the one that this case is checked in: graph, dynamic, eager or xla.
+        device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
         freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
         variant: the entry of `dtypes` that made this case, or `None`.
@@ -145,6 +148,9 @@ class Case:
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
     freeze: bool = True
+    modes: tuple[str, ...] = ("graph",)
+    mode: str = "graph"
+    device: str | None = None
     description: str = ""
     variant: str | None = None
 

@@ -14,6 +14,7 @@ from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, path, tra
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.binding import Binder
+from gradcheck_cli.tensorflow_backend.how import GRAPH, How
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class GraphOperation:
         in_complex: trace in complex128, for the complex step.
         surrogate: trace the spec's `reference` in place of its forward.
         shared: the case's draws of random numbers, which all its ops take part in.
+        how: with which shapes it is traced, and whether it is compiled.
     """
 
     case: Case
@@ -45,6 +47,7 @@ class GraphOperation:
     surrogate: bool = False
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
+    how: How = GRAPH
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
 
@@ -129,6 +132,10 @@ class GraphOperation:
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
+    def run_once(self) -> list[Array]:
+        """Run the forward at the base point as it is run for differences, and return its outputs."""
+        return self._batched_forward.once()
+
     def is_connected(self, output: int, number: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return number in self._vjp.connected.get(output, ())
@@ -179,14 +186,19 @@ class GraphOperation:
     @cached_property
     def _forward(self) -> tracing.ForwardTrace:
         binder = Binder(
-            self.case, self._dtype_of, self.point, modified=self._modified, built=self.shared.built
+            self.case,
+            self._dtype_of,
+            self.point,
+            modified=self._modified,
+            built=self.shared.built,
+            shape_of=self.how.shape,
         )
         bound = binder.reference() if self.surrogate else binder.forward()
         # Another draw at each sample point; never 0, which stands for none.
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         freeze = self.case.freeze
         trace = tracing.trace_forward(
-            bound, self.at.signature, self.at.differentiable, freeze=freeze, seed=seed
+            bound, self.how.signature(self.at.arguments), self.at.differentiable, freeze=freeze, seed=seed
         )
         role = "reference" if self.surrogate else "forward"
         declared_outputs.check_dtypes(self.case, trace.dtypes, self._dtype_of, role)
@@ -195,8 +207,21 @@ class GraphOperation:
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
         shapes = [output.shape for output in self.outputs]
-        bound = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
-        return tracing.trace_vjp(bound, self.at.signature, self.at.differentiable, shapes, self._forward)
+        bound = Binder(
+            self.case,
+            self._dtype_of,
+            self.point,
+            shapes,
+            built=self.shared.built,
+            shape_of=self.how.shape,
+        ).forward()
+        return tracing.trace_vjp(
+            bound,
+            self.how.signature(self.at.arguments),
+            self.at.differentiable,
+            [self.how.shape(shape) for shape in shapes],
+            self._forward,
+        )
 
     @cached_property
     def _base(self) -> Base:
@@ -264,12 +289,13 @@ class GraphOperation:
         stand_ins = held.stand_ins
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
+        function = self.how.made(function)
         return Batched(
             function if stand_ins is None else stand_ins.replaying(function),
             [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
             [*self.at.narrow, *flows, *values],
             results,
-            vectorize=not random_types and stand_ins is None,
+            vectorize=not random_types and stand_ins is None and not self.how.compiled,
             one_by_one=stand_ins is not None,
         )
 

@@ -34,7 +34,7 @@ _HARMLESS_STATEFUL = {
     "Empty",
 }
 # Their derivative is zero wherever there is one.
-_FLAT = {
+FLAT = {
     "Ceil",
     "Floor",
     "OnesLike",
@@ -51,7 +51,7 @@ _FLAT = {
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
-_IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
+IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
 
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
@@ -76,7 +76,7 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any]) -> bool:
         if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
             continue
         for op in reached.consumers():
-            if op not in seen and op.type not in _FLAT:
+            if op not in seen and op.type not in FLAT:
                 seen.add(op)
                 stack += op.outputs
     return False
@@ -224,7 +224,13 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     """
     on_path = ops_between(inputs, outputs)
     types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
-    return sorted(types & _IMPLICIT_SAMPLERS)
+    return sorted(types & IMPLICIT_SAMPLERS)
+
+
+def is_varying(op_type: str) -> bool:
+    """Whether an op of this type keeps state of its own, so that its results may vary: a random one."""
+    definition = private.op_def(op_type)
+    return definition is not None and definition.is_stateful and op_type not in _HARMLESS_STATEFUL
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
@@ -246,8 +252,7 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
         stack += list(op.control_inputs)
         inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
         for name in (op.type, *inner):
-            definition = private.op_def(name)
-            if definition is not None and definition.is_stateful and name not in _HARMLESS_STATEFUL:
+            if is_varying(name):
                 found.add(name)
         if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
             found.add(op.type)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.spec.values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
@@ -61,11 +59,6 @@ class SamplePoint:
     def narrow(self) -> list[Array]:
         """Every value in the NumPy form of the dtype that is traced."""
         return [dtypes.narrow(value, info.dtype) for value, info in zip(self.point, self.inputs, strict=True)]
-
-    @cached_property
-    def signature(self) -> list[Any]:
-        """The trace's signature."""
-        return [tf.TensorSpec(shape, dtype) for dtype, shape in self.arguments]
 
     @cached_property
     def differentiable(self) -> list[int]:

@@ -138,7 +138,7 @@ def trace_vjp(
     bound: Bound,
     signature: Sequence[Any],
     differentiable: Sequence[int],
-    output_shapes: Sequence[tuple[int, ...]],
+    output_shapes: Sequence[tuple[int | None, ...]],
     traced: ForwardTrace,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
@@ -147,7 +147,7 @@ def trace_vjp(
         bound: forward and gradient.
         signature: the inputs.
         differentiable: numbers of the inputs to differentiate by.
-        output_shapes: the outputs' shapes, which the forward has shown.
+        output_shapes: the outputs' shapes, as far as the trace is to know them.
         traced: the forward alone: the draws that it holds are to be fed here, too.
 
     Raises:

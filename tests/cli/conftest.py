@@ -22,6 +22,8 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "path": f"specs/{op}.yaml",
         "dtype": "float64",
         "op_type": None,
+        "mode": "graph",
+        "modes": ("graph",),
         "forward": None,
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),

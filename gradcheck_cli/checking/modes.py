@@ -1,0 +1,156 @@
+"""Check that every mode gives the same gradient: this one's Jacobians against those of another mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.packing import index_of, pack
+from gradcheck_cli.checking.sample import Operations, analytic_jacobians, label_of, tolerance_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.sample import Pair
+    from gradcheck_cli.spec.case import Case, PairRule
+
+
+_DRAWS = (
+    "the forward draws other random numbers in mode {} than in mode {}, so that the gradients of the two "
+    "can't be compared; use tf.random.stateless_* with a fixed seed, or say 'checks: {{modes: false}}'."
+)
+
+
+def check_modes(
+    case: Case,
+    own: Operations,
+    rules: Mapping[Pair, PairRule | None],
+    sample: int,
+    others: Mapping[str, Callable[[], Any]],
+) -> list[CheckResult]:
+    """Compare this mode's analytic gradients with those of the first other mode that can be had.
+
+    Each mode's are held against that mode's own forward elsewhere. Here it shows where a function is another
+    one in each mode, with a gradient that goes with it.
+
+    Args:
+        case: the case; its `mode` is that of `own`.
+        own: the ops at the first sample point.
+        rules: what the spec says of each pair that is to be right.
+        sample: number of the sample point.
+        others: makes an opener, by mode.
+
+    Returns:
+        One result; none where no other mode can be had.
+    """
+    for mode, make in others.items():
+        try:
+            mine, theirs = _comparable(own, make(), sample)
+            if [info.shape for info in theirs.outputs] != [info.shape for info in mine.outputs]:
+                return [_differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")]
+            pairs = list(rules)
+            gradients = analytic_jacobians(mine, pairs), analytic_jacobians(theirs, pairs)
+            if _draw_apart(mine, theirs):
+                return [CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))]
+        except (CaseSkippedError, CaseFailedError, GradientFormError):
+            continue  # reported as what that mode's own case came to
+        for pair in pairs:
+            left, right = (found[pair] for found in gradients)
+            message = _difference(case, mine, pair, rules[pair], (case.mode, left), (mode, right))
+            if message:
+                return [_differs(message + _where_forward_differs(mine, theirs, pair))]
+        return [CheckResult("modes", Status.PASSED)]
+    return []
+
+
+def _differs(message: str) -> CheckResult:
+    return CheckResult("modes", Status.MISMATCHED, message)
+
+
+def _comparable(own: Operations, opener: Any, sample: int) -> tuple[Operation, Operation]:  # noqa: ANN401 (an Opener of any op)
+    """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
+    declared = opener.declared(sample)
+    if own.has_reference_precision:
+        wide = opener.in_float64(declared)
+        if wide is not None:
+            return own.formula, wide
+    return own.declared, declared
+
+
+def _difference(  # noqa: PLR0913, PLR0917 (a pair in two modes)
+    case: Case,
+    op: Operation,
+    pair: Pair,
+    rule: PairRule | None,
+    mine: tuple[str, Float | None],
+    theirs: tuple[str, Float | None],
+) -> str:
+    (mode, own), (other_mode, other) = mine, theirs
+    label = label_of(op, pair)
+    if own is None or other is None:
+        if own is None and other is None:
+            return ""
+        lacking, having = (mode, other_mode) if own is None else (other_mode, mode)
+        return f"{label} is None in mode {lacking} and a tensor in mode {having}."
+    if not own.size:
+        return ""
+    allowed = _allowed(case, op, pair, rule, own, other)
+    with np.errstate(invalid="ignore"):
+        right = (np.abs(own - other) <= allowed) | (own == other) | (np.isnan(own) & np.isnan(other))
+    if right.all():
+        return ""
+    row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
+    output, taken = op.outputs[pair[0]], op.inputs[pair[1]]
+    place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(column, taken))}"
+    return (
+        f"{label} differs: {other[row, column]:.6e} in mode {other_mode}, {own[row, column]:.6e} in mode "
+        f"{mode}, at {place}."
+    )
+
+
+def _allowed(  # noqa: PLR0913, PLR0917 (a pair in two modes)
+    case: Case, op: Operation, pair: Pair, rule: PairRule | None, own: Float, other: Float
+) -> Float:
+    """Return what the two may differ by: what either may be off by."""
+    produced, taken = op.outputs[pair[0]], op.inputs[pair[1]]
+    point = np.abs(pack(op.point[pair[1]][np.newaxis], taken)[0])
+    value = pack(op.base_values[pair[0]][np.newaxis], produced)[0]
+    sizes = scales(point)
+    return 2 * allowed_error(
+        tolerance_of(case, Operations(op, op, op), pair, rule),
+        own,
+        other,
+        row_scale(own, sizes.weight)[:, np.newaxis],
+        value[:, np.newaxis],
+        sizes.step[np.newaxis, :],
+    )
+
+
+def _draw_apart(op: Operation, other: Operation) -> bool:
+    """Whether the two hold draws, and other ones: each mode has a generator of its own."""
+    draws = (set(op.frozen) | set(other.frozen)) - {"StopGradient"}
+    return bool(draws) and not all(_agree(op, other, number) for number in range(len(op.outputs)))
+
+
+def _agree(op: Operation, other: Operation, output: int) -> bool:
+    mine, theirs = op.base_values[output], other.base_values[output]
+    if not op.outputs[output].is_differentiable:
+        return np.array_equal(mine, theirs)
+    size = float(np.max(np.abs(mine), initial=0.0))
+    return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
+
+
+def _where_forward_differs(op: Operation, other: Operation, pair: Pair) -> str:
+    """Say so where the forward is another function: then that is what to look at first."""
+    if _agree(op, other, pair[0]):
+        return ""
+    return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

@@ -1,0 +1,292 @@
+"""An op in eager mode, as the checks see it: the user's own function, called under a GradientTape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.operation import GradientFormError, TensorInfo
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames, tracing
+from gradcheck_cli.tensorflow_backend.base_run import Shared
+from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.binding import Binder
+from gradcheck_cli.tensorflow_backend.eager_call import EagerCall
+from gradcheck_cli.tensorflow_backend.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class EagerOperation:
+    """One case, called eagerly at one sample point; nothing is traced.
+
+    Attributes:
+        case: what is called.
+        sample: number of the sample point.
+        reference_precision: call in float64 / complex128 instead of the declared dtypes.
+        in_complex: call in complex128, for the complex step.
+        shared: what the case's factory built.
+    """
+
+    case: Case
+    sample: int = 0
+    reference_precision: bool = False
+    in_complex: bool = False
+    shared: Shared = field(default_factory=Shared)
+
+    @cached_property
+    def at(self) -> SamplePoint:
+        """The sample point in the dtypes of the call."""
+        return SamplePoint(self.case, self.sample, self._dtype_of)
+
+    @property
+    def point(self) -> tuple[Array, ...]:
+        """The base point, wide, holding values that the declared dtypes can hold."""
+        return self.at.point
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened."""
+        return self.at.inputs
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Every output, with its shape at the base point."""
+        names = declared_outputs.names(self.case, len(self._base))
+        return tuple(
+            TensorInfo(name, value.dtype.name, tuple(value.shape), dtypes.is_differentiable(value.dtype))
+            for name, value in zip(names, self._base, strict=True)
+        )
+
+    @cached_property
+    def base_values(self) -> list[Array]:
+        """The outputs at the base point."""
+        return [dtypes.widen(value.numpy()) for value in self._base]
+
+    @cached_property
+    def random_types(self) -> tuple[str, ...]:
+        """What makes the forward draw anew at each call, though the seed is the same."""
+        record = self._call.record
+        unheld = record.unheld_draws(self._moving, self._base)
+        if unheld or not self.case.freeze:
+            return tuple(unheld or dict.fromkeys(self._call.draws))
+        again = [dtypes.widen(value.numpy()) for value in self._call.moved(self._tensors)]
+        with self._call.unheld() as call:
+            alone = [dtypes.widen(value.numpy()) for value in call(*self._tensors)]
+        if _same(again, self.base_values) and _same(alone, self.base_values):
+            return ()
+        return tuple(dict.fromkeys(self._call.draws)) or ("from Python or NumPy",)
+
+    @property
+    def frozen(self) -> Mapping[str, int]:
+        """How many ops are held at their base value, by type."""
+        return self._call.held if self.case.freeze else {}
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Nothing: where there is a `stop_gradient`, tf.functions are run op by op."""
+        return ()
+
+    @cached_property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the differentiable inputs and the outputs."""
+        return self._call.record.low_precision(self._moving, self._base)
+
+    @property
+    def modified_inputs(self) -> tuple[str, ...]:
+        """Nothing: an eager tensor can't be written to."""
+        return ()
+
+    @cached_property
+    def dtype_faults(self) -> Mapping[int, str]:
+        """Per input number, what is wrong with its gradient's dtype."""
+        return {
+            number: f"the gradient must be {self.inputs[number].dtype}, as its input is, but is "
+            f"{gradient.dtype.name}."
+            for gradients in self._first_gradients.values()
+            for number, gradient in gradients.items()
+            if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
+        }
+
+    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
+        rows = []
+        for number in range(len(next(iter(batch.values())))):
+            moved = list(self._tensors)
+            for which, stack in batch.items():
+                info = self.inputs[which]
+                moved[which] = tf.constant(dtypes.narrow(stack[number], info.dtype), info.dtype)
+            rows.append(self._evaluated(moved))
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
+        try:
+            values = [dtypes.widen(value.numpy()) for value in self._call.moved(tensors)]
+        except tf.errors.OpError as error:
+            if not all(output.is_differentiable for output in self.outputs):
+                raise _failed(error, "forward") from error
+            return [np.full(output.shape, np.nan) for output in self.outputs]
+        if [value.shape for value in values] != [output.shape for output in self.outputs]:
+            raise CaseFailedError("outputs", SHAPE_CHANGES)
+        return values
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
+        return self._first_gradients.get(output, {}).get(number) is not None
+
+    def leads_to(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through floating tensors, by what ran at the base point."""
+        return self._call.record.leads_to(self._tensors[number], self._base[output], self._call.stops)
+
+    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        return self._pulled({output: upstream})
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
+        return self._pulled(upstreams)
+
+    def _pulled(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        rows = [
+            self._row(gradients)
+            for gradients in self._gradients(
+                {
+                    output: dtypes.narrow(stack, self.outputs[output].dtype)
+                    for output, stack in upstreams.items()
+                }
+            )
+        ]
+        result: list[Array | None] = [None] * len(self.inputs)
+        for number in self.at.differentiable:
+            column = [row[number] for row in rows]
+            found = [value for value in column if value is not None]
+            if len({value.shape for value in found}) > 1:
+                raise GradientFormError(
+                    (number,), f"the gradient for {self.inputs[number].name} changes shape with its upstream."
+                )
+            if found:  # None for some upstreams only: as good as zero there
+                zero = np.zeros_like(found[0])
+                result[number] = np.stack([zero if value is None else value for value in column])
+        return result
+
+    def _row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
+        return {
+            number: None if gradient is None else dtypes.widen(gradient.numpy())
+            for number, gradient in gradients.items()
+        }
+
+    def _gradients(self, upstreams: Mapping[int, Array]) -> list[dict[int, Any]]:
+        """Call the forward once, and return the gradients by input for each row of upstreams."""
+        wanted = {number: self._tensors[number] for number in self.at.differentiable}
+        rows = []
+        with self._call.unheld() as call:
+            with tf.GradientTape(persistent=True) as tape:
+                for tensor in wanted.values():
+                    tape.watch(tensor)
+                outputs = call(*self._tensors)
+            targets = [outputs[output] for output in upstreams]
+            self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of the forward's
+            for row in zip(*upstreams.values(), strict=True):
+                flows = [tf.constant(flow, target.dtype) for flow, target in zip(row, targets, strict=True)]
+                with in_users_words(list(wanted.values())):
+                    found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
+                rows.append(
+                    {
+                        number: dense(gradient, wanted[number])
+                        for number, gradient in zip(wanted, found, strict=True)
+                    }
+                )
+        return rows
+
+    # Calls, each made once, when it is first needed.
+
+    @cached_property
+    def _call(self) -> EagerCall:
+        binder = Binder(self.case, self._dtype_of, self.point, built=self.shared.built)
+        shapes: list[tuple[int, ...]] = []
+        if self.case.gradient is not None and self.case.gradient.numpy:
+            # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
+            plain = Binder(self.case, self._dtype_of, self.point, built=self.shared.built).body()
+            shapes = [tuple(value.shape) for value in self._guarded(plain)]
+            binder = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built)
+        seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
+        return EagerCall(binder.forward().call, self.case.freeze, seed)
+
+    @cached_property
+    def _tensors(self) -> list[Any]:
+        """The inputs at the base point."""
+        return [
+            tf.constant(value, info.dtype) for value, info in zip(self.at.narrow, self.inputs, strict=True)
+        ]
+
+    @property
+    def _moving(self) -> list[Any]:
+        return [self._tensors[number] for number in self.at.differentiable]
+
+    @cached_property
+    def _base(self) -> list[Any]:
+        outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
+        found = [value.dtype for value in outputs]
+        declared_outputs.check_dtypes(self.case, found, self._dtype_of, "forward")
+        return outputs
+
+    def _guarded(self, call: Any) -> list[Any]:
+        try:
+            return list(call(*self._tensors))
+        except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
+            raise
+        except (Exception, SystemExit) as error:
+            raise _failed(error, "forward") from error
+
+    @cached_property
+    def _first_gradients(self) -> dict[int, dict[int, Any]]:
+        """Gradients for upstreams of ones: which there are, and of which dtype."""
+        self._base  # noqa: B018 (the call at the base point comes first)
+        return {
+            output: self._gradients({output: np.ones((1, *info.shape))})[0]
+            for output, info in enumerate(self.outputs)
+            if info.is_differentiable and self.at.differentiable
+        }
+
+    def _dtype_of(self, dtype: str) -> str:
+        if self.in_complex:
+            return dtypes.complex_dtype(dtype)
+        return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
+
+    def check_output_shapes(self) -> None:
+        """Hold the outputs' shapes against those that the spec gives.
+
+        Raises:
+            CaseFailedError: of kind "outputs".
+        """
+        declared_outputs.check_shapes(self.case, self.base_values)
+
+
+def _failed(error: BaseException, what: str) -> CaseFailedError:
+    if isinstance(error, tf.errors.OpError):
+        return tracing.run_error(error, what)
+    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.user_frames(error))
+
+
+def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:
+    # The order of sums may differ from call to call; a draw differs by much more.
+    return all(
+        one.shape == other.shape
+        and (
+            np.allclose(one, other, rtol=1e-4, atol=1e-6 * np.max(np.abs(one), initial=0.0), equal_nan=True)
+            if one.dtype.kind in "fc"
+            else np.array_equal(one, other)
+        )
+        for one, other in zip(left, right, strict=True)
+    )
