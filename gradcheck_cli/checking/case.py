@@ -27,6 +27,7 @@ from gradcheck_cli.checking.sample import (
     pairs_of,
 )
 from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
+from gradcheck_cli.checking.variables import check_variables
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
@@ -50,6 +51,9 @@ class Opener(Protocol[Op]):
 
     def in_complex(self, own: Op) -> Op:
         """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
+
+    def reordered(self, sample: int) -> Op:
+        """Open the op as declared, with the variables of custom gradients in reverse order."""
 
     def surrogate(self, sample: int) -> Op:
         """Open the spec's reference function in the dtypes that the spec names."""
@@ -183,6 +187,8 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     # Traced again at the first point; the others are traced afresh anyway.
     again = None if gathered.seen_upstreams else lambda: opener.declared(sample)
     gathered.checks += upstream_checks(case, op, sound, again)
+    if not gathered.seen_upstreams:
+        gathered.checks += check_variables(case, op, sound, lambda: opener.reordered(sample))
     gathered.seen_upstreams = True
     if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))

@@ -30,6 +30,13 @@ _DRAWS = (
 )
 
 
+_INPUTS = "the forward uses other variables in each mode: the inputs are {1} in mode {0}, {3} in mode {2}."
+
+
+def _names(op: Operation) -> str:
+    return ", ".join(info.name for info in op.inputs)
+
+
 def check_modes(
     case: Case,
     own: Operations,
@@ -59,6 +66,8 @@ def check_modes(
                 return [_differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")]
             pairs = list(rules)
             gradients = analytic_jacobians(mine, pairs), analytic_jacobians(theirs, pairs)
+            if [info.name for info in theirs.inputs] != [info.name for info in mine.inputs]:
+                return [_differs(_INPUTS.format(mode, _names(theirs), case.mode, _names(mine)))]
             if _draw_apart(mine, theirs):
                 return [CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))]
         except (CaseSkippedError, CaseFailedError, GradientFormError):

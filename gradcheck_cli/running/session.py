@@ -135,10 +135,11 @@ def _check(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
-    before = case.modes[: case.modes.index(case.mode)]
-    others = {mode: partial(opener_of, case, mode) for mode in before}
     with on_device(case.device):
-        return check_case(case, opener_of(case, case.mode), points(case), others)
+        opener = opener_of(case, case.mode)
+        before = case.modes[: case.modes.index(case.mode)]
+        others = {mode: partial(opener_of, case, mode, opener) for mode in before}
+        return check_case(opener.case, opener, points(case), others)
 
 
 @contextlib.contextmanager
@@ -204,6 +205,7 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
         from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
 
         opener = opener_of(case, case.mode)
+        case = opener.case
         declared = opener.declared(sample)
         labels = {label_of(declared, pair): pair for pair in pairs_of(declared)}
         if label not in labels:

@@ -84,6 +84,9 @@ class ChecksModel(Strict):
     precision: Flag = Field(default=True, description="The declared dtype is as good as its tolerance.")
     repeat: Flag = Field(default=True, description="The same upstream gives the same gradient again.")
     retrace: Flag = Field(default=True, description="So it does when the op is traced again.")
+    variables_order: Flag = Field(
+        default=True, description="A custom gradient doesn't rely on the order of its variables."
+    )
     zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
 
 
@@ -176,6 +179,10 @@ class Shared(Strict):
         "called under a GradientTape (eager), compiled for the CPU (xla). Each is checked, and their "
         "gradients are compared.",
         examples=[["graph", "eager"]],
+    )
+    variables: Flag = Field(
+        default=False,
+        description="Makes every trainable variable that the forward uses an input of its own, by its name.",
     )
     device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
     samples: Count = Field(default=2, description="Points at which drawn values are checked.")

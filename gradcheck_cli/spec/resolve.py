@@ -151,6 +151,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             modes=tuple(model.modes),
             mode=model.modes[0],
             device=model.device,
+            variables=model.variables,
             seed=model.seed if origin.seed is None else origin.seed,
             timeout=model.timeout,
             tags=tuple(model.tags),

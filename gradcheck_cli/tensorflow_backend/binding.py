@@ -17,6 +17,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames, loading, private, raw_op, user_gradient
 from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
 from gradcheck_cli.tensorflow_backend.op_view import OpView
+from gradcheck_cli.tensorflow_backend.seeding import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,6 +103,10 @@ class Binder:
 
         return Bound(overridden, override)
 
+    def target(self) -> Any:
+        """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
+        return None if self.case.forward is None else self._load(self.case.forward, "forward")
+
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
         return self._plain(self.case.forward, "forward")
@@ -120,7 +125,8 @@ class Binder:
             if ref.target in self.built:
                 return self.built[ref.target]  # type: ignore[no-any-return]
             try:
-                target = target(**dict(self.case.build))
+                with seeded(self.case.seed):
+                    target = target(**dict(self.case.build))
             except Exception as error:
                 raise CaseFailedError(
                     "forward",

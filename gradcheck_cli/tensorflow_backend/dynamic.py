@@ -29,6 +29,9 @@ class DynamicOpener(GraphOpener):
         Raises:
             CaseFailedError: forward or gradient raises, even where only first dimensions are unknown.
         """
+        if self.case.build is not None and not self.shared.built:
+            # A Keras layer takes its shapes from the first call, which is to know them.
+            GraphOpener(self.case, self.shared, GRAPH).declared(sample)
         try:
             return self._opened(ALL_UNKNOWN, sample)
         except CaseFailedError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private_eager
+from gradcheck_cli.tensorflow_backend import private_eager, private_variables
 from gradcheck_cli.tensorflow_backend.eager_record import Record, identity
 
 if TYPE_CHECKING:
@@ -25,12 +25,16 @@ class EagerCall:
         freeze: whether a `stop_gradient` that backpropagation meets keeps its base value.
         seed: of its draws, the same in each call.
         record: what the first call ran.
+        reverse: give custom gradients their variables in reverse order.
+        gradient_variables: those that a custom gradient has gradients for, by `id`.
         written: each variable that a call writes to, with its value before the first.
     """
 
     function: Callable[..., Sequence[Any]]
     freeze: bool = True
     seed: int = 0
+    reverse: bool = False
+    gradient_variables: dict[int, Any] = field(default_factory=dict)
     record: Record = field(default_factory=Record)
     written: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     draws: list[str] = field(default_factory=list)
@@ -48,7 +52,7 @@ class EagerCall:
             return value
 
         hold = private_eager.stop_gradients_replaced(stop) if self.freeze else contextlib.nullcontext()
-        with self._put_back(), hold, private_eager.writes_noted(note):
+        with self._put_back(), self._in_order(), hold, private_eager.writes_noted(note):
             tf.random.set_seed(self.seed)
             outputs = self.record.run(lambda: self.function(*inputs))
         self.draws = self.record.draws(outputs)
@@ -89,8 +93,16 @@ class EagerCall:
             self.reseed(self.seed)
             return list(self.function(*inputs))
 
-        with self._put_back():
+        # In a function that is traced already, the order of variables is settled.
+        opened = private_eager.functions_run_eagerly() if self.reverse else contextlib.nullcontext()
+        with self._put_back(), self._in_order(), opened:
             yield call
+
+    def _in_order(self) -> contextlib.AbstractContextManager[None]:
+        def note(variables: Sequence[Any]) -> None:
+            self.gradient_variables.update((id(variable), variable) for variable in variables)
+
+        return private_variables.order_of_variables(note, reverse=self.reverse)
 
     def reseed(self, seed: int) -> None:
         """Set the seed, where anything is drawn: it costs a kernel's making for each op."""

@@ -39,6 +39,10 @@ class EagerOpener:
         op.check_output_shapes()
         return op
 
+    def reordered(self, sample: int) -> EagerOperation:
+        """Open the op with the variables of its custom gradients in reverse order."""
+        return EagerOperation(self.case, sample, shared=self.shared, reverse=True)
+
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)

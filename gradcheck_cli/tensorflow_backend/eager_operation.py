@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,16 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames, tracing
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames, private_variables, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.eager_call import EagerCall
 from gradcheck_cli.tensorflow_backend.gradients import dense, in_users_words
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
+from gradcheck_cli.tensorflow_backend.seeding import at_first_use
+from gradcheck_cli.tensorflow_backend.state import at_values
+from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +40,8 @@ class EagerOperation:
         sample: number of the sample point.
         reference_precision: call in float64 / complex128 instead of the declared dtypes.
         in_complex: call in complex128, for the complex step.
-        shared: what the case's factory built.
+        shared: what the case's factory built, and the variables among the inputs.
+        reverse: give custom gradients their variables in reverse order.
     """
 
     case: Case
@@ -44,6 +49,7 @@ class EagerOperation:
     reference_precision: bool = False
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
+    reverse: bool = False
 
     @cached_property
     def at(self) -> SamplePoint:
@@ -99,6 +105,19 @@ class EagerOperation:
         return ()
 
     @cached_property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        with self._call.unheld() as call, tf.GradientTape() as tape:
+            call(*self._tensors)
+        return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return tuple(plain_name(variable) for variable in self._call.gradient_variables.values())
+
+    @cached_property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
         return self._call.record.low_precision(self._moving, self._base)
@@ -122,12 +141,15 @@ class EagerOperation:
     def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
         rows = []
-        for number in range(len(next(iter(batch.values())))):
-            moved = list(self._tensors)
-            for which, stack in batch.items():
-                info = self.inputs[which]
-                moved[which] = tf.constant(dtypes.narrow(stack[number], info.dtype), info.dtype)
-            rows.append(self._evaluated(moved))
+        count = self.at.count
+        moved = {number - count: stack for number, stack in batch.items() if number >= count}
+        with at_values(self.shared.variables, moved) if moved else contextlib.nullcontext() as each:
+            for row in each or range(len(next(iter(batch.values())))):
+                tensors = list(self._tensors)
+                for number in batch.keys() & set(range(count)):
+                    dtype = self.inputs[number].dtype
+                    tensors[number] = tf.constant(dtypes.narrow(batch[number][row], dtype), dtype)
+                rows.append(self._evaluated(tensors))
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
@@ -147,7 +169,8 @@ class EagerOperation:
 
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
-        return self._call.record.leads_to(self._tensors[number], self._base[output], self._call.stops)
+        record, start = self._call.record, self._places[number]
+        return record.leads_to(start, self._base[output], self._call.stops)
 
     def vjp(self, output: int, upstream: Array) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
@@ -188,7 +211,8 @@ class EagerOperation:
 
     def _gradients(self, upstreams: Mapping[int, Array]) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
-        wanted = {number: self._tensors[number] for number in self.at.differentiable}
+        sources = [*self._tensors, *self.shared.variables]
+        wanted = {number: sources[number] for number in self.at.differentiable}
         rows = []
         with self._call.unheld() as call:
             with tf.GradientTape(persistent=True) as tape:
@@ -221,22 +245,29 @@ class EagerOperation:
             shapes = [tuple(value.shape) for value in self._guarded(plain)]
             binder = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built)
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        return EagerCall(binder.forward().call, self.case.freeze, seed)
+        return EagerCall(binder.forward().call, self.case.freeze, seed, self.reverse)
 
     @cached_property
     def _tensors(self) -> list[Any]:
         """The inputs at the base point."""
         return [
-            tf.constant(value, info.dtype) for value, info in zip(self.at.narrow, self.inputs, strict=True)
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
 
     @property
+    def _places(self) -> list[Any]:
+        """What stands for each input among the tensors of a call: a variable's is its handle."""
+        return [*self._tensors, *[variable.handle for variable in self.shared.variables]]
+
+    @property
     def _moving(self) -> list[Any]:
-        return [self._tensors[number] for number in self.at.differentiable]
+        return [self._places[number] for number in self.at.differentiable]
 
     @cached_property
     def _base(self) -> list[Any]:
-        outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
+        with at_first_use(self.case, self.shared):
+            outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
         found = [value.dtype for value in outputs]
         declared_outputs.check_dtypes(self.case, found, self._dtype_of, "forward")
         return outputs

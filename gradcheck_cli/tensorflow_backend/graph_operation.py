@@ -10,12 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, path, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
-from gradcheck_cli.tensorflow_backend.batching import Batched
+from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES, Batched
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.how import GRAPH, How
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
+from gradcheck_cli.tensorflow_backend.seeding import at_first_use
+from gradcheck_cli.tensorflow_backend.state import at_values, has_state, put_back
+from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +43,7 @@ class GraphOperation:
         surrogate: trace the spec's `reference` in place of its forward.
         shared: the case's draws of random numbers, which all its ops take part in.
         how: with which shapes it is traced, and whether it is compiled.
+        reverse: give custom gradients their variables in reverse order.
     """
 
     case: Case
@@ -48,6 +53,7 @@ class GraphOperation:
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
     how: How = GRAPH
+    reverse: bool = False
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
 
@@ -96,6 +102,16 @@ class GraphOperation:
         return self._forward.held.unreachable
 
     @property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        return self._forward.trainable
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+        return tuple(plain_name(variable) for variable in self._forward.gradient_variables)
+
+    @property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
         return self._forward.low_precision
@@ -117,6 +133,10 @@ class GraphOperation:
         outputs are NaN there: it accepted the base point, so the point is what it doesn't like.
         """
         size = sum(output.size for output in self.outputs)
+        moved = {number - self.at.count: batch[number] for number in batch if number >= self.at.count}
+        if moved:
+            rest = {number: stack for number, stack in batch.items() if number < self.at.count}
+            return self._at_variables(rest, moved)
         try:
             return self._batched_forward(batch, size)
         except tf.errors.OpError as error:
@@ -132,6 +152,31 @@ class GraphOperation:
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
+    def _at_variables(self, batch: Mapping[int, Array], moved: Mapping[int, Array]) -> list[Array]:
+        """Evaluate at several points of the variables, one by one, and put these back."""
+        size = sum(output.size for output in self.outputs)
+        rows = []
+        with at_values(self.shared.variables, moved) as each:
+            for row in each:
+                rest = {number: stack[row : row + 1] for number, stack in batch.items()}
+                try:
+                    if rest:
+                        rows.append([stack[0] for stack in self._batched_forward(rest, size)])
+                    else:
+                        rows.append(self._batched_forward.once())
+                except tf.errors.OpError as error:
+                    failure = tracing.run_error(error, "forward")
+                    if failure.kind != "forward" or not all(info.is_differentiable for info in self.outputs):
+                        raise failure from error
+                    rows.append([np.full(output.shape, np.nan) for output in self.outputs])
+        if any(
+            value.shape != output.shape
+            for row in rows
+            for value, output in zip(row, self.outputs, strict=True)
+        ):
+            raise CaseFailedError("outputs", SHAPE_CHANGES)
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
     def run_once(self) -> list[Array]:
         """Run the forward at the base point as it is run for differences, and return its outputs."""
         return self._batched_forward.once()
@@ -143,7 +188,12 @@ class GraphOperation:
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph tells."""
         trace = self._forward
-        return path.leads_to(trace.inputs[number], trace.outputs[output], trace.held.stops)
+        if number < self.at.count:
+            starts = [trace.inputs[number]]
+        else:
+            handle = trace.handles[number - self.at.count]
+            starts = [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
+        return any(path.leads_to(start, trace.outputs[output], trace.held.stops) for start in starts)
 
     def vjp(self, output: int, upstream: Array) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
@@ -153,7 +203,7 @@ class GraphOperation:
             return result
         size = sum(self.inputs[number].size for number in connected)
         try:
-            gradients = self._batched_vjp(output)({len(self.inputs): upstream}, size)
+            gradients = self._batched_vjp(output)({self.at.count: upstream}, size)
         except tf.errors.OpError as error:
             raise tracing.run_error(error, "gradient") from error
         for number, gradient in zip(connected, gradients, strict=True):
@@ -172,7 +222,7 @@ class GraphOperation:
             for output in trace.joint_outputs
         }
         flows = {**missing, **upstreams}
-        batch = {len(self.inputs) + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        batch = {self.at.count + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
         try:
             gradients = batched(batch, sum(self.inputs[number].size for number in trace.joint_connected))
         except tf.errors.OpError as error:
@@ -185,6 +235,10 @@ class GraphOperation:
 
     @cached_property
     def _forward(self) -> tracing.ForwardTrace:
+        with at_first_use(self.case, self.shared):
+            return self._traced()
+
+    def _traced(self) -> tracing.ForwardTrace:
         binder = Binder(
             self.case,
             self._dtype_of,
@@ -198,7 +252,12 @@ class GraphOperation:
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         freeze = self.case.freeze
         trace = tracing.trace_forward(
-            bound, self.how.signature(self.at.arguments), self.at.differentiable, freeze=freeze, seed=seed
+            bound,
+            self.how.signature(self.at.arguments),
+            self.at.differentiable,
+            freeze=freeze,
+            seed=seed,
+            variables=self.shared.variables,
         )
         role = "reference" if self.surrogate else "forward"
         declared_outputs.check_dtypes(self.case, trace.dtypes, self._dtype_of, role)
@@ -221,12 +280,15 @@ class GraphOperation:
             self.at.differentiable,
             [self.how.shape(shape) for shape in shapes],
             self._forward,
+            self.shared.variables,
+            reverse=self.reverse,
         )
 
     @cached_property
     def _base(self) -> Base:
         point = [
-            tf.constant(value, info.dtype) for value, info in zip(self.at.narrow, self.inputs, strict=True)
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
         try:
             return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate))
@@ -289,14 +351,15 @@ class GraphOperation:
         stand_ins = held.stand_ins
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
-        function = self.how.made(function)
+        writes = has_state(function)
+        function = put_back(self.how.made(function), function)
         return Batched(
             function if stand_ins is None else stand_ins.replaying(function),
             [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
             [*self.at.narrow, *flows, *values],
             results,
             vectorize=not random_types and stand_ins is None and not self.how.compiled,
-            one_by_one=stand_ins is not None,
+            one_by_one=stand_ins is not None or writes,
         )
 
     def _dtype_of(self, dtype: str) -> str:

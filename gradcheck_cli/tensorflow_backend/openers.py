@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend.base_run import Shared
+from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.dynamic import DynamicOpener
 from gradcheck_cli.tensorflow_backend.eager_opening import EagerOpener, works_eagerly
 from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.variables import with_variables
 from gradcheck_cli.tensorflow_backend.xla import XlaOpener
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ class _AdvisingOpener(GraphOpener):
             if (
                 error.kind != "forward"
                 or not can_be_eager
+                or "use binding: py_func" in error.message
                 or not works_eagerly(self.case, sample, self.shared)
             ):
                 raise
@@ -55,15 +59,27 @@ _OPENERS: dict[str, Any] = {
 }
 
 
-def opener_of(case: Case, mode: str) -> Any:
-    """Return what opens a case in a mode.
+def opener_of(case: Case, mode: str, like: Any = None) -> Any:
+    """Return what opens a case in a mode; its own `case` has the variables among its arguments, if asked to.
+
+    Args:
+        case: the case, as it was read.
+        mode: the mode.
+        like: an opener of the same case in another mode, whose layers, once built, are taken here too.
 
     Raises:
         CaseSkippedError: the mode has nothing for its binding.
+        CaseFailedError: the variables can't be found, since the forward raises.
     """
     reason = _REASONS.get((mode, case.binding))
     if reason is None and mode == "xla" and case.gradient is not None and case.gradient.numpy:
         reason = "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
     if reason is not None:
         raise CaseSkippedError("mode", reason)
-    return _OPENERS[mode](case)
+    opener = _OPENERS[mode](case, Shared(built={} if like is None else like.shared.built))
+    if not case.variables:
+        return opener
+    variables = opener.declared(0).trainable
+    shared = replace(opener.shared, draws={}, variables=variables)
+    target = Binder(case, str, (), built=shared.built).target()
+    return replace(opener, case=with_variables(case, variables, target), shared=shared)

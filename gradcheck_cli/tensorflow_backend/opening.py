@@ -47,6 +47,10 @@ class GraphOpener:
         op.check_output_shapes()
         return op
 
+    def reordered(self, sample: int) -> GraphOperation:
+        """Open the op with the variables of its custom gradients in reverse order."""
+        return GraphOperation(self.case, sample, shared=self.shared, how=self.how, reverse=True)
+
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)

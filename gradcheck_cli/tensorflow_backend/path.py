@@ -228,9 +228,22 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
 
 
 def is_varying(op_type: str) -> bool:
-    """Whether an op of this type keeps state of its own, so that its results may vary: a random one."""
+    """Whether an op of this type keeps state of its own, so that its results may vary: a random one.
+
+    A variable is state as well, but it is put back after each call.
+    """
     definition = private.op_def(op_type)
-    return definition is not None and definition.is_stateful and op_type not in _HARMLESS_STATEFUL
+    harmless = op_type in _HARMLESS_STATEFUL or op_type in WRITES
+    return definition is not None and definition.is_stateful and not harmless
+
+
+def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
+    """Return the variables that a `tf.custom_gradient` among what the outputs depend on has gradients for."""
+    found: dict[int, Any] = {}
+    for op in ops_before(outputs):
+        for node in (op.node_def, *inner_nodes(graph, op)):
+            found |= {id(variable): variable for variable in private.custom_gradient_variables(node)}
+    return list(found.values())
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:

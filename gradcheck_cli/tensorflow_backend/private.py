@@ -115,6 +115,19 @@ def custom_gradient_results(op: Any) -> int:
     return int(count)
 
 
+def custom_gradient_variables(node: Any) -> Sequence[Any]:
+    """Return the variables that an op (a NodeDef) has gradients for, if it is a `tf.custom_gradient` of a user."""
+    attr = node.attr.get("_gradient_op_type") if node.op == "IdentityN" else None
+    if attr is None:
+        return ()
+    try:
+        wrapper = ops.gradient_registry.lookup(attr.s.decode())
+        closure = _closure_of(_closure_of(wrapper)["tape_grad_fn"])
+        return () if _is_recompute(closure["grad_fn"]) else tuple(closure["variables"])
+    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+        return ()
+
+
 def _is_recompute(gradient: Any) -> bool:
     return gradient.__module__ == custom_gradient.__name__ and "recompute_grad" in gradient.__qualname__
 

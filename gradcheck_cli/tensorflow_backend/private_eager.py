@@ -13,6 +13,8 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops import custom_gradient, gen_array_ops, resource_variable_ops
 
+from gradcheck_cli.tensorflow_backend import private_variables
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -92,7 +94,7 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
-        steps = 0 if _recomputes(function) else 1
+        steps = 0 if private_variables.recomputes(function) else 1
         depth += steps
         try:
             return decorator(function, args, keywords)
@@ -104,11 +106,6 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
         yield
     finally:
         gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator  # noqa: SLF001
-
-
-def _recomputes(function: Any) -> bool:
-    """Whether a custom gradient is `tf.recompute_grad`'s, through whose forward backpropagation walks."""
-    return function.__module__ == custom_gradient.__name__ and "recompute_grad" in function.__qualname__
 
 
 @contextlib.contextmanager

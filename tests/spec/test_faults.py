@@ -239,7 +239,6 @@ def test_ops(faults_of, text, line, message):
 @pytest.mark.parametrize(
     "key",
     [
-        "variables",
         "second_order",
     ],
 )
