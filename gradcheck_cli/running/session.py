@@ -201,7 +201,9 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
         CaseFailedError: the case can't be evaluated.
     """
     start_tensorflow()
-    with _users_code(case):
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
+
+    with _users_code(case), on_device(case.device):
         from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
 
         opener = opener_of(case, case.mode)

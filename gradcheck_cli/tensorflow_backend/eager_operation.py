@@ -99,10 +99,10 @@ class EagerOperation:
         """How many ops are held at their base value, by type."""
         return self._call.held if self.case.freeze else {}
 
-    @property
+    @cached_property
     def unreachable(self) -> tuple[str, ...]:
-        """Nothing: where there is a `stop_gradient`, tf.functions are run op by op."""
-        return ()
+        """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
+        return tuple(self._call.record.closed(self._moving, self._base)) if self.case.freeze else ()
 
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
@@ -155,7 +155,10 @@ class EagerOperation:
     def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
         try:
             values = [dtypes.widen(value.numpy()) for value in self._call.moved(tensors)]
-        except tf.errors.OpError as error:
+        except CaseFailedError:
+            raise
+        except Exception as error:
+            # It accepted the base point, so the point is what it doesn't like.
             if not all(output.is_differentiable for output in self.outputs):
                 raise _failed(error, "forward") from error
             return [np.full(output.shape, np.nan) for output in self.outputs]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_eager
+from gradcheck_cli.tensorflow_backend.stand_ins import STOP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,11 @@ class Step:
     op_type: str
     inputs: tuple[int, ...]
     outputs: tuple[Any, ...]
+
+    @property
+    def inner(self) -> list[Any]:
+        """The NodeDefs of its body, if it calls a function that couldn't be taken apart: a ready-made one."""
+        return [] if private.op_def(self.op_type) else private_eager.function_nodes(self.op_type)
 
     @property
     def made(self) -> set[int]:
@@ -86,14 +92,31 @@ class Record:
         for step in self.between(inputs, outputs):
             tensors = [*step.outputs, *[known[number] for number in step.inputs if number in known]]
             found |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
+            found |= path.low_precision_attrs(step.inner)
         return tuple(sorted(found - {"float64", "complex128"}))
+
+    def closed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+        """Return the ready-made functions between inputs and outputs with a `stop_gradient` inside."""
+        return [
+            step.op_type
+            for step in self.between(inputs, outputs)
+            if any(node.op == STOP for node in step.inner)
+        ]
 
     def draws(self, outputs: Sequence[Any]) -> list[str]:
         """Return the types of the random ops that the outputs depend on, one for each op that ran."""
-        return [step.op_type for step in self.before(outputs) if frozen.is_random(step.op_type)]
+        types = [name for step in self.before(outputs) for name in (step.op_type, *_types(step.inner))]
+        return [name for name in types if frozen.is_random(name)]
 
     def unheld_draws(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the types of random ops that no seed holds: their draw moves with the inputs."""
-        types = {step.op_type for step in self.between(inputs, outputs)} & path.IMPLICIT_SAMPLERS
-        stateful = {step.op_type for step in self.before(outputs) if path.is_varying(step.op_type)}
-        return sorted(types | {name for name in stateful if not frozen.is_random(name)})
+        between = {
+            name for step in self.between(inputs, outputs) for name in (step.op_type, *_types(step.inner))
+        }
+        before = {name for step in self.before(outputs) for name in (step.op_type, *_types(step.inner))}
+        varying = {name for name in before if path.is_varying(name) and not frozen.is_random(name)}
+        return sorted((between & path.IMPLICIT_SAMPLERS) | varying)
+
+
+def _types(nodes: Iterable[Any]) -> set[str]:
+    return {node.op for node in nodes}

@@ -208,12 +208,19 @@ def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[An
             base = tensor.dtype.base_dtype
             if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
                 found.add(base.name)
-        for node in inner_nodes(graph, op):
-            for key in ("T", "dtype", "DstT", "SrcT"):
-                attr = node.attr.get(key)
-                if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
-                    found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+        found |= low_precision_attrs(inner_nodes(graph, op))
     return sorted(found)
+
+
+def low_precision_attrs(nodes: Iterable[Any]) -> set[str]:
+    """Return dtypes below float64 that NodeDefs name in their attrs."""
+    found: set[str] = set()
+    for node in nodes:
+        for key in ("T", "dtype", "DstT", "SrcT"):
+            attr = node.attr.get(key)
+            if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
+                found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+    return found
 
 
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:

@@ -116,7 +116,7 @@ def custom_gradient_results(op: Any) -> int:
 
 
 def custom_gradient_variables(node: Any) -> Sequence[Any]:
-    """Return the variables that an op (a NodeDef) has gradients for, if it is a `tf.custom_gradient` of a user."""
+    """Return the variables that a NodeDef has gradients for, if it is a user's `tf.custom_gradient`."""
     attr = node.attr.get("_gradient_op_type") if node.op == "IdentityN" else None
     if attr is None:
         return ()

@@ -56,6 +56,22 @@ def ops_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> I
         op_callbacks.remove_op_callback(callback)
 
 
+def function_nodes(name: str) -> list[Any]:
+    """Return the NodeDefs of a function that was called eagerly, and of those that it calls."""
+    own, found = context.context(), []
+    waiting, seen = [name], set()
+    while waiting:
+        one = waiting.pop()
+        if one in seen or not own.has_function(one):
+            continue
+        seen.add(one)
+        for node in own.get_function_def(one).node_def:
+            found.append(node)
+            for attr in node.attr.values():
+                waiting += [function.name for function in (attr.func, *attr.list.func) if function.name]
+    return found
+
+
 @contextlib.contextmanager
 def functions_run_eagerly() -> Iterator[None]:
     """Let calls of a `tf.function` run its Python function, op by op."""

@@ -367,6 +367,40 @@ def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
     assert result.status is Status.PASSED
 
 
+def test_a_ready_made_function_with_a_stop_gradient_is_inconclusive(run_in):
+    function = tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x))
+    ready = function.get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
+    for result in run_in(["graph", "eager"], forward=ready).values():
+        assert result.status is Status.INCONCLUSIVE
+        assert "nothing can hold it there: a ready-made function" in failed(result)["frozen"]
+
+
+def test_a_ready_made_function_in_float32_is_judged_as_such(run_in):
+    ready = tf.function(lambda x: tf.cast(tf.tanh(tf.cast(x, tf.float32)), tf.float64)).get_concrete_function(
+        tf.TensorSpec([3, 4], tf.float64)
+    )
+    for result in run_in(["graph", "eager"], forward=ready).values():
+        assert result.status is Status.PASSED
+
+
+def test_a_forward_that_refuses_points_nearby_is_not_gradchecks_fault(run_in):
+    def forward(x):
+        if float(tf.reduce_min(x)) < 1.0:
+            raise ValueError("below 1")
+        return tf.sqrt(x - 1)
+
+    result = run_in(["eager"], forward=forward, inputs={"x": {"value": [1.0, 2.0]}})["eager"]
+    assert result.error is None
+    assert result.status is Status.INCONCLUSIVE
+
+
+def test_a_numpy_gradient_eagerly(run_in):
+    results = run_in(["graph", "eager"], forward=tf.square, gradient={"numpy": lambda u, x: 2 * x * u})
+    assert {result.status for result in results.values()} == {Status.PASSED}
+    wrong = run_in(["eager"], forward=tf.square, gradient={"numpy": lambda u, x: 3 * x * u})["eager"]
+    assert wrong.status is Status.MISMATCHED
+
+
 def test_a_stop_gradient_inside_a_custom_gradient_is_not_held_eagerly(run_in):
     @tf.custom_gradient
     def forward(x):
