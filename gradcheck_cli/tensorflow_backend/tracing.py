@@ -7,21 +7,18 @@ that graph then fails under vectorized_map: hence two graphs.
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, frames, frozen, path, private, private_variables
-from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_variables
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gradcheck_cli.tensorflow_backend.binding import Bound
 
@@ -151,8 +148,8 @@ def _trace_once(
         kept[:] = [list(tensors), outputs]
         return list(outputs)
 
-    function = _wrapped(forward, signature)
-    _require_no_leak(function, "forward")
+    function = wrapped(forward, signature)
+    require_no_leak(function, "forward")
     return function, kept[0], kept[1]
 
 
@@ -214,8 +211,8 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         return [tf.identity(output) for output in outputs]
 
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
-        whole = _wrapped(forward_and_vjp, [*signature, *upstream_specs])
-    _require_no_leak(whole, "gradient")
+        whole = wrapped(forward_and_vjp, [*signature, *upstream_specs])
+    require_no_leak(whole, "gradient")
     inputs = _moving(whole, kept["inputs"], differentiable, variables)
     every = [*kept["inputs"], *variables]
     if bound.override is not None:
@@ -255,63 +252,3 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
     )
-
-
-def _wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
-    try:
-        return tf.compat.v1.wrap_function(function, list(signature))
-    except (CaseFailedError, GradientFormError):
-        raise
-    except KeyboardInterrupt:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CaseFailedError(
-            "forward", f"the forward raised {_described(error)}", frames.user_frames(error)
-        ) from error
-
-
-def _described(error: BaseException) -> str:
-    line = frames.first_line(error)
-    if isinstance(error, NotImplementedError) and "symbolic" in str(error):
-        return f"{line} It looks like a NumPy function: use binding: py_func."
-    return line
-
-
-# What map_fn and its list of results say where rows differ in shape.
-_SHAPE_CHANGED = ("inconsistent shapes", "inconsistent element shape", "Incompatible shapes during merge")
-# What TensorFlow's C++ calls dtypes in its messages.
-_C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
-_WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
-
-
-def run_error(error: BaseException, what: str) -> CaseFailedError:
-    """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
-    message = str(getattr(error, "message", error))
-    if any(words in message for words in _SHAPE_CHANGED):
-        return CaseFailedError("outputs", SHAPE_CHANGES)
-    wrong = _WRONG_RETURN.search(message)
-    if wrong is not None and what == "forward":
-        number, found, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
-        return CaseFailedError(
-            "outputs",
-            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is "
-            f"{found}.",
-        )
-    return CaseFailedError(
-        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
-    )
-
-
-def _require_no_leak(function: Any, what: str) -> None:
-    """Refuse tensors of another graph: a function that keeps a tensor from one trace to the next.
-
-    Raises:
-        CaseFailedError: of the kind `what`.
-    """
-    for outer, _ in function.graph.captures:
-        if not isinstance(outer, private.EAGER_TENSOR):
-            raise CaseFailedError(
-                what,
-                f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between "
-                "calls: take them from op.inputs and op.outputs.",
-            )
