@@ -17,11 +17,7 @@ LAYERS = {
     "layer_normalization": {"x", "gamma", "beta"},
     "multi_head_attention": {
         "x",
-        *(
-            f"{name}.{kind}"
-            for name in ("query", "key", "value", "attention_output")
-            for kind in ("kernel", "bias")
-        ),
+        *(f"{name}.kernel" for name in ("query", "key", "value", "attention_output")),
     },
     "lstm": {"x", "kernel", "recurrent_kernel", "bias"},
     "gru": {"x", "kernel", "recurrent_kernel", "bias"},
