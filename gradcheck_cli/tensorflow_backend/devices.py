@@ -31,7 +31,7 @@ def on_device(device: str | None) -> Iterator[None]:
         raise CaseSkippedError(
             "device", f"TensorFlow finds no {device} on this machine; it has {', '.join(found)}."
         )
-    # A function's ops take the device of where it is called; without soft placement, an op that the device
-    # has no kernel for would fail, where TensorFlow would run it elsewhere.
+    # A function's ops take the device of where it is called. Soft placement, TensorFlow's default, runs an op
+    # elsewhere that the device has no kernel for.
     with tf.device(f"/device:{device}"):
         yield

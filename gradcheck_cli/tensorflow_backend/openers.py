@@ -79,7 +79,9 @@ def opener_of(case: Case, mode: str, like: Any = None) -> Any:
     opener = _OPENERS[mode](case, Shared(built={} if like is None else like.shared.built))
     if not case.variables:
         return opener
-    variables = opener.declared(0).trainable
+    # Known shapes and no compiler will do to find them.
+    finder = opener if mode in ("graph", "eager") else GraphOpener(case, opener.shared)
+    variables = finder.declared(0).trainable
     shared = replace(opener.shared, draws={}, variables=variables)
     target = Binder(case, str, (), built=shared.built).target()
     return replace(opener, case=with_variables(case, variables, target), shared=shared)

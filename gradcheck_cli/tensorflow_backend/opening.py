@@ -16,6 +16,7 @@ from gradcheck_cli.tensorflow_backend.how import GRAPH, How
 if TYPE_CHECKING:
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
 
 # The float64 forward may differ from the declared one by what the declared dtype rounds, relative to the
 # output's largest value. About the square root of the unit roundoff: far more than a sane forward loses,
@@ -99,12 +100,16 @@ class GraphOpener:
         return op
 
 
-def require_real(own: Operation) -> None:
-    """Refuse to take the complex step of what is complex already.
+def require_real(own: GraphOperation | EagerOperation) -> None:
+    """Refuse to take the complex step of what is complex already, or of variables, which keep their dtype.
 
     Raises:
         CaseFailedError: of kind "forward".
     """
+    if own.at.count < len(own.inputs):
+        raise CaseFailedError(
+            "forward", "method: complex_step can't move variables, which stay real: use method: auto."
+        )
     if any(info.is_complex for info in (*own.inputs, *own.outputs)):
         raise CaseFailedError(
             "forward", "method: complex_step is for real functions; this one is complex: use method: auto."

@@ -79,6 +79,8 @@ def _require_compiled(op: GraphOperation) -> None:
 def _reason(error: tf.errors.OpError, what: str) -> str:
     found = _UNSUPPORTED.search(error.message)
     types = _KERNEL.findall(found["types"]) if found else []
+    if "_Arg" in types or "_Retval" in types:
+        return f"XLA takes no strings, which the {what} does."
     if types:
         return f"XLA compiles no {', '.join(dict.fromkeys(types))}, which the {what} uses."
     return f"XLA refuses the {what}: {frames.first_line(error)}"

@@ -198,6 +198,14 @@ SQUARE = {
     "outputs": {"y": {"dtype": "float64"}},
 }
 LACKING = {
+    "strings under XLA": (
+        "xla",
+        {
+            "forward": lambda x, _: x * x,
+            "inputs": {"x": {"shape": [2]}, "text": {"value": "a", "dtype": "string"}},
+        },
+        "XLA takes no strings, which the forward does.",
+    ),
     "py_func under XLA": ("xla", {**SQUARE, "binding": "py_func"}, "XLA compiles no Python: binding py_func"),
     "a NumPy gradient under XLA": (
         "xla",
