@@ -123,7 +123,8 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
     kind = type("_OrderedSet", (_Ordered,), {"order": staticmethod(ordered)})
     for name, decorator in decorators.items():
         setattr(custom_gradient, name, watching(decorator))
-    # The module's own names stand before the builtins that it means.
+    # The module's own names stand before the builtins that it means. There are none, unless this is nested.
+    names = {name: vars(custom_gradient)[name] for name in ("sorted", "set") if name in vars(custom_gradient)}
     custom_gradient.sorted, custom_gradient.set = by_name, kind
     try:
         yield
@@ -131,6 +132,7 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
         for name, decorator in decorators.items():
             setattr(custom_gradient, name, decorator)
         del custom_gradient.sorted, custom_gradient.set
+        vars(custom_gradient).update(names)
 
 
 def _name_and_age(variable: Any) -> tuple[str, int]:

@@ -137,3 +137,15 @@ def test_a_graph_tells_a_custom_gradients_variables(weights):
     assert nodes(function) == nodes(tf.function(function)) == ["a:0", "b:0", "c:0"]
     assert nodes(ordered(weights, [], recompute=True)) == []
     assert nodes(tf.tanh) == []
+
+
+def test_the_order_of_variables_may_be_asked_for_within_itself(weights):
+    seen = []
+    function = ordered(weights, seen)
+    with private_variables.order_of_variables(lambda _: None, reverse=True):
+        with private_variables.order_of_variables(lambda _: None):
+            pass
+        with tf.GradientTape() as tape:
+            y = function(tf.ones([1]))
+        tape.gradient(y, weights)
+    assert seen == [["c:0", "b:0", "a:0"]]
