@@ -38,9 +38,11 @@ def _report_file(
 
 
 def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    from gradcheck_cli.spec.leaf_types import DEVICE  # noqa: PLC0415 (`--help` does without)
+    if value is None:
+        return None
+    from gradcheck_cli.spec.leaf_types import DEVICE  # noqa: PLC0415 (loads pydantic)
 
-    if value is not None and not DEVICE.fullmatch(value):
+    if not DEVICE.fullmatch(value):
         raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")
     return value
 
