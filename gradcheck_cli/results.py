@@ -64,7 +64,9 @@ class PairResult:
     ("as expected", "zero-size: shape only", "3 of 16 elements"); `message` explains a status that
     isn't `passed`, remedy included. `reference_dtype` is the dtype in which the numeric derivative
     was taken. `evaluations` counts evaluations of the forward, `columns` the input's real elements that they
-    were for, over all samples; pairs of one input share both.
+    were for, over all samples; pairs of one input share both. Where random probes judged,
+    `miss_probability` is the chance that an error of the relative size `miss_size` in one element was missed;
+    errors and `allowed` are then relative to the probes' own size.
     """
 
     label: str
@@ -77,6 +79,7 @@ class PairResult:
     evaluations: int = 0
     columns: int = 0
     miss_probability: float | None = None
+    miss_size: float | None = None
     max_abs_error: float = 0.0
     max_rel_error: float = 0.0
     allowed: float = 0.0

@@ -9,7 +9,7 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
     from gradcheck_cli.results import PairResult
 
 UNTESTED = (
@@ -30,7 +30,7 @@ UNTESTED_NONE = (
 
 def is_all_zero(samples: Sequence[PairSample]) -> bool:
     """Whether analytic and numeric derivative are exactly zero at every sample point."""
-    return all(not sample.analytic.any() and not sample.numeric.any() for sample in samples)
+    return all(sample.analytic_is_zero and sample.numeric_is_zero for sample in samples)
 
 
 def check_all_zero(pairs: Sequence[PairResult]) -> CheckResult:

@@ -8,33 +8,38 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.deterministic import check_frozen, check_random
 from gradcheck_cli.checking.expectations import expect_of_case
 from gradcheck_cli.checking.form import check_form, with_dtype_faults
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
+from gradcheck_cli.checking.large_upstream import large_upstream_checks, precision_of_declared
 from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
+from gradcheck_cli.checking.probing import probe_pair, refused
 from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
     Pair,
-    PairSample,
-    analytic_jacobians,
     judge_pairs,
     label_of,
     pairs_of,
+    tolerance_of,
 )
 from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.checking.variables import check_variables
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case, PairRule
 
 Op = TypeVar("Op", bound=Operation)
@@ -78,6 +83,7 @@ class _Gathered:
     warnings: list[str] = field(default_factory=list)
     first: Operations | None = None  # at the first sample point
     seen_upstreams: bool = False
+    sparsities: dict[Pair, Sparsity] | None = None
 
 
 def check_case(
@@ -121,7 +127,12 @@ def check_case(
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
     if gathered.first is not None and "modes" not in case.checks_off:
         gathered.checks += check_modes(
-            case, gathered.first, {pair: rules[pair] for pair in sound}, samples[0], others
+            case,
+            gathered.first,
+            {pair: rules[pair] for pair in sound},
+            gathered.sparsities or {},
+            samples[0],
+            others,
         )
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
     pairs, found = expect_of_case(case, pairs, tuple(checks))
@@ -168,15 +179,19 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
     gathered.first = gathered.first or operations
-    declared = analytic_jacobians(op, pairs)
-    formula = (
-        analytic_jacobians(operations.formula, pairs) if operations.has_reference_precision else declared
-    )
+    if gathered.sparsities is None:
+        gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
+    declared, formula = take_jacobians(case, operations, pairs, gathered.sparsities)
     judged = judge_pairs(case, operations, formula, rules)
+    large = [pair for pair in pairs if pair not in judged]
+    warnings: list[str] = []
     if operations.has_reference_precision:
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
         wrong, warnings = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
+    for pair in large:
+        judged[pair], warning = _probe(case, operations, pair, rules[pair], sample)
+        warnings += [warning] if warning else []
     if operations.has_reference_precision and "precision" not in case.checks_off:
         gathered.warnings += warnings
         gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
@@ -188,12 +203,32 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     again = None if gathered.seen_upstreams else lambda: opener.declared(sample)
     gathered.checks += upstream_checks(case, op, sound, again)
     if not gathered.seen_upstreams:
-        gathered.checks += check_variables(case, op, sound, lambda: opener.reordered(sample))
+        known = [pair for pair in large if pair not in sound and not is_expected_wrong(rules[pair])]
+        gathered.checks += large_upstream_checks(case, op, known, lambda: opener.declared(sample))
+        gathered.checks += check_variables(case, op, sound, known, lambda: opener.reordered(sample))
     gathered.seen_upstreams = True
     if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
+
+
+def _probe(
+    case: Case, operations: Operations, pair: Pair, rule: PairRule | None, sample: int
+) -> tuple[PairSample, str]:
+    """Judge a pair by probes: its formula, then what its declared dtype makes of that; with a warning."""
+    if case.full_only:
+        return refused(operations, pair), ""
+    found = probe_pair(case, operations, pair, tolerance_of(case, operations, pair, rule), sample)
+    if not operations.has_reference_precision:
+        return found, ""
+    warning, is_gross = precision_of_declared(case, operations, pair)
+    if is_gross and operations.differenced is operations.formula:
+        own = Operations(operations.declared, operations.declared, operations.declared)
+        again = probe_pair(case, own, pair, tolerance_of(case, own, pair, rule), sample)
+        if (again.verdict == Verdict.MISMATCH).any():
+            return again, ""
+    return found, warning
 
 
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.operation import TensorInfo
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
 
 # Of the larger magnitude: what two Jacobians may differ by and still count as one made from the other.
 _ALIKE = 1e-3
+# A sparse Jacobian up to this size is written out; of a larger one less is said.
+_MOST_WHOLE = 2**22
 
 
 def diagnose(
@@ -47,9 +49,14 @@ def diagnose(
     wrong = sample.verdict == Verdict.MISMATCH
     if not wrong.any() or not sample.is_connected:
         return ()
+    if sample.elements <= _MOST_WHOLE:
+        sample = sample.whole()
+        wrong = sample.verdict == Verdict.MISMATCH
+        others = {name: other.whole() for name, other in others.items() if other.elements <= _MOST_WHOLE}
     analytic, numeric = sample.analytic, sample.numeric
     if not np.isfinite(analytic).all():
-        where = tuple(int(index) for index in np.argwhere(~np.isfinite(analytic))[0])
+        here, there = (int(index) for index in np.argwhere(~np.isfinite(analytic))[0])
+        where = sample.place(here, there)
         count = int(np.count_nonzero(~np.isfinite(analytic)))
         place = (
             f"{output.name}{list(index_of(where[0], output))} / {taken.name}{list(index_of(where[1], taken))}"
@@ -57,16 +64,19 @@ def diagnose(
         return (f"{count} element(s) of the gradient aren't finite, the first at {place}",)
     if not np.isfinite(numeric).all():
         return ()
-    found = [
-        _as_zero(analytic),
-        _as_factor(analytic, numeric),
-        _as_transpose(analytic, numeric, taken),
-        _as_conjugate(analytic, numeric, output, taken),
-        _as_swap(analytic, others),
-        _as_reordered(analytic, numeric),
-    ]
-    lines = [line for line in found if line]
-    return tuple(lines[:2]) if lines else tuple(line for line in (_place(wrong, output, taken),) if line)
+    if sample.method == "probe":  # some elements say little of the whole
+        return ()
+    found = [_as_zero(analytic), _as_factor(analytic, numeric)]
+    if sample.is_whole:
+        found += [
+            _as_transpose(analytic, numeric, taken),
+            _as_conjugate(analytic, numeric, output, taken),
+            _as_swap(analytic, {name: other for name, other in others.items() if other.is_whole}),
+            _as_reordered(analytic, numeric),
+        ]
+        if not any(found):
+            found.append(_place(wrong, output, taken))
+    return tuple([line for line in found if line][:2])
 
 
 def _alike(left: Float, right: Float) -> bool:

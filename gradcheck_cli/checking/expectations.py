@@ -9,7 +9,7 @@ from gradcheck_cli.checking.all_zero import UNTESTED_NONE
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
     from gradcheck_cli.spec.case import Case, PairRule
 
 
@@ -70,11 +70,11 @@ def _expect_zero(result: PairResult, samples: list[PairSample]) -> PairResult:
             message="the spec expects a gradient of zeros, but it is None (disconnected); "
             "they aren't the same.",
         )
-    if any(bool((sample.analytic != 0).any()) for sample in samples):
+    if not all(sample.analytic_is_zero for sample in samples):
         return replace(
             result, status=Status.MISMATCHED, message="the spec expects zeros, but the gradient isn't zero."
         )
-    undecided = any(bool(sample.reason.any()) for sample in samples)
+    undecided = any(bool(sample.reason.any() or sample.doubt) for sample in samples)
     if result.status is Status.INCONCLUSIVE and not undecided:
         return replace(result, status=Status.PASSED, message="", note="zero, as expected")
     return result

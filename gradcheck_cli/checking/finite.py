@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.sample import Pair, PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.checking.sample import Pair
 
 
 def check_finite(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> CheckResult:
@@ -23,7 +24,8 @@ def check_finite(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> Che
         for sample in of_pair:
             wrong = ~np.isfinite(sample.analytic) & np.isfinite(sample.numeric)
             if wrong.any():
-                row, column = (int(index) for index in np.argwhere(wrong)[0])
+                here, there = (int(index) for index in np.argwhere(wrong)[0])
+                row, column = sample.place(here, there)
                 output, number = pair
                 place = (
                     f"{op.outputs[output].name}{list(index_of(row, op.outputs[output]))} / "
@@ -32,7 +34,7 @@ def check_finite(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> Che
                 return CheckResult(
                     "finite",
                     Status.MISMATCHED,
-                    f"{label_of(op, pair)} is {sample.analytic[row, column]} at {place}, where the numeric "
-                    f"derivative is {sample.numeric[row, column]:.6e}.",
+                    f"{label_of(op, pair)} is {sample.analytic[here, there]} at {place}, where the numeric "
+                    f"derivative is {sample.numeric[here, there]:.6e}.",
                 )
     return CheckResult("finite", Status.PASSED)

@@ -13,25 +13,25 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.sample import Pair
 
 
 def check_linearity(
-    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Float | None]
+    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
 ) -> CheckResult:
     """The vjp of an upstream is the sum of the Jacobian's rows that it weighs."""
     for one, number, label in each_gradient(op, pulled):
         matrix, gradient = analytic.get((one.output, number)), one.gradients[number]
         if matrix is None or gradient is None:
             continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = matrix.pulled(one.upstream)
+            slacks = one.slack(op, number, matrix)
         for row in range(1, len(one.upstream)):
-            with np.errstate(invalid="ignore", over="ignore"):
-                expected = one.upstream[row] @ matrix
-                slack = rounding_slack(op, one.output, number, one.upstream[row : row + 1], matrix)[0]
-            size = float(np.max(np.abs(one.upstream[row])))
-            right = is_linear(op, number, gradient[row], expected, slack, size)
+            expected, size = sums[row], float(np.max(np.abs(one.upstream[row])))
+            right = is_linear(op, number, gradient[row], expected, slacks[row], size)
             if not right.all():
                 where = int(np.argmin(right))
                 return CheckResult(
@@ -45,7 +45,7 @@ def check_linearity(
 
 
 def check_joint_linearity(
-    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Float | None]
+    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
 ) -> CheckResult:
     """Upstreams of several outputs at once give the sum of what each gives alone.
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.analytic import analytic_jacobians
+from gradcheck_cli.checking.extent import is_probed
+from gradcheck_cli.checking.large_upstream import find_difference
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.packing import index_of, pack
-from gradcheck_cli.checking.sample import Operations, analytic_jacobians, label_of, tolerance_of
+from gradcheck_cli.checking.sample import Operations, label_of, tolerance_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
@@ -18,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.sample import Pair
+    from gradcheck_cli.numerics.sparsity import Index, Sparsity
     from gradcheck_cli.spec.case import Case, PairRule
 
 
@@ -37,10 +43,11 @@ def _names(op: Operation) -> str:
     return ", ".join(info.name for info in op.inputs)
 
 
-def check_modes(
+def check_modes(  # noqa: PLR0913, PLR0917 (a case in one mode, and what opens it in others)
     case: Case,
     own: Operations,
     rules: Mapping[Pair, PairRule | None],
+    sparsities: Mapping[Pair, Sparsity],
     sample: int,
     others: Mapping[str, Callable[[], Any]],
 ) -> list[CheckResult]:
@@ -53,6 +60,7 @@ def check_modes(
         case: the case; its `mode` is that of `own`.
         own: the ops at the first sample point.
         rules: what the spec says of each pair that is to be right.
+        sparsities: guessed; each mode's gradient is held against them.
         sample: number of the sample point.
         others: makes an opener, by mode.
 
@@ -60,25 +68,37 @@ def check_modes(
         One result; none where no other mode can be had.
     """
     for mode, make in others.items():
-        try:
+        # What goes wrong in another mode is reported as what that mode's own case came to.
+        with contextlib.suppress(CaseSkippedError, CaseFailedError, GradientFormError):
             mine, theirs = _comparable(own, make(), sample)
-            if [info.shape for info in theirs.outputs] != [info.shape for info in mine.outputs]:
-                return [_differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")]
-            pairs = list(rules)
-            gradients = analytic_jacobians(mine, pairs), analytic_jacobians(theirs, pairs)
-            if [info.name for info in theirs.inputs] != [info.name for info in mine.inputs]:
-                return [_differs(_INPUTS.format(mode, _names(theirs), case.mode, _names(mine)))]
-            if _draw_apart(mine, theirs):
-                return [CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))]
-        except (CaseSkippedError, CaseFailedError, GradientFormError):
-            continue  # reported as what that mode's own case came to
-        for pair in pairs:
-            left, right = (found[pair] for found in gradients)
-            message = _difference(case, mine, pair, rules[pair], (case.mode, left), (mode, right))
-            if message:
-                return [_differs(message + _where_forward_differs(mine, theirs, pair))]
-        return [CheckResult("modes", Status.PASSED)]
+            return [_compared(case, mode, mine, theirs, rules, sparsities)]
     return []
+
+
+def _compared(  # noqa: PLR0913, PLR0917 (a case in two modes)
+    case: Case,
+    mode: str,
+    mine: Operation,
+    theirs: Operation,
+    rules: Mapping[Pair, PairRule | None],
+    sparsities: Mapping[Pair, Sparsity],
+) -> CheckResult:
+    if [info.shape for info in theirs.outputs] != [info.shape for info in mine.outputs]:
+        return _differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
+    if [info.name for info in theirs.inputs] != [info.name for info in mine.inputs]:
+        return _differs(_INPUTS.format(mode, _names(theirs), case.mode, _names(mine)))
+    small = [pair for pair in rules if not is_probed(case, mine, pair, sparsities.get(pair))]
+    own, others = (analytic_jacobians(case, op, small, sparsities) for op in (mine, theirs))
+    if _draw_apart(mine, theirs):
+        return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
+    for pair, rule in rules.items():
+        if pair in own and pair in others:
+            message = _difference(case, mine, pair, rule, (case.mode, own[pair]), (mode, others[pair]))
+        else:
+            message = _difference_of_large(case, pair, rule, (case.mode, mine), (mode, theirs))
+        if message:
+            return _differs(message + _where_forward_differs(mine, theirs, pair))
+    return CheckResult("modes", Status.PASSED)
 
 
 def _differs(message: str) -> CheckResult:
@@ -100,34 +120,69 @@ def _difference(  # noqa: PLR0913, PLR0917 (a pair in two modes)
     op: Operation,
     pair: Pair,
     rule: PairRule | None,
-    mine: tuple[str, Float | None],
-    theirs: tuple[str, Float | None],
+    mine: tuple[str, Jacobian | None],
+    theirs: tuple[str, Jacobian | None],
 ) -> str:
-    (mode, own), (other_mode, other) = mine, theirs
+    (mode, left), (other_mode, right_one) = mine, theirs
     label = label_of(op, pair)
-    if own is None or other is None:
-        if own is None and other is None:
-            return ""
-        lacking, having = (mode, other_mode) if own is None else (other_mode, mode)
-        return f"{label} is None in mode {lacking} and a tensor in mode {having}."
+    if left is None or right_one is None:
+        return _only_one(label, (mode, left is not None), (other_mode, right_one is not None))
+    if left.sparsity is None or right_one.sparsity is None:  # else they are of the same one
+        left, right_one = left.whole(), right_one.whole()
+    own, other, columns = left.values, right_one.values, left.columns
     if not own.size:
         return ""
-    allowed = _allowed(case, op, pair, rule, own, other)
+    allowed = _allowed(case, op, pair, rule, own, other, columns)
     with np.errstate(invalid="ignore"):
         right = (np.abs(own - other) <= allowed) | (own == other) | (np.isnan(own) & np.isnan(other))
     if right.all():
         return ""
     row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
     output, taken = op.outputs[pair[0]], op.inputs[pair[1]]
-    place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(column, taken))}"
+    at_column = int(np.broadcast_to(columns, own.shape)[row, column])
+    place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(at_column, taken))}"
     return (
         f"{label} differs: {other[row, column]:.6e} in mode {other_mode}, {own[row, column]:.6e} in mode "
         f"{mode}, at {place}."
     )
 
 
+def _only_one(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> str:
+    """Say which of two modes has no gradient, if just one of them has it."""
+    if mine[1] == theirs[1]:
+        return ""
+    lacking, having = (theirs[0], mine[0]) if mine[1] else (mine[0], theirs[0])
+    return f"{label} is None in mode {lacking} and a tensor in mode {having}."
+
+
+def _difference_of_large(
+    case: Case,
+    pair: Pair,
+    rule: PairRule | None,
+    mine: tuple[str, Operation],
+    theirs: tuple[str, Operation],
+) -> str:
+    """Compare what both modes make of one random upstream, where a Jacobian is too large."""
+    (mode, op), (other_mode, other) = mine, theirs
+    label = label_of(op, pair)
+    connected = op.is_connected(*pair)
+    message = _only_one(label, (mode, connected), (other_mode, other.is_connected(*pair)))
+    if message or not connected:
+        return message
+    rtol = tolerance_of(case, Operations(op, op, op), pair, rule).rtol
+    found = find_difference(case, op, other, pair, 2 * rtol)
+    if found is None:
+        return ""
+    where, own, others = found
+    taken = op.inputs[pair[1]]
+    return (
+        f"{label} differs: for a random upstream, {others:.6e} in mode {other_mode}, {own:.6e} in mode "
+        f"{mode}, at {taken.name}{list(index_of(where, taken))}."
+    )
+
+
 def _allowed(  # noqa: PLR0913, PLR0917 (a pair in two modes)
-    case: Case, op: Operation, pair: Pair, rule: PairRule | None, own: Float, other: Float
+    case: Case, op: Operation, pair: Pair, rule: PairRule | None, own: Float, other: Float, columns: Index
 ) -> Float:
     """Return what the two may differ by: what either may be off by."""
     produced, taken = op.outputs[pair[0]], op.inputs[pair[1]]
@@ -138,9 +193,9 @@ def _allowed(  # noqa: PLR0913, PLR0917 (a pair in two modes)
         tolerance_of(case, Operations(op, op, op), pair, rule),
         own,
         other,
-        row_scale(own, sizes.weight)[:, np.newaxis],
+        row_scale(own, sizes.weight[columns])[:, np.newaxis],
         value[:, np.newaxis],
-        sizes.step[np.newaxis, :],
+        sizes.step[columns],
     )
 
 

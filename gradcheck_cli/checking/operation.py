@@ -11,6 +11,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gradcheck_cli.numerics.moves import Moves
+
 Array = npt.NDArray[np.generic]
 
 
@@ -86,11 +88,12 @@ class Operation(Protocol):
     def dtype_faults(self) -> Mapping[int, str]:
         """Per input number, what is wrong with the dtype of its gradient."""
 
-    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+    def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
         """Evaluate the forward at several points.
 
         Args:
-            batch: input number -> values of shape (B, *input.shape); other inputs stay at the base point.
+            batch: input number -> values of shape (B, *input.shape), or moves of its elements in C order;
+                other inputs stay at the base point.
 
         Returns:
             One array per output, of shape (B, *output.shape).
@@ -102,12 +105,12 @@ class Operation(Protocol):
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as can be told."""
 
-    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+    def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back to every input.
 
         Args:
             output: the output's number.
-            upstream: shape (B, *output.shape).
+            upstream: shape (B, *output.shape), or moves of its elements in C order.
 
         Returns:
             Per input, shape (B, *input.shape), or `None` where there's no path.

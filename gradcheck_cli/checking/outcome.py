@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.checking.diagnosis import diagnose
 from gradcheck_cli.checking.expectations import expect_of_pair, skipped
 from gradcheck_cli.checking.pair import summarise
-from gradcheck_cli.checking.sample import Pair, PairSample, label_of, pairs_of
+from gradcheck_cli.checking.sample import Pair, label_of, pairs_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import PairResult, Status
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.operation import GradientFormError, Operation
+    from gradcheck_cli.checking.pair_sample import PairSample
     from gradcheck_cli.spec.case import Case, PairRule
 
 

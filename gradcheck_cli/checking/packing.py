@@ -28,7 +28,7 @@ def pack(values: Array, info: TensorInfo) -> Float:
     flat = np.asarray(values).reshape(len(values), info.size)
     if info.is_complex:
         flat = np.concatenate([flat.real, flat.imag], axis=1)
-    return flat.astype(np.float64)
+    return flat.astype(np.float64, copy=False)
 
 
 def unpack(vectors: Float, info: TensorInfo) -> Array:

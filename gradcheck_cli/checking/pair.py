@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.operation import TensorInfo
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,11 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     verdicts = [sample.verdict for sample in samples]
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
     undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
+    doubts = [sample.doubt for sample in samples if sample.doubt]
+    undecided |= bool(doubts)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
     status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
-    elements = int(first.verdict.size)
+    elements = first.elements
     errors = [_errors(sample) for sample in samples]
     worst, where = _worst(samples, errors, output, taken)
     is_connected = any(sample.is_connected for sample in samples)
@@ -83,7 +85,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     if wrong and not is_connected:
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
     elif status is Status.INCONCLUSIVE:
-        message = _why(samples)
+        message = doubts[0] if doubts else _why(samples)
     elif elements and is_connected and status is Status.PASSED and not may_be_zero and is_all_zero(samples):
         status = Status.INCONCLUSIVE
         message = UNTESTED
@@ -91,6 +93,10 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         status = Status.INCONCLUSIVE
         message = UNTESTED_NONE
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
+    probes = max(samples, key=lambda sample: sample.probe_error)  # the worst of them
+    chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
+    if where is None:
+        bound = probes.probe_bound
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
     return PairResult(
         label=label,
@@ -101,16 +107,18 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         method="ladder" if any(sample.method == "ladder" for sample in samples) else first.method,
         reference_dtype=first.numeric_dtype,
         evaluations=sum(sample.evaluations for sample in samples),
-        columns=sum(sample.analytic.shape[1] for sample in samples if sample.evaluations),
-        max_abs_error=_maximum([error.absolute for error in errors], verdicts),
-        max_rel_error=_maximum([error.relative for error in errors], verdicts),
+        columns=sum(sample.size[1] for sample in samples if sample.evaluations),
+        miss_probability=max(chances) if chances else None,
+        miss_size=first.miss_size if chances else None,
+        max_abs_error=max(_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
+        max_rel_error=max(_maximum([error.relative for error in errors], verdicts), probes.probe_error),
         allowed=bound,
         uncertainty=uncertainty,
         kinks=kinks,
         elements=elements,
         wrong_elements=wrong,
         worst=worst,
-        note=_note(elements, wrong, kinks, is_connected=is_connected, status=status),
+        note=_note(first, wrong, kinks, is_connected=is_connected, status=status),
         message=message,
     )
 
@@ -145,14 +153,15 @@ def _worst(
         return None, None
     _, number, (row, column) = best
     sample = samples[number]
+    at_row, at_column = sample.place(row, column)
     element = WorstElement(
-        output_index=index_of(row, output),
-        input_index=index_of(column, taken),
+        output_index=index_of(at_row, output),
+        input_index=index_of(at_column, taken),
         analytic=float(sample.analytic[row, column]),
         numeric=float(sample.numeric[row, column]),
         uncertainty=float(sample.uncertainty[row, column]),
-        output_part=part_of(row, output),
-        input_part=part_of(column, taken),
+        output_part=part_of(at_row, output),
+        input_part=part_of(at_column, taken),
     )
     return element, (number, (row, column))
 
@@ -167,9 +176,12 @@ def _why(samples: Sequence[PairSample]) -> str:
     return f"{len(codes)} element(s): {EXPLANATIONS[reason]}."
 
 
-def _note(elements: int, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
+def _note(sample: PairSample, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
+    elements = sample.elements
     if not elements:
         return "zero-size: shape only"
+    if wrong and sample.method == "probe":
+        return f"at least {wrong} of {elements} elements"
     if wrong:
         return f"{wrong} of {elements} elements"
     if kinks and status is Status.PASSED:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.jacobian import packed_point, working_precision
+from gradcheck_cli.checking.jacobian import Jacobian, packed_point, working_precision
 from gradcheck_cli.checking.packing import index_of, pack
 from gradcheck_cli.checking.sample import Operations, Pair, judge_pairs, label_of
 from gradcheck_cli.numerics import FLOAT64, Verdict, allowed_error, rule_for
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
     from gradcheck_cli.spec.case import Case, PairRule
 
 # A declared dtype that contradicts even its own differences is a fault, not a loss of digits, once the error
@@ -29,7 +29,7 @@ _GROSS = 0.02
 def judge_declared(
     case: Case,
     operations: Operations,
-    declared: Mapping[Pair, Float | None],
+    declared: Mapping[Pair, Jacobian | None],
     judged: Mapping[Pair, PairSample],
     rules: Mapping[Pair, PairRule | None],
 ) -> tuple[dict[Pair, PairSample], list[str]]:
@@ -46,22 +46,25 @@ def judge_declared(
         Pairs that the declared dtype gets wrong outright, with the verdicts in that dtype; and a warning
         for each pair whose gradient is right but loses more digits than its dtype's tolerance.
     """
-    pairs = [pair for pair, sample in judged.items() if sample.verdict.size]
+    pairs = [pair for pair, sample in judged.items() if sample.verdict.size and sample.method != "probe"]
     wrong: dict[Pair, PairSample] = {}
     warnings: list[str] = []
     for pair in pairs:
-        found, formula = declared[pair], judged[pair]
+        matrix, formula = declared[pair], judged[pair]
         if not formula.is_connected:
             continue
-        if found is None:  # only the declared dtype has no path: as good as zero
-            found = np.zeros(formula.analytic.shape)
+        if matrix is None:  # only the declared dtype has no path: as good as zero
+            matrix = Jacobian(np.zeros(formula.analytic.shape), formula.size[1])
+        if formula.is_whole:
+            matrix = matrix.whole()
+        found = matrix.values
         beyond = _beyond(case, operations, pair, found, formula)
         if not beyond.any():
             continue
         own = Operations(operations.declared, operations.declared, operations.declared)
         again = None
         if operations.differenced is operations.formula:  # a surrogate's own differences say nothing
-            again = judge_pairs(case, own, {pair: found}, {pair: rules[pair]})[pair]
+            again = judge_pairs(case, own, {pair: matrix}, {pair: rules[pair]})[pair]
         if again is not None and _is_gross(again, beyond):
             wrong[pair] = again
         else:
@@ -79,13 +82,14 @@ def _beyond(case: Case, operations: Operations, pair: Pair, found: Float, formul
     rule = rule_for(precision, FLOAT64)
     sizes = scales(packed_point(op, number), case.tensors[number].scale)
     values = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
+    columns = np.arange(formula.size[1])[np.newaxis] if formula.columns is None else formula.columns
     allowed = allowed_error(
         rule,
         formula.analytic,
         formula.analytic,
-        row_scale(formula.analytic, sizes.weight)[:, np.newaxis],
+        row_scale(formula.analytic, sizes.weight[columns])[:, np.newaxis],
         values[:, np.newaxis],
-        sizes.step[np.newaxis, :],
+        sizes.step[columns],
     )
     with np.errstate(invalid="ignore"):
         right = np.abs(found - formula.analytic) <= allowed
@@ -109,8 +113,9 @@ def _warning(
         error = np.where(beyond, np.abs(found - formula.analytic), -1.0)
     error = np.where(np.isnan(error), np.inf, error)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
-    output = list(index_of(row, op.outputs[pair[0]]))
-    taken = list(index_of(column, op.inputs[pair[1]]))
+    at_row, at_column = formula.place(row, column)
+    output = list(index_of(at_row, op.outputs[pair[0]]))
+    taken = list(index_of(at_column, op.inputs[pair[1]]))
     return (
         f"precision: {label_of(op, pair)}: the formula is right in float64, but "
         f"{int(np.count_nonzero(beyond))} of {beyond.size} elements lose more than "

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.upstream import Pulled, each_gradient, rounding_slack
+from gradcheck_cli.checking.upstream import Pulled, each_gradient
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.sample import Pair
 
 
@@ -23,7 +23,7 @@ def check_same(  # noqa: PLR0913, PLR0917 (what is compared, with what, how clos
     op: Operation,
     pulled: list[Pulled],
     again: list[Pulled],
-    analytic: Mapping[Pair, Float | None],
+    analytic: Mapping[Pair, Jacobian | None],
     atol: float = 0.0,
     question: str = "does the gradient draw random numbers, or keep state?",
 ) -> CheckResult:
@@ -37,7 +37,7 @@ def check_same(  # noqa: PLR0913, PLR0917 (what is compared, with what, how clos
         if matrix is None or first is None or second is None:
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            slack = rounding_slack(op, one.output, number, one.upstream, matrix) + atol
+            slack = one.slack(op, number, matrix) + atol
             right = (np.abs(first - second) <= slack) | (first == second) | ~np.isfinite(slack)
         right |= np.isnan(first) & np.isnan(second)
         if not right.all():

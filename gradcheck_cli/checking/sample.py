@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from gradcheck_cli.checking.extent import is_probed
 from gradcheck_cli.checking.jacobian import (
-    analytic_rows,
+    Jacobian,
     packed_complex_function,
     packed_function,
+    packed_moves,
     packed_point,
     working_precision,
 )
-from gradcheck_cli.checking.packing import Float, packed_size
+from gradcheck_cli.checking.packing import packed_size
+from gradcheck_cli.checking.pair_sample import PairSample
 from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 
@@ -33,25 +35,8 @@ _POINT_ERROR = 2e-3
 
 Pair = tuple[int, int]  # output number, input number
 
-
-@dataclass(frozen=True)
-class PairSample:
-    """One pair's packed Jacobians at one sample point, element by element, (m, n) each.
-
-    `verdict` and `reason` hold `numerics.Verdict` and `numerics.Reason` codes.
-    """
-
-    analytic: Float
-    numeric: Float
-    uncertainty: Float
-    allowed: Float
-    verdict: npt.NDArray[np.int8]
-    reason: npt.NDArray[np.int8]
-    is_connected: bool
-    evaluations: int
-    method: str
-    numeric_dtype: str
-    noisy: int = 0
+# A spec's words for how much is judged, in the numerics' word for how.
+_WAYS = {"full": "auto", "probe": "auto"}
 
 
 @dataclass(frozen=True)
@@ -92,19 +77,10 @@ def label_of(op: Operation, pair: Pair) -> str:
     return f"d{op.outputs[pair[0]].name}/d{op.inputs[pair[1]].name}"
 
 
-def analytic_jacobians(op: Operation, pairs: list[Pair]) -> dict[Pair, Float | None]:
-    """Return the analytic Jacobian of each pair, `None` where it is disconnected."""
-    found: dict[Pair, Float | None] = {}
-    for output in sorted({output for output, _ in pairs}):
-        rows = analytic_rows(op, output)
-        found |= {(output, number): matrix for number, matrix in rows.items() if (output, number) in pairs}
-    return found
-
-
 def judge_pairs(
     case: Case,
     operations: Operations,
-    analytic: Mapping[Pair, Float | None],
+    analytic: Mapping[Pair, Jacobian | None],
     rules: Mapping[Pair, PairRule | None],
 ) -> dict[Pair, PairSample]:
     """Judge analytic Jacobians against differences, one input after another.
@@ -116,12 +92,21 @@ def judge_pairs(
         rules: what the spec says of each pair; only its tolerances matter here.
 
     Returns:
-        The verdicts of each pair in `analytic`.
+        The verdicts of each pair in `analytic`, but for those whose function doesn't keep to the sparsity of
+        its gradient, and that are too large to be judged without.
     """
     judged: dict[Pair, PairSample] = {}
     by_input: dict[tuple[int, ToleranceRule], list[Pair]] = defaultdict(list)
-    for pair in analytic:
-        by_input[pair[1], tolerance_of(case, operations, pair, rules[pair])].append(pair)
+    for pair, matrix in analytic.items():
+        rule = tolerance_of(case, operations, pair, rules[pair])
+        if matrix is not None and matrix.sparsity is not None:
+            sparse = _judge_sparse(case, operations, pair, matrix, rule)
+            if sparse is not None:
+                judged[pair] = sparse
+                continue
+            if is_probed(case, operations.differenced, pair, None):
+                continue
+        by_input[pair[1], rule].append(pair)
     for (number, rule), pairs in by_input.items():
         judged |= _judge_input(case, operations, number, pairs, analytic, rule)
     return judged
@@ -148,12 +133,51 @@ def _gradient_precision(op: Operation, pair: Pair) -> Precision:
     )
 
 
+def _judge_sparse(
+    case: Case, operations: Operations, pair: Pair, matrix: Jacobian, rule: ToleranceRule
+) -> PairSample | None:
+    """Judge a compressed Jacobian; `None` where the function doesn't keep to its sparsity."""
+    op, (output, number) = operations.differenced, pair
+    low, high = case.tensors[number].domain
+    judgement = judge(
+        packed_function(op, number, [output]),
+        packed_point(op, number),
+        matrix.values,
+        input_precision=working_precision(op, op.inputs[number].dtype),
+        row_precision=working_precision(op, op.outputs[output].dtype),
+        rule=rule,
+        low=low,
+        high=high,
+        scale=case.tensors[number].scale,
+        method=_WAYS.get(case.method, case.method),
+        moves=packed_moves(op, number, [output]),
+        sparsity=matrix.sparsity,
+    )
+    if not judgement.is_sparse:
+        return None
+    return PairSample(
+        analytic=matrix.values,
+        numeric=judgement.numeric,
+        uncertainty=judgement.uncertainty,
+        allowed=judgement.allowed,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        is_connected=True,
+        evaluations=judgement.evaluations,
+        method=judgement.method,
+        numeric_dtype=op.inputs[number].dtype,
+        noisy=judgement.noisy,
+        shape=(matrix.values.shape[0], matrix.width),
+        columns=matrix.columns,
+    )
+
+
 def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges them)
     case: Case,
     operations: Operations,
     number: int,
     pairs: list[Pair],
-    analytic: Mapping[Pair, Float | None],
+    analytic: Mapping[Pair, Jacobian | None],
     rule: ToleranceRule,
 ) -> dict[Pair, PairSample]:
     op = operations.differenced
@@ -162,7 +186,7 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
     outputs = [output for output, _ in pairs]
     heights = [packed_size(op.outputs[output]) for output in outputs]
     matrices = [
-        matrix if (matrix := analytic[pair]) is not None else np.zeros((height, columns))
+        matrix.whole().values if (matrix := analytic[pair]) is not None else np.zeros((height, columns))
         for pair, height in zip(pairs, heights, strict=True)
     ]
     whole = np.concatenate(matrices)
@@ -195,16 +219,17 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
             low=low,
             high=high,
             scale=case.tensors[number].scale,
-            method=case.method,
+            method=_WAYS.get(case.method, case.method),
+            moves=packed_moves(op, number, outputs),
         )
     judged = {}
     start = 0
-    for pair, height, matrix in zip(pairs, heights, matrices, strict=True):
+    for pair, height, values in zip(pairs, heights, matrices, strict=True):
         rows = slice(start, start + height)
         start += height
         empty = np.zeros((height, columns))
         judged[pair] = PairSample(
-            analytic=matrix,
+            analytic=values,
             numeric=empty if judgement is None else judgement.numeric[rows],
             uncertainty=empty if judgement is None else judgement.uncertainty[rows],
             allowed=empty if judgement is None else judgement.allowed[rows],

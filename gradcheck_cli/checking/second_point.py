@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.sample import Pair, PairSample
+    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.checking.sample import Pair
 
 
 def check_second_point(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> CheckResult | None:

@@ -19,15 +19,16 @@ from gradcheck_cli.results import CheckResult, PairResult, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import Pair, PairSample
+    from gradcheck_cli.checking.jacobian import Jacobian
+    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.checking.sample import Pair
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
 
 
 def upstream_checks(
-    case: Case, op: Op, analytic: Mapping[Pair, Float | None], traced_again: Callable[[], Op] | None
+    case: Case, op: Op, analytic: Mapping[Pair, Jacobian | None], traced_again: Callable[[], Op] | None
 ) -> list[CheckResult]:
     """Check the declared op's vjp as a function of its upstream.
 

@@ -6,7 +6,7 @@ replaces what flows in: random ones of several sizes do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from gradcheck_cli.numerics.steps import scales
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
 
 # Sizes of the random upstreams: tiny ones, a mean's (1/n), a loss's own, beyond any customary clipping norm,
@@ -30,7 +31,7 @@ _SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
 ROUNDINGS = 2.0**10
 # Relative to the gradient's largest element: what a vjp that cancels inside may lose unseen by its rows.
 # Clipping, squaring, ignoring or replacing the upstream changes it by its own size, at one size at least.
-_CANCELLATION = {"float64": 1e-6, "float32": 0.1, "float16": 0.5, "bfloat16": 0.5}
+CANCELLATION = {"float64": 1e-6, "float32": 0.1, "float16": 0.5, "bfloat16": 0.5}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,13 @@ class Pulled:
     output: int
     upstream: Float
     gradients: Mapping[int, Float | None]
+    _slack: dict[int, Float] = field(default_factory=dict)
+
+    def slack(self, op: Operation, number: int, matrix: Jacobian) -> Float:
+        """Return `rounding_slack` of these upstreams, taken once."""
+        if number not in self._slack:
+            self._slack[number] = rounding_slack(op, self.output, number, self.upstream, matrix)
+        return self._slack[number]
 
 
 def pull_random(op: Operation, output: int, seed: int) -> Pulled:
@@ -64,7 +72,7 @@ def each_gradient(op: Operation, pulled: list[Pulled]) -> list[tuple[Pulled, int
     ]
 
 
-def rounding_slack(op: Operation, output: int, number: int, upstream: Float, matrix: Float) -> Float:
+def rounding_slack(op: Operation, output: int, number: int, upstream: Float, matrix: Jacobian) -> Float:
     """Return the rounding, (B, n), that a gradient may show in the coarser of the two dtypes.
 
     Beside the rows' own magnitudes, the outputs' values over the input's scale count: a vjp that cancels,
@@ -75,8 +83,12 @@ def rounding_slack(op: Operation, output: int, number: int, upstream: Float, mat
     point = np.abs(pack(op.point[number][np.newaxis], taken)[0])
     value = np.abs(pack(op.base_values[output][np.newaxis], produced)[0])
     value = np.where(np.isfinite(value), value, 0.0)
-    size = np.abs(upstream)
-    magnitudes = size @ np.abs(matrix) + (size @ value)[:, np.newaxis] / scales(point).step[np.newaxis, :]
+    size, step = np.abs(upstream), scales(point).step
+    if matrix.sparsity is None:
+        magnitudes = matrix.magnitudes.pulled(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
+    else:  # other classes' outputs don't come into it
+        terms = matrix.magnitudes.values + value[:, np.newaxis] / step[matrix.columns]
+        magnitudes = replace(matrix, values=terms).pulled(size)
     # Below the smallest normal number a gradient is off by a subnormal for each operation.
     tiny = max(working_precision(op, info.dtype).smallest_subnormal for info in (produced, taken))
     return np.asarray(min(ROUNDINGS * unit, 0.25) * magnitudes + ROUNDINGS * tiny)
@@ -102,7 +114,7 @@ def is_linear(  # noqa: PLR0913, PLR0917 (a gradient, and what it is held agains
     precision = working_precision(op, op.inputs[number].dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(np.max(np.abs(np.where(np.isfinite(expected), expected, 0.0)), initial=0.0))
-        lost = _CANCELLATION[precision.name] * largest
+        lost = CANCELLATION[precision.name] * largest
         right = (np.abs(found - expected) <= slack + lost) | ~np.isfinite(expected)
         overflows = ~np.isfinite(found) & ((size > 1) | (largest > precision.largest / 2**10))
     return np.asarray(right | overflows)

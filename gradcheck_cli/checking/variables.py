@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from gradcheck_cli.checking.large_upstream import same_upstreams
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.repeatability import check_same
 from gradcheck_cli.checking.upstream import pull_random
@@ -13,18 +14,23 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.sample import Pair
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
+_REORDERED = "with the variables in another order"
 _BY_NAME = (
     "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
 )
 
 
 def check_variables(
-    case: Case, op: Op, analytic: Mapping[Pair, Float | None], reordered: Callable[[], Op]
+    case: Case,
+    op: Op,
+    analytic: Mapping[Pair, Jacobian | None],
+    large: list[Pair],
+    reordered: Callable[[], Op],
 ) -> list[CheckResult]:
     """Check a custom gradient's gradients for variables.
 
@@ -32,6 +38,7 @@ def check_variables(
         case: says whether variables are inputs.
         op: the declared op.
         analytic: its Jacobians, of the pairs that are to be right.
+        large: pairs that are to be right, and too large for a Jacobian.
         reordered: opens the op with the variables in reverse order.
 
     Returns:
@@ -58,11 +65,11 @@ def check_variables(
         other = reordered()
         afresh = [pull_random(other, output, case.seed) for output in outputs]
     except (CaseFailedError, GradientFormError) as error:
-        message = f"with the variables in another order, the gradient fails: {error.message} Do {_BY_NAME}"
+        message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"
         return [CheckResult("variables_order", Status.MISMATCHED, message)]
-    what = "with the variables in another order"
-    return [
-        check_same(
-            "variables_order", what, op, pulled, afresh, analytic, case.nondeterminism, question=_BY_NAME
-        )
-    ]
+    check = check_same(
+        "variables_order", _REORDERED, op, pulled, afresh, analytic, case.nondeterminism, question=_BY_NAME
+    )
+    if check.status is Status.PASSED and large:
+        check = same_upstreams(case, op, other, large, "variables_order", _REORDERED, _BY_NAME)
+    return [check]

@@ -12,20 +12,20 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.sample import Pair
 
 
 def check_zero_upstream(
-    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Float | None]
+    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
 ) -> CheckResult:
     """A zero upstream gives exact zeros, wherever the Jacobian is finite."""
     for one, number, label in each_gradient(op, pulled):
         matrix, gradient = analytic.get((one.output, number)), one.gradients[number]
         if matrix is None or gradient is None:
             continue
-        wrong = (gradient[0] != 0) & np.isfinite(matrix).all(axis=0)
+        wrong = (gradient[0] != 0) & matrix.is_finite()
         if wrong.any():
             where = int(np.argmax(wrong))
             return CheckResult(

@@ -24,6 +24,8 @@ COMMANDS = {
     "validate": ("gradcheck_cli.cli.validate", "Read specs and report every fault."),
     "schema": ("gradcheck_cli.cli.schema", "Print the JSON Schema of the spec format."),
     "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
+    "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
+    "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
 }
 
 USAGE = 2

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.spec.case import Power
 
 SKIPPED_UNDER_STRICT = 3
 PRECISION_UNDER_STRICT = 1
@@ -81,6 +83,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     is_flag=True,
     help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
 )
+@extent_options
 @process_options
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
@@ -98,6 +101,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     reports: tuple[Path, ...],
     strict: bool,
     strict_precision: bool,
+    power: Power | None,
+    require: str | None,
     quiet: bool,
     verbose: bool,
     **processes: Any,  # noqa: ANN401 (the options of process_options)
@@ -121,7 +126,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
 
     cases = select_cases(load_cases(paths or default_paths(), seed=seed), names)
-    cases = in_each_mode(cases, modes, device)
+    cases = with_extent(in_each_mode(cases, modes, device), power, require)
     console = console_for(sys.stdout)
     width = terminal_width()
 

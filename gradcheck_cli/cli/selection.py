@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.errors import NoSpecsError
+import click
+
+from gradcheck_cli.errors import NoSpecsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.spec.case import Case
+
+LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 
 
 def select_cases(cases: Sequence[Case], names: Sequence[str]) -> tuple[Case, ...]:
@@ -34,3 +39,49 @@ def meant(name: str, known: Sequence[str]) -> str:
         return f" Did you mean '{close[0]}'?"
     shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")  # noqa: PLR2004 (a line's worth)
     return f" There are: {shown}." if known else ""
+
+
+def choose_case(cases: Sequence[Case], label: str | None, doing: str) -> Case:
+    """Return the first case that can have a pair, and say so on standard error where there are others.
+
+    Args:
+        cases: the cases to choose from.
+        label: the pair, such as `dM1/dM0`; `None` where any will do.
+        doing: what the command does with the case, such as "showing".
+
+    Raises:
+        UsageError: no case can have such a pair.
+    """
+    fitting = [case for case in cases if label is None or _fits(case, label)]
+    if not fitting:
+        known = list(dict.fromkeys(name for case in cases for name in _labels(case)))
+        raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), known)}")
+    chosen = fitting[0]
+    if len(fitting) > 1:
+        others = dict.fromkeys(case.name for case in fitting if case.name != chosen.name)
+        choice = f"; others: --case {', '.join(others)}" if others else ""
+        having = " with this pair" if label is not None else " cases"
+        click.echo(
+            f"{doing} {chosen.op} · {chosen.dtype} · case {chosen.name}, "
+            f"the first of {len(fitting)}{having}{choice}",
+            err=True,
+        )
+    return chosen
+
+
+def _labels(case: Case) -> list[str]:
+    """Return the labels of a case as far as its spec tells them; outputs without a name count as y."""
+    outputs = [output.name for output in case.outputs] or ["y"]
+    inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
+    return [f"d{output}/d{name}" for output in outputs for name in inputs]
+
+
+def _fits(case: Case, label: str) -> bool:
+    """Whether the case can have the pair; tracing tells the names of variables, and of nameless outputs."""
+    if case.variables:
+        return LABEL.fullmatch(label) is not None
+    if case.outputs:
+        return label in _labels(case)
+    parts = LABEL.fullmatch(label)
+    inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
+    return parts is not None and any(label.endswith(f"/d{name}") for name in inputs)

@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.spec.case import Case
-
-LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 
 
 def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -56,10 +48,10 @@ def command(
     """
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.selection import select_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.selection import choose_case, select_cases  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
-    case = _choose(select_cases(load_cases([spec]), names), label)
+    case = choose_case(select_cases(load_cases([spec]), names), label, "showing")
 
     from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text  # noqa: PLC0415
     from gradcheck_cli.running.session import pair_jacobian  # noqa: PLC0415
@@ -72,44 +64,6 @@ def command(
         click.echo(jacobian_json(case, view, index), nl=False)
         return
     click.echo(jacobian_text(case, view, index, width=terminal_width()), nl=False)
-
-
-def _choose(cases: Sequence[Case], label: str) -> Case:
-    """Return the first case that can have the pair, and say so where there are others."""
-    from gradcheck_cli.cli.selection import meant  # noqa: PLC0415 (imported late with the rest)
-
-    known = list(dict.fromkeys(name for case in cases for name in _labels(case)))
-    fitting = [case for case in cases if _fits(case, label)]
-    if not fitting:
-        raise UsageError(f"no pair is labelled '{label}'.{meant(label, known)}")
-    chosen = fitting[0]
-    if len(fitting) > 1:
-        others = dict.fromkeys(case.name for case in fitting if case.name != chosen.name)
-        choice = f"; others: --case {', '.join(others)}" if others else ""
-        click.echo(
-            f"showing {chosen.op} · {chosen.dtype} · case {chosen.name}, "
-            f"the first of {len(fitting)} with this pair{choice}",
-            err=True,
-        )
-    return chosen
-
-
-def _labels(case: Case) -> list[str]:
-    """Return the labels of a case as far as its spec tells them; outputs without a name count as y."""
-    outputs = [output.name for output in case.outputs] or ["y"]
-    inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
-    return [f"d{output}/d{name}" for output in outputs for name in inputs]
-
-
-def _fits(case: Case, label: str) -> bool:
-    """Whether the case can have the pair; tracing tells the names of variables, and of nameless outputs."""
-    if case.variables:
-        return LABEL.fullmatch(label) is not None
-    if case.outputs:
-        return label in _labels(case)
-    parts = LABEL.fullmatch(label)
-    inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
-    return parts is not None and any(label.endswith(f"/d{name}") for name in inputs)
 
 
 def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) -> None:

@@ -143,9 +143,9 @@ def find_stairs(  # noqa: PLR0913, PLR0917 (elements, their slopes, and the func
     for sign, limit in ((1.0, room.above), (-1.0, room.below)):
         there = sampler.precision.round(x[:, None] + sign * np.minimum(distance, limit[:, None]))
         for batch in sampler.along(columns, there):
-            which = np.flatnonzero((owner >= batch.columns.start) & (owner < batch.columns.stop))
+            which, place = batch.among(owner)
             group, row = owner[which], elements.rows[which]
-            values = batch.values[group - batch.columns.start, :, row].T
+            values = batch.values[place, :, row].T
             step = np.abs(there - x[:, None])[group].T
             base = batch.base[row]
             with np.errstate(all="ignore"):

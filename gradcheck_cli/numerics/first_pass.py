@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask, differences
-from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, pairs, power_of_two
+from gradcheck_cli.numerics.steps import FIRST_STEP, pairs, power_of_two
 
 if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float, Precision
-    from gradcheck_cli.numerics.sampling import Sampler
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.problem import Problem
 
 
 @dataclass(frozen=True)
 class FirstPass:
-    """(m, c) each.
+    """(m, slots) each.
 
     Attributes:
         slope: central difference, one-sided where one side isn't there, NaN where neither is.
@@ -47,36 +47,30 @@ class FirstPass:
         return np.where(is_sure, self.slope, 0.0)
 
 
-def first_pass(  # noqa: PLR0913, PLR0917 (a point and all that limits a step from it)
-    sampler: Sampler, columns: np.ndarray, step_scale: Float, domain: Domain, unit: Float, working: Precision
-) -> FirstPass:
+def first_pass(problem: Problem) -> FirstPass:
     """Difference every column once.
 
     Args:
-        sampler: the function.
-        columns: (c,) the columns' numbers.
-        step_scale: xs of these columns.
-        domain: their room.
-        unit: (m,) unit roundoff of each row.
-        working: the coarsest precision in play, which sets the step.
+        problem: the function; its working precision sets the step.
 
     Returns:
         Slopes with their errors.
     """
-    shape = (sampler.rows, columns.size)
+    sampler, columns, shape = problem.sampler, problem.columns, problem.shape
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
-    step = power_of_two(FIRST_STEP[working.name] * domain.fitted(step_scale))
+    step_scale, domain = problem.step_scale[columns], problem.domain.take(columns)
+    step = power_of_two(FIRST_STEP[problem.working.name] * domain.fitted(step_scale))
     taken = pairs(sampler.point[columns], step[:, None], domain, sampler.precision)
     for batch in sampler.along(columns, np.concatenate([taken.up, taken.down], axis=1)):
-        here = batch.columns
+        here, own = batch.slots, problem.position[:, batch.slots]
         found = differences(
             batch.base[:, None],
             batch.values[:, 0, :].T,
             batch.values[:, 1, :].T,
-            taken.step_up[here, 0],
-            taken.step_down[here, 0],
-            unit[:, None],
+            taken.step_up[own, 0],
+            taken.step_down[own, 0],
+            problem.unit[:, None],
         )
         slope[:, here], noise[:, here] = found.slope, found.noise
         is_flat[:, here], is_central[:, here] = found.is_flat, found.is_central
@@ -88,7 +82,7 @@ def first_pass(  # noqa: PLR0913, PLR0917 (a point and all that limits a step fr
             bound = np.where(bend > 0, bend * bend / (2 * np.abs(found.slope)), 0.0)
             # Where f'' is near 0, f''' needn't be: of f' over the scale squared, as is usual, it adds a
             # sixth of this.
-            usual = (step[here] / step_scale[here]) ** 2 * np.abs(found.slope)
+            usual = (step / step_scale)[own] ** 2 * np.abs(found.slope)
             bound = np.maximum(bound, usual)
         # One side alone says nothing about the bend.
         truncation[:, here] = np.where(found.is_central, bound, np.inf)

@@ -9,22 +9,29 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
-from gradcheck_cli.numerics.sampling import Evaluate, Sampler
+from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
 from gradcheck_cli.numerics.steps import Domain, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.numerics.sparsity import Index, Sparsity
+
 SEED = 20240229
 
 
 @dataclass
 class Problem:
-    """A function at a point, with all that limits how it may be sampled; columns index the point."""
+    """A function at a point, with all that limits how it may be sampled; columns index the point.
+
+    A Jacobian's element (row, slot) stands for the column `table[row, slot]`, `position[row, slot]` among
+    `columns`. Without sparsity every column is a slot of its own, and both have a single row, for all.
+    """
 
     sampler: Sampler
     columns: np.ndarray
+    position: Index
     unit: Float
     working: Precision
     step_scale: Float
@@ -46,10 +53,22 @@ class Problem:
         scale: npt.ArrayLike | None,
         columns: npt.ArrayLike | None,
         rows: int | None = None,
+        moves: EvaluateMoves | None = None,
+        sparsity: Sparsity | None = None,
     ) -> Problem:
         """Set up scales and room; evaluates the base point only where the number of rows isn't given."""
-        sampler = Sampler(evaluate, np.asarray(point, dtype=np.float64).ravel(), input_precision, rows)
+        sampler = Sampler(
+            evaluate,
+            np.asarray(point, dtype=np.float64).ravel(),
+            input_precision,
+            rows,
+            moves=moves,
+            sparsity=sparsity,
+        )
         x = sampler.point
+        if columns is not None and sparsity is not None:
+            raise ValueError("columns: all of them, where there is a sparsity")
+        chosen = np.arange(x.size) if columns is None else np.asarray(columns, dtype=np.int64).ravel()
         if isinstance(row_precision, Precision):
             unit = np.full(sampler.rows, row_precision.unit_roundoff)
         elif isinstance(row_precision, np.ndarray):
@@ -65,7 +84,8 @@ class Problem:
         domain = Domain.around(x, low, high)
         return Problem(
             sampler=sampler,
-            columns=np.arange(x.size) if columns is None else np.asarray(columns, dtype=np.int64).ravel(),
+            columns=chosen,
+            position=np.arange(chosen.size)[None] if sparsity is None else sparsity.columns,
             unit=unit,
             working=working,
             step_scale=sizes.step,
@@ -76,8 +96,13 @@ class Problem:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the Jacobian."""
-        return self.sampler.rows, int(self.columns.size)
+        """Rows and slots of the Jacobian."""
+        return self.sampler.rows, int(self.position.shape[1])
+
+    @property
+    def table(self) -> Index:
+        """The column of each element, (1 or m, slots)."""
+        return self.columns[self.position]
 
     @property
     def value(self) -> Float:
@@ -86,11 +111,11 @@ class Problem:
 
     @property
     def weights(self) -> Float:
-        """The tolerance scale ws of each column."""
-        return np.asarray(self.weight_scale[self.columns])
+        """The tolerance scale ws of each element, (1 or m, slots)."""
+        return np.asarray(self.weight_scale[self.table])
 
     def allowed(self, analytic: Float, numeric: Float, scale: Float) -> Float:
         """Return the tolerance of the whole Jacobian, given each row's A_j."""
         return allowed_error(
-            self.rule, analytic, numeric, scale[:, None], self.value[:, None], self.step_scale[self.columns]
+            self.rule, analytic, numeric, scale[:, None], self.value[:, None], self.step_scale[self.table]
         )

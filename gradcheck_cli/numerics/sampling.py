@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import Float, Precision
+from gradcheck_cli.numerics.sparsity import rank_in_class
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.sparsity import Index, Sparsity
 
 Evaluate = Callable[[Float], Float]
+EvaluateMoves = Callable[[Moves], Float]
 
 # A call's points and values stay below 64 MB each, so that a Jacobian of a few thousand squared fits a
 # laptop.
@@ -18,11 +25,29 @@ MAX_FLOATS_PER_CALL = 64 * 2**20 // 8
 
 @dataclass(frozen=True)
 class Batch:
-    """Values from one call: `base` (m,) and `values` (columns, points, m) may be differenced."""
+    """Values from one call, which may be differenced.
 
-    columns: slice
+    Attributes:
+        which: positions, among the columns asked for, of those moved here.
+        place: for each of them, where its values stand.
+        slots: for a whole pass over all columns: the slots that these values belong to.
+        base: (m,) f(x).
+        values: (places, points, m).
+    """
+
+    which: Index
+    place: Index
+    slots: slice
     base: Float
     values: Float
+
+    def among(self, owner: Index) -> tuple[Index, Index]:
+        """Find whose column was moved here: (e,) positions of columns to which of the e, and their places."""
+        place = np.full(int(max(owner.max(initial=-1), self.which.max(initial=-1))) + 1, -1)
+        place[self.which] = self.place
+        found = place[owner]
+        which = np.flatnonzero(found >= 0)
+        return which, found[which]
 
 
 class Sampler:
@@ -32,8 +57,15 @@ class Sampler:
     carries the base point itself, and what is differenced comes from one call.
     """
 
-    def __init__(
-        self, evaluate: Evaluate, point: Float, precision: Precision, rows: int | None = None
+    def __init__(  # noqa: PLR0913 (a function, and all that is known of it)
+        self,
+        evaluate: Evaluate,
+        point: Float,
+        precision: Precision,
+        rows: int | None = None,
+        *,
+        moves: EvaluateMoves | None = None,
+        sparsity: Sparsity | None = None,
     ) -> None:
         """Keep the parts; nothing is evaluated yet.
 
@@ -42,12 +74,16 @@ class Sampler:
             point: (n,), rounded to `precision` here.
             precision: the input's.
             rows: m, where it's known beforehand.
+            moves: evaluates moves, where that is cheaper than writing the points out.
+            sparsity: what is known of which rows depend on which columns; `None` if any may on any.
         """
         self._evaluate = evaluate
         self.precision = precision
         self.point = precision.round(np.array(point, dtype=np.float64))
         self.evaluations = 0
         self._rows = rows
+        self._moves = moves
+        self._sparsity = sparsity
         self._base: Float | None = None
 
     @property
@@ -64,13 +100,22 @@ class Sampler:
 
     def at(self, points: Float) -> Float:
         """Evaluate at points (B, n) in one call; returns (B, m)."""
-        self.evaluations += points.shape[0]
+        return self._counted(points.shape[0], lambda: self._evaluate(points))
+
+    def moved(self, moves: Moves) -> Float:
+        """Evaluate at points around the base point in one call; returns (B, m)."""
+        evaluate = self._moves
+        if evaluate is None:
+            return self.at(moves.points())
+        return self._counted(len(moves), lambda: evaluate(moves))
+
+    def _counted(self, count: int, evaluate: Callable[[], Float]) -> Float:
+        self.evaluations += count
         with np.errstate(all="ignore"):
-            values = np.asarray(self._evaluate(points), dtype=np.float64)
-        if values.ndim != points.ndim or values.shape[0] != points.shape[0]:
+            values = np.asarray(evaluate(), dtype=np.float64)
+        if values.ndim != 2 or values.shape[0] != count:  # noqa: PLR2004 (points, rows)
             raise ValueError(
-                f"evaluate: expected shape ({points.shape[0]}, rows) for {points.shape[0]} points, "
-                f"got {values.shape}"
+                f"evaluate: expected shape ({count}, rows) for {count} points, got {values.shape}"
             )
         if self._rows is not None and values.shape[1] != self._rows:
             raise ValueError(f"evaluate: expected {self._rows} rows, got {values.shape[1]}")
@@ -79,29 +124,43 @@ class Sampler:
     def along(
         self, columns: np.ndarray, coordinates: Float, max_columns: int | None = None
     ) -> Iterator[Batch]:
-        """Move one coordinate at a time.
+        """Move one coordinate at a time; those that share no row, together.
 
         Args:
-            columns: (c,) the coordinates' numbers.
+            columns: (c,) the coordinates' numbers; one may occur more than once.
             coordinates: (c, p) the values that each of them takes in turn.
-            max_columns: the most columns in one call.
+            max_columns: the most columns of one class in one call.
 
         Yields:
-            Batches that cover `columns` in order; all p points of a column come from one call.
+            Batches that cover `columns`; all p points of a column come from one call.
         """
+        again = rank_in_class(columns)  # a coordinate can't be at two places at once
+        for time in range(int(again.max(initial=-1)) + 1):
+            chosen = np.flatnonzero(again == time)
+            for batch in self._along(columns[chosen], coordinates[chosen], max_columns):
+                yield Batch(chosen[batch.which], batch.place, batch.slots, batch.base, batch.values)
+
+    def _along(self, columns: np.ndarray, coordinates: Float, max_columns: int | None) -> Iterator[Batch]:
         count, points = coordinates.shape
         width = max(self.point.size, self.rows, 1)
         per_call = max(1, (MAX_FLOATS_PER_CALL // width - 1) // max(points, 1))
         if max_columns is not None:
             per_call = max(1, min(per_call, max_columns))
-        for start in range(0, count, per_call):
-            chunk = slice(start, min(start + per_call, count))
+        known = self._sparsity
+        rank = np.arange(count) if known is None else rank_in_class(known.column_class[columns])
+        targets = np.repeat(self.point[None], points, axis=0)
+        targets[:, columns] = coordinates.T
+        slots = int(rank.max(initial=-1)) + 1
+        for start in range(0, slots, per_call):
+            chunk = slice(start, min(start + per_call, slots))
+            which = np.flatnonzero((rank >= chunk.start) & (rank < chunk.stop))
+            place = rank[which] - chunk.start
             size = chunk.stop - chunk.start
-            where = np.repeat(self.point[None, :], size * points + 1, axis=0)
-            where[np.arange(1, size * points + 1), np.repeat(columns[chunk], points)] = coordinates[
-                chunk
-            ].ravel()
-            values = self.at(where)
+            slot = np.full(self.point.size, -1, dtype=np.int32)
+            slot[columns[which]] = place
+            there = np.repeat(np.arange(-1, size, dtype=np.int32), [1, *[points] * size])
+            rows = np.concatenate([[0], np.tile(np.arange(points), size)]).astype(np.int32)
+            values = self.moved(Moves(self.point, slot, targets, there, rows))
             if self._base is None:
                 self._base = values[0]
-            yield Batch(chunk, values[0], values[1:].reshape(size, points, -1))
+            yield Batch(which, place, chunk, values[0], values[1:].reshape(size, points, -1))

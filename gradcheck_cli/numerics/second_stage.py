@@ -42,7 +42,7 @@ class Climbed:
 
 
 def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Climbed:
-    """Resolve doubtful elements; columns of `elements` count within `problem.columns`.
+    """Resolve doubtful elements; columns of `elements` count within the problem's slots.
 
     Args:
         problem: the function.
@@ -54,7 +54,7 @@ def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Floa
         Resolutions and verdicts.
     """
     rows, where = elements.rows, elements.columns
-    sampled = Elements(rows, problem.columns[where])
+    sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, where])
     resolution = Resolution.empty(rows.size)
     trusted = first.trusted
     open_now = np.ones(rows.size, dtype=bool)
@@ -63,13 +63,13 @@ def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Floa
         chosen = np.flatnonzero(open_now & is_for(resolution, sampled.columns))
         if chosen.size:
             _sample_into(problem, sampled, chosen, scale, exponents, resolution)
-        climbed = _weigh(problem, trusted, elements, resolution, analytic)
+        climbed = _weigh(problem, trusted, elements, sampled, resolution, analytic)
         if analytic is not None:
             is_hidden = confirm(problem, sampled, resolution, climbed.verdict, climbed.allowed, analytic)
             if is_hidden.any():
                 resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
                 resolution.reason[is_hidden] = Reason.STAIRCASE
-                climbed = _weigh(problem, trusted, elements, resolution, analytic)
+                climbed = _weigh(problem, trusted, elements, sampled, resolution, analytic)
         if analytic is None:
             open_now = ~(resolution.uncertainty <= PASS_REACH * climbed.allowed)
         else:
@@ -129,8 +129,13 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (one round)
         resolution.put(which[is_better], new.take(is_better))
 
 
-def _weigh(
-    problem: Problem, trusted: Float, elements: Elements, resolution: Resolution, analytic: Float | None
+def _weigh(  # noqa: PLR0913, PLR0917 (elements, and what is known of them)
+    problem: Problem,
+    trusted: Float,
+    elements: Elements,
+    sampled: Elements,
+    resolution: Resolution,
+    analytic: Float | None,
 ) -> Climbed:
     """Apply tolerances, scaled by what is known by now."""
     rows, where = elements.rows, elements.columns
@@ -157,7 +162,7 @@ def _weigh(
         known,
         scale[rows],
         np.maximum(value[rows], resolution.value),
-        problem.step_scale[problem.columns[where]],
+        problem.step_scale[sampled.columns],
         rtol,
     )
     if analytic is None:

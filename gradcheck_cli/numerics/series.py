@@ -49,13 +49,13 @@ REACHES = {
 
 @dataclass(frozen=True)
 class Elements:
-    """Some elements of the Jacobian, ordered by column: (e,) each."""
+    """Some elements of the Jacobian: (e,) each."""
 
     rows: np.ndarray
     columns: np.ndarray
 
     def take(self, which: np.ndarray) -> Elements:
-        """Return some of them; a mask keeps the order."""
+        """Return some of them."""
         return Elements(self.rows[which], self.columns[which])
 
 
@@ -135,9 +135,9 @@ def sample(  # noqa: PLR0913, PLR0917 (a point and all that limits a step from i
     coordinates = np.concatenate([taken.up, taken.down, noise_points], axis=1)
     per_column = max(1, int(np.bincount(owner).max()))
     for batch in sampler.along(columns, coordinates, MAX_ELEMENTS // per_column):
-        which = np.flatnonzero((owner >= batch.columns.start) & (owner < batch.columns.stop))
+        which, place = batch.among(owner)
         column, row = owner[which], elements.rows[which]
-        values = batch.values[column - batch.columns.start, :, row].T  # (points, e)
+        values = batch.values[place, :, row].T  # (points, e)
         base = batch.base[row]
         above, below, rest = values[:rungs], values[rungs : 2 * rungs], values[2 * rungs :]
         centred = is_centred[column].T

@@ -20,6 +20,8 @@ FIRST_STEP = {"float64": 2.0**-15, "float32": 2.0**-6, "float16": 2.0**-3, "bflo
 # rounding noise: step to the wider side only. The second stage tries the narrow centre as well.
 NARROW = 2.0**-12
 
+_TINY = float(np.finfo(np.float64).tiny)
+
 
 @dataclass(frozen=True)
 class Scales:
@@ -46,12 +48,19 @@ def scales(point: Float, scale: npt.ArrayLike | None = None) -> Scales:
     """
     magnitude = np.where(np.isfinite(point), np.abs(point), 0.0)
     if scale is None:
-        nonzero = magnitude[magnitude > 0]
-        typical = np.full(point.shape, 0.1 * float(np.median(nonzero)) if nonzero.size else 1.0)
-        typical = np.maximum(typical, np.finfo(np.float64).tiny)
+        typical = np.full(point.shape, typical_size(point, None))
     else:
         typical = np.broadcast_to(np.abs(np.asarray(scale, dtype=np.float64)), point.shape)
     return Scales(np.maximum(magnitude, typical), np.where(magnitude > 0, magnitude, typical))
+
+
+def typical_size(point: Float, scale: float | None) -> float:
+    """Return s of a point (n,), or the user's own."""
+    if scale is not None:
+        return abs(scale)
+    magnitude = np.abs(point)
+    nonzero = magnitude[(magnitude > 0) & (magnitude < np.inf)]
+    return max(0.1 * float(np.median(nonzero, overwrite_input=True)), _TINY) if nonzero.size else 1.0
 
 
 def power_of_two(x: npt.ArrayLike) -> Float:

@@ -133,7 +133,7 @@ def row_scale(numeric: Float, weight_scale: Float) -> Float:
 
     Args:
         numeric: (m, n).
-        weight_scale: ws, (n,): |x|, or the typical scale where x is 0.
+        weight_scale: ws, (n,) or (1 or m, n): |x|, or the typical scale where x is 0.
 
     Returns:
         (m,).

@@ -107,6 +107,7 @@ def _pair(pair: PairResult) -> dict[str, object]:
         "evaluations": pair.evaluations,
         "columns": pair.columns,
         "miss_probability": None if pair.miss_probability is None else number(pair.miss_probability),
+        "miss_size": None if pair.miss_size is None else number(pair.miss_size),
         "max_abs_error": number(pair.max_abs_error),
         "max_rel_error": number(pair.max_rel_error),
         "allowed": number(pair.allowed),

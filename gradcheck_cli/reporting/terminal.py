@@ -172,7 +172,7 @@ def _row(pair: PairResult, label: str, column: int, width: int) -> list[Text]:
 def _numbers(pair: PairResult) -> str:
     if not pair.connected:
         numbers = ("disconnected", "", "")
-    elif pair.status is Status.SKIPPED or not pair.elements:
+    elif pair.status is Status.SKIPPED or not pair.elements or pair.method == "none":
         numbers = ("-", "-", "-")
     else:
         numbers = (f"{pair.max_abs_error:.3e}", f"{pair.max_rel_error:.2e}", f"{pair.allowed:.1e}")
@@ -187,8 +187,9 @@ def _note(pair: PairResult) -> str:
         notes.append(f"{pair.wrong_elements:,} of {layout.count(pair.elements, 'element')}")
     if pair.kinks:
         notes.append(layout.count(pair.kinks, "kink"))
-    if pair.miss_probability is not None:
-        notes.append(f"miss probability {pair.miss_probability:.1e}")
+    if pair.miss_probability is not None and pair.miss_size is not None:
+        size = f"{100 * pair.miss_size:g} %"
+        notes.append(f"miss probability {pair.miss_probability:.1e} for {size} in one element")
     return ", ".join(notes)
 
 

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import CaseResult, Status
+from gradcheck_cli.spec.case import Power
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseError
@@ -37,4 +38,10 @@ def reproduce(case: Case) -> str:
     modes = case.modes[: case.modes.index(case.mode) + 1]
     if modes != ("graph",):
         command += "".join(f" --mode {mode}" for mode in modes)
-    return command + (f" --device {case.device}" if case.device else "")
+    if case.device:
+        command += f" --device {case.device}"
+    if case.full_only:
+        command += " --require full"
+    if case.power != Power():
+        command += f" --power {case.power.size:g}:{case.power.miss:g}"
+    return command

@@ -20,6 +20,7 @@ from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
+from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
 
@@ -89,7 +90,7 @@ def run_case(case: Case) -> CaseResult:
     findings = Findings()
     error: CaseError | None = None
     try:
-        with _users_code(case):
+        with users_code(case):
             findings = _check(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -135,16 +136,22 @@ def _check(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
+    began = time.perf_counter()
     with on_device(case.device):
         opener = opener_of(case, case.mode)
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
-        return check_case(opener.case, opener, points(case), others)
+        findings = check_case(opener.case, opener, points(case), others)
+        if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
+            return findings
+        return with_blame(opener.case, findings, opener, time.perf_counter() - began)
 
 
 @contextlib.contextmanager
-def _users_code(case: Case) -> Iterator[None]:
+def users_code(case: Case) -> Iterator[None]:
     """Make the spec's folder importable, and send what the user's code prints to standard error.
+
+    Everything that runs a case's code is inside this.
 
     Standard output carries results, which may be JSON for another program.
     """
@@ -203,7 +210,7 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
     start_tensorflow()
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
 
-    with _users_code(case), on_device(case.device):
+    with users_code(case), on_device(case.device):
         from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
 
         opener = opener_of(case, case.mode)

@@ -102,6 +102,19 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class Power:
+    """What random probes must be able to see.
+
+    Attributes:
+        size: relative error in one element.
+        miss: the probability with which it may be missed.
+    """
+
+    size: float = 0.01
+    miss: float = 0.1
+
+
+@dataclass(frozen=True)
 class Case:
     """One op at one set of inputs and dtypes; what one row group of the report is about.
 
@@ -125,6 +138,9 @@ class Case:
         device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
         freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
+        method: how a pair is judged: element by element, by random probes, or as its size asks for.
+        power: what probes must be able to see.
+        full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
     """
 
@@ -152,7 +168,9 @@ class Case:
     seed: int = 0
     timeout: float | None = None
     tags: tuple[str, ...] = ()
-    method: str = "auto"  # auto, central, ladder, complex_step
+    method: str = "auto"  # auto, central, ladder, complex_step, full, probe
+    power: Power = Power()
+    full_only: bool = False
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
     freeze: bool = True

@@ -136,7 +136,8 @@ Binding = Annotated[
     one_of("autodiff", "custom_gradient", "override", "py_func", "defun"),
 ]
 Method = Annotated[
-    Literal["auto", "central", "ladder", "complex_step"], one_of("auto", "central", "ladder", "complex_step")
+    Literal["auto", "central", "ladder", "complex_step", "full", "probe"],
+    one_of("auto", "central", "ladder", "complex_step", "full", "probe"),
 ]
 MODES = ("graph", "dynamic", "eager", "xla")
 Modes = Annotated[

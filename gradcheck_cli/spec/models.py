@@ -153,8 +153,10 @@ class Shared(Strict):
     tolerance: ToleranceModel | None = described("Tolerances instead of the scaled defaults.", {"rtol": 1e-4})
     method: Method = Field(
         default="auto",
-        description="Numeric derivative: central differences with a ladder of steps where in doubt (auto), "
-        "one of the two alone, or the complex step, for a forward that is analytic in its inputs.",
+        description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
+        "and random probes where a Jacobian has more than two million elements, structural zeros aside. "
+        "full: every element, whatever the size. probe: random probes, whatever the size. central, ladder: "
+        "one of the two ways of differencing alone. complex_step: for a forward that is analytic.",
     )
     checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
     nondeterminism: NondeterminismModel | None = described(

@@ -101,12 +101,12 @@ def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: 
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
     stand_ins = held.stand_ins
     if stand_ins is None:
-        results = put_back(function)(*point, *draws)
+        results = put_back(function)([*point, *draws])
     else:
         if known is not None:
             stand_ins.use_draws(known.inner_values)
         with stand_ins.noting():
-            results = put_back(function)(*point, *draws)
+            results = put_back(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]

@@ -27,7 +27,7 @@ def narrow(value: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     if target == tf.string:
         return value.astype(object)
     with np.errstate(over="ignore", invalid="ignore"):
-        return value.astype(target.as_numpy_dtype)
+        return value.astype(target.as_numpy_dtype, copy=False)
 
 
 def widen(value: Any) -> np.ndarray[Any, Any]:
@@ -36,7 +36,7 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     if array.dtype == object:
         return array
     kind = "f" if array.dtype.name == "bfloat16" else array.dtype.kind
-    return array.astype(_WIDE.get(kind, array.dtype))
+    return array.astype(_WIDE.get(kind, array.dtype), copy=False)
 
 
 def complex_dtype(dtype: str) -> str:

@@ -17,6 +17,7 @@ from gradcheck_cli.tensorflow_backend.eager_call import EagerCall
 from gradcheck_cli.tensorflow_backend.gradients import dense, in_users_words
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.seeding import at_first_use
+from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -78,7 +80,7 @@ class CalledCase:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self._base]
 
-    def _gradients(self, upstreams: Mapping[int, Array]) -> list[dict[int, Any]]:
+    def _gradients(self, upstreams: Mapping[int, Stack]) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
         sources = [*self._tensors, *self.shared.variables]
         wanted = {number: sources[number] for number in self.at.differentiable}
@@ -90,8 +92,11 @@ class CalledCase:
                 outputs = call(*self._tensors)
             targets = [outputs[output] for output in upstreams]
             self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of the forward's
-            for row in zip(*upstreams.values(), strict=True):
-                flows = [tf.constant(flow, target.dtype) for flow, target in zip(row, targets, strict=True)]
+            for row in range(len(next(iter(upstreams.values())))):
+                flows = [
+                    _flow(stack, row, target)
+                    for stack, target in zip(upstreams.values(), targets, strict=True)
+                ]
                 with in_users_words(list(wanted.values())):
                     found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
                 rows.append(
@@ -153,6 +158,11 @@ class CalledCase:
         if self.in_complex:
             return dtypes.complex_dtype(dtype)
         return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
+
+
+def _flow(stack: Stack, row: int, target: Any) -> Any:
+    value = value_of(stack, row, tuple(target.shape))
+    return tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
 
 
 def failed(error: BaseException, what: str) -> CaseFailedError:

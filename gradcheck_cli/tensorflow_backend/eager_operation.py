@@ -15,11 +15,14 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_variables
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.eager_case import CalledCase, failed
+from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.state import at_values
 from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -86,7 +89,7 @@ class EagerOperation(CalledCase):
             if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
         }
 
-    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
         rows = []
         count = self.at.count
@@ -95,9 +98,12 @@ class EagerOperation(CalledCase):
             for row in each or range(len(next(iter(batch.values())))):
                 tensors = list(self._tensors)
                 for number in batch.keys() & set(range(count)):
-                    dtype = self.inputs[number].dtype
-                    tensors[number] = tf.constant(dtypes.narrow(batch[number][row], dtype), dtype)
+                    info = self.inputs[number]
+                    value = value_of(batch[number], row, info.shape)
+                    tensors[number] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
                 rows.append(self._evaluated(tensors))
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
@@ -123,7 +129,7 @@ class EagerOperation(CalledCase):
         record, start = self._call.record, self._places[number]
         return record.leads_to(start, self._base[output], self._call.stops)
 
-    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         return self._pulled({output: upstream})
 
@@ -131,16 +137,8 @@ class EagerOperation(CalledCase):
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         return self._pulled(upstreams)
 
-    def _pulled(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
-        rows = [
-            self._row(gradients)
-            for gradients in self._gradients(
-                {
-                    output: dtypes.narrow(stack, self.outputs[output].dtype)
-                    for output, stack in upstreams.items()
-                }
-            )
-        ]
+    def _pulled(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        rows = [self._row(gradients) for gradients in self._gradients(upstreams)]
         result: list[Array | None] = [None] * len(self.inputs)
         for number in self.at.differentiable:
             column = [row[number] for row in rows]

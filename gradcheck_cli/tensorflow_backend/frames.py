@@ -76,7 +76,7 @@ def runtime_frames(message: str) -> tuple[str, ...]:
 
 _NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning): ")
 # Names that AutoGraph gives the functions it generates.
-_CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
+CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 
 
 # Keras puts the message proper in bold, below where it came up.
@@ -92,10 +92,10 @@ def first_line(error: BaseException) -> str:
         return _runtime_line(error, lines)
     if lines and lines[0] == "in user code:":
         # AutoGraph puts its own listing first; the message proper is the last line.
-        return _CONVERTED.sub("", lines[-1])
+        return CONVERTED.sub("", lines[-1])
     if len(lines) > 1 and lines[0].startswith(_IN_KERAS):
         lines[0] = f"{_BOLD.sub('', lines[1])} ({lines[0].removeprefix(_IN_KERAS).strip().rstrip('.')})"
-    head = _CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0])) if lines else "no message"
+    head = CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0])) if lines else "no message"
     return head if _NAMED_ERROR.match(head) else f"{type(error).__name__}: {head}"
 
 

@@ -110,8 +110,7 @@ def find(function: Any, inputs: Sequence[Any], outputs: Sequence[Any], stand_ins
         stand_ins: those that were made while it was traced.
     """
     graph = function.graph
-    moving = set(path.ops_between(inputs, outputs))
-    met = [op for op in _met(outputs) if op in moving]
+    met = _moving_met(inputs, outputs)
     closed = [
         op.name
         for op in met
@@ -120,12 +119,23 @@ def find(function: Any, inputs: Sequence[Any], outputs: Sequence[Any], stand_ins
     if stand_ins is not None:
         stand_ins.hold_stops(lambda site: _is_met_in_body(site, outputs))
     return Held(
-        stops=tuple(sorted((op.outputs[0] for op in met if op.type == STOP), key=lambda tensor: tensor.name)),
+        stops=stops_among(inputs, outputs),
         draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
         stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
         unreachable=tuple(closed),
         opened=stand_ins is not None,
     )
+
+
+def stops_among(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the tensors of `stop_gradient`s that move with the inputs and that backpropagation meets."""
+    stops = (op.outputs[0] for op in _moving_met(inputs, outputs) if op.type == STOP)
+    return tuple(sorted(stops, key=lambda tensor: str(tensor.name)))
+
+
+def _moving_met(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    moving = set(path.ops_between(inputs, outputs))
+    return [op for op in _met(outputs) if op in moving]
 
 
 def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: Iterable[Any]) -> list[Any]:

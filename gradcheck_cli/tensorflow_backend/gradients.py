@@ -18,12 +18,18 @@ _COUNT_CLASH = ("gradients generated for", "custom_gradient function expected to
 _SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
 
 
-def gradients_of(outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any]) -> list[Any]:
-    """Call `tf.gradients`, and say what went wrong in the user's words."""
+def gradients_of(
+    outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any], *, stops: Sequence[Any] = ()
+) -> list[Any]:
+    """Call `tf.gradients`, and say what went wrong in the user's words; it goes no further than `stops`."""
     if not inputs:
         return []
     with in_users_words(inputs):
-        return list(tf.compat.v1.gradients(outputs, list(inputs), grad_ys=upstreams))
+        return list(
+            tf.compat.v1.gradients(
+                outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
+            )
+        )
 
 
 @contextlib.contextmanager

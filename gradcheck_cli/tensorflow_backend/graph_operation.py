@@ -11,6 +11,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, path
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.state import at_values
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traced_case import TracedCase
@@ -18,6 +19,8 @@ from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -66,7 +69,7 @@ class GraphOperation(TracedCase):
         """Per input number, what is wrong with its gradient's dtype."""
         return self._vjp.dtype_faults
 
-    def evaluate(self, batch: Mapping[int, Array]) -> list[Array]:
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`.
 
         Where it refuses a point (a Cholesky factor of what isn't positive definite any more), its floating
@@ -87,18 +90,18 @@ class GraphOperation(TracedCase):
             if count == 1:
                 return [np.full((1, *output.shape), np.nan) for output in self.outputs]
             halves = [
-                self.evaluate({number: stack[part] for number, stack in batch.items()})
+                self.evaluate({number: part_of(stack, part) for number, stack in batch.items()})
                 for part in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
-    def _at_variables(self, batch: Mapping[int, Array], moved: Mapping[int, Array]) -> list[Array]:
+    def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
         """Evaluate at several points of the variables, one by one, and put these back."""
         size = sum(output.size for output in self.outputs)
         rows = []
         with at_values(self.shared.variables, moved) as each:
             for row in each:
-                rest = {number: stack[row : row + 1] for number, stack in batch.items()}
+                rest = {number: part_of(stack, slice(row, row + 1)) for number, stack in batch.items()}
                 try:
                     if rest:
                         rows.append([stack[0] for stack in self._batched_forward(rest, size)])
@@ -115,6 +118,8 @@ class GraphOperation(TracedCase):
             for value, output in zip(row, self.outputs, strict=True)
         ):
             raise CaseFailedError("outputs", SHAPE_CHANGES)
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def run_once(self) -> list[Array]:
@@ -135,7 +140,7 @@ class GraphOperation(TracedCase):
             starts = [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
         return any(path.leads_to(start, trace.outputs[output], trace.held.stops) for start in starts)
 
-    def vjp(self, output: int, upstream: Array) -> list[Array | None]:
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         result: list[Array | None] = [None] * len(self.inputs)
         connected = self._vjp.connected.get(output, ())

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend import private
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,13 @@ class How:
         """Return the signature of a trace of arguments of these dtypes and shapes."""
         return [tf.TensorSpec(self.shape(shape), dtype) for dtype, shape in arguments]
 
-    def made(self, function: Any) -> Any:
-        """Return what is to run in place of a traced function: itself, or its compiled form."""
+    def made(self, function: Any) -> Callable[..., Any] | None:
+        """Return what is to run in place of a traced function: its compiled form, or nothing."""
         if not self.compiled:
-            return function
-        return tf.function(function, jit_compile=True, autograph=False)
+            return None
+        return tf.function(  # type: ignore[no-any-return]
+            lambda *tensors: private.call_flat(function, tensors), jit_compile=True, autograph=False
+        )
 
 
 GRAPH = How()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,25 +95,41 @@ def has_gradient(op_type: str) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class CustomGradient:
+    """A `tf.custom_gradient` in a graph: how many results it has, and its gradient function."""
+
+    results: int
+    function: Any
+
+
+def custom_gradient_of(op: Any) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` that an op stands for; `None` for any other op.
+
+    In a graph a custom gradient is an IdentityN whose inputs are the results, then the arguments, then the
+    variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too.
+    """
+    attr = op.node_def.attr.get("_gradient_op_type") if op.type == "IdentityN" else None
+    return None if attr is None else custom_gradient_named(attr.s.decode())
+
+
+def custom_gradient_named(name: str) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` registered under a name; `None` for an override of another kind."""
+    try:
+        wrapper = ops.gradient_registry.lookup(name)
+        closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
+        return CustomGradient(int(closure["flat_result_len"]), closure["grad_fn"])
+    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+        return None
+
+
 def custom_gradient_results(op: Any) -> int:
     """Return how many of an op's leading inputs are a `tf.custom_gradient`'s results; 0 for any other op.
 
-    In a graph a custom gradient is an IdentityN whose inputs are the results, then the arguments, then the
-    variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too, but
-    backpropagation walks through its forward, computed anew: 0.
+    0 for `tf.recompute_grad` too: backpropagation walks through its forward, computed anew.
     """
-    if op.type != "IdentityN":
-        return 0
-    attr = op.node_def.attr.get("_gradient_op_type")
-    if attr is None:
-        return 0
-    try:
-        wrapper = ops.gradient_registry.lookup(attr.s.decode())
-        closure = _closure_of(_closure_of(wrapper)["tape_grad_fn"])
-        count = 0 if _is_recompute(closure["grad_fn"]) else closure["flat_result_len"]
-    except (LookupError, AttributeError, TypeError):  # an override of the user's own
-        return 0
-    return int(count)
+    found = custom_gradient_of(op)
+    return 0 if found is None or _is_recompute(found.function) else found.results
 
 
 def custom_gradient_variables(node: Any) -> Sequence[Any]:
@@ -122,7 +139,7 @@ def custom_gradient_variables(node: Any) -> Sequence[Any]:
         return ()
     try:
         wrapper = ops.gradient_registry.lookup(attr.s.decode())
-        closure = _closure_of(_closure_of(wrapper)["tape_grad_fn"])
+        closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
         return () if _is_recompute(closure["grad_fn"]) else tuple(closure["variables"])
     except (LookupError, AttributeError, TypeError):  # an override of the user's own
         return ()
@@ -132,9 +149,19 @@ def _is_recompute(gradient: Any) -> bool:
     return gradient.__module__ == custom_gradient.__name__ and "recompute_grad" in gradient.__qualname__
 
 
-def _closure_of(target: Any) -> dict[str, Any]:
+def closure_of(target: Any) -> dict[str, Any]:
+    """Return what a function closes over, by name."""
     cells = (cell.cell_contents for cell in target.__closure__ or ())
     return dict(zip(target.__code__.co_freevars, cells, strict=True))
+
+
+def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
+    """Call a concrete function with one tensor for each of its feeds.
+
+    Called the public way, a pruned function first tries the signature that it has lost; the error made there
+    prints every tensor, which takes five milliseconds a call, and fifty times what the call takes.
+    """
+    return function._call_flat(list(tensors), function.captured_inputs)  # noqa: SLF001 (no public way)
 
 
 def is_body(graph: Any) -> bool:

@@ -117,7 +117,7 @@ def _registered(name: str, origin: str = "tensorflow") -> GradientEntry:
     function = gradient_registry.lookup(name)
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
-    return GradientEntry(name, "gradient", *_where(function), origin)
+    return GradientEntry(name, "gradient", *where(function), origin)
 
 
 def _import(name: str) -> ModuleType:
@@ -145,7 +145,7 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
                 continue
             seen.add(id(value))
             target = f"{_module_of(value) or module.__name__}:{path}"
-            found.append(GradientEntry(target, "custom_gradient", *_where(value), origin))
+            found.append(GradientEntry(target, "custom_gradient", *where(value), origin))
     return sorted(found, key=lambda entry: (entry.file, entry.line, entry.name))
 
 
@@ -166,8 +166,11 @@ def _module_of(value: object) -> str:
     return module if isinstance(module, str) else ""
 
 
-def _where(function: Any) -> tuple[str, str, int]:
-    """Return a function's `module:qualname`, file and line; of a decorated one, the innermost."""
+def where(function: Any) -> tuple[str, str, int]:
+    """Return a function's `module:qualname`, file and line; of a decorated one, the innermost.
+
+    The line is 0 and the file empty where there is no Python code.
+    """
     inner = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial
     inner = getattr(inner, "__func__", inner)  # a bound method
@@ -177,10 +180,10 @@ def _where(function: Any) -> tuple[str, str, int]:
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     if code is None:
         return f"{module}:{name}", "", 0
-    return f"{module}:{name}", _short_path(code.co_filename), code.co_firstlineno
+    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
 
 
-def _short_path(file: str) -> str:
+def short_path(file: str) -> str:
     """Return a path without the folder that packages are installed in, or the working directory."""
     path = Path(file)
     for mark in ("site-packages", "dist-packages"):

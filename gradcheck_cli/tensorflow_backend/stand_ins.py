@@ -127,15 +127,10 @@ class StandIns:
             for site in self.sites:
                 site.notes = False
 
-    def replaying(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with every call of it starting at the first call of each op."""
-
-        def call(*arguments: Any) -> Any:
-            for site in self.sites:
-                site.calls = 0
-            return function(*arguments)
-
-        return call
+    def rewind(self) -> None:
+        """Let the next call of the traced function start at the first call of each op."""
+        for site in self.sites:
+            site.calls = 0
 
     def _draws(self) -> list[Site]:
         return [site for site in self.sites if site.op.type != STOP]

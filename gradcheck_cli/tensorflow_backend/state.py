@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes, path, private_variables
+from gradcheck_cli.tensorflow_backend import dtypes, path, private, private_variables
+from gradcheck_cli.tensorflow_backend.stacks import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
 
 def has_state(function: Any) -> bool:
@@ -26,22 +25,25 @@ def has_state(function: Any) -> bool:
     )
 
 
-def put_back(function: Any, traced: Any = None) -> Callable[..., Any]:
-    """Return the function with each call leaving its variables as it found them.
+def put_back(function: Any, made: Callable[..., Any] | None = None) -> Callable[[Sequence[Any]], Any]:
+    """Return what calls a traced function with its tensors, and leaves its variables as it found them.
 
     Args:
-        function: what is called.
-        traced: the traced function that it was made of, if it is another.
+        function: the traced function.
+        made: what is called in its place, if it is another: its compiled form.
     """
-    traced = traced or function
-    if not has_state(traced):
-        return function  # type: ignore[no-any-return]
-    handles = private_variables.handles_of_variables(traced)
 
-    def call(*arguments: Any) -> Any:
+    def plain(tensors: Sequence[Any]) -> Any:
+        return private.call_flat(function, tensors) if made is None else made(*tensors)
+
+    if not has_state(function):
+        return plain
+    handles = private_variables.handles_of_variables(function)
+
+    def call(tensors: Sequence[Any]) -> Any:
         values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) for handle, dtype in handles]
         try:
-            return function(*arguments)
+            return plain(tensors)
         finally:
             for (handle, _), value in zip(handles, values, strict=True):
                 tf.raw_ops.AssignVariableOp(resource=handle, value=value)
@@ -50,12 +52,12 @@ def put_back(function: Any, traced: Any = None) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def at_values(variables: Sequence[Any], moved: Mapping[int, Array]) -> Iterator[Iterator[int]]:
+def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[Iterator[int]]:
     """Give the numbers of rows, with the variables at that row's values each time; put them back at the end.
 
     Args:
         variables: of which some move.
-        moved: by number of the variable, stacks of wide values.
+        moved: by number of the variable, stacks of wide values, or moves.
     """
     before = {number: variables[number].read_value() for number in moved}
 
@@ -63,7 +65,8 @@ def at_values(variables: Sequence[Any], moved: Mapping[int, Array]) -> Iterator[
         for row in range(len(next(iter(moved.values())))):
             for number, stack in moved.items():
                 variable = variables[number]
-                variable.assign(tf.constant(dtypes.narrow(stack[row], variable.dtype.name), variable.dtype))
+                value = value_of(stack, row, tuple(variable.shape))
+                variable.assign(tf.constant(dtypes.narrow(value, variable.dtype.name), variable.dtype))
             yield row
 
     try:

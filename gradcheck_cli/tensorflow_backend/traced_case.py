@@ -17,13 +17,13 @@ from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.how import GRAPH, How
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.seeding import at_first_use
-from gradcheck_cli.tensorflow_backend.state import has_state, put_back
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.binding import Bound
     from gradcheck_cli.tensorflow_backend.frozen import Held
 
     Array = np.ndarray[Any, Any]
@@ -85,6 +85,42 @@ class TracedCase:
         """The outputs at the base point, from an unbatched call."""
         return [dtypes.widen(value) for value in self._base.outputs]
 
+    # What another trace of the same case at the same point is made of.
+
+    @property
+    def signature(self) -> list[Any]:
+        """The arguments, with their shapes as far as a trace is to know them."""
+        return self.how.signature(self.at.arguments)
+
+    def bound(self) -> Bound:
+        """Bind forward and gradient, for a trace that has a gradient in it."""
+        shapes = [output.shape for output in self.outputs]
+        return Binder(
+            self.case,
+            self._dtype_of,
+            self.point,
+            shapes,
+            built=self.shared.built,
+            shape_of=self.how.shape,
+        ).forward()
+
+    @property
+    def forward(self) -> tracing.ForwardTrace:
+        """The forward alone, traced."""
+        return self._forward
+
+    def draws(self, held: Held) -> list[Array]:
+        """Return the case's draws of random numbers at this point, for the draws of another trace.
+
+        Raises:
+            CaseFailedError: that trace draws something else.
+        """
+        self._base  # noqa: B018 (makes the draws, if there are any)
+        drawn = self.shared.draws[self.sample, self.surrogate]
+        if held.stand_ins is not None:
+            held.stand_ins.use_draws(drawn.inner_values)
+        return drawn.cast(held)
+
     # Traces, each made once, when it is first needed.
 
     @cached_property
@@ -107,7 +143,7 @@ class TracedCase:
         freeze = self.case.freeze
         trace = tracing.trace_forward(
             bound,
-            self.how.signature(self.at.arguments),
+            self.signature,
             self.at.differentiable,
             freeze=freeze,
             seed=seed,
@@ -119,20 +155,11 @@ class TracedCase:
 
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
-        shapes = [output.shape for output in self.outputs]
-        bound = Binder(
-            self.case,
-            self._dtype_of,
-            self.point,
-            shapes,
-            built=self.shared.built,
-            shape_of=self.how.shape,
-        ).forward()
         return tracing.trace_vjp(
-            bound,
-            self.how.signature(self.at.arguments),
+            self.bound(),
+            self.signature,
             self.at.differentiable,
-            [self.how.shape(shape) for shape in shapes],
+            [self.how.shape(output.shape) for output in self.outputs],
             self._forward,
             self.shared.variables,
             reverse=self.reverse,
@@ -174,11 +201,7 @@ class TracedCase:
     def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
         """Batch a function of the inputs, the upstreams of some outputs and the draws."""
         trace = self._vjp
-        self._base  # noqa: B018 (makes the draws, if there are any)
-        drawn = self.shared.draws[self.sample, self.surrogate]
-        values = drawn.cast(trace.held)
-        if trace.held.stand_ins is not None:
-            trace.held.stand_ins.use_draws(drawn.inner_values)
+        values = self.draws(trace.held)
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
         infos = [self.outputs[output] for output in outputs]
         return self._batched(
@@ -205,15 +228,14 @@ class TracedCase:
         stand_ins = held.stand_ins
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
-        writes = has_state(function)
-        function = put_back(self.how.made(function), function)
         return Batched(
-            function if stand_ins is None else stand_ins.replaying(function),
+            function,
             [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
             [*self.at.narrow, *flows, *values],
             results,
             vectorize=not random_types and stand_ins is None and not self.how.compiled,
-            one_by_one=stand_ins is not None or writes,
+            rewind=None if stand_ins is None else stand_ins.rewind,
+            made=self.how.made(function),
         )
 
     def _dtype_of(self, dtype: str) -> str:

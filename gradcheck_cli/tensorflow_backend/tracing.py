@@ -92,14 +92,14 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
     """
     with private_variables.order_of_variables(lambda _: None):
         function, graph_inputs, graph_outputs = _trace_once(bound, signature, contextlib.nullcontext(), seed)
-    inputs = _moving(function, graph_inputs, differentiable, variables)
+    inputs = moving(function, graph_inputs, differentiable, variables)
     held = frozen.Held()
     if freeze:
         stand_ins = None
         if frozen.must_be_opened(function.graph, inputs, graph_outputs):
             stand_ins = StandIns(frozen.is_random)
             function, graph_inputs, graph_outputs = _trace_once(bound, signature, stand_ins.tracing(), seed)
-            inputs = _moving(function, graph_inputs, differentiable, variables)
+            inputs = moving(function, graph_inputs, differentiable, variables)
         held = frozen.find(function, inputs, graph_outputs, stand_ins)
     return ForwardTrace(
         function=function,
@@ -128,7 +128,7 @@ def _handles(function: Any, variables: Sequence[Any]) -> list[Any]:
     return [captured.get(id(variable.handle)) for variable in variables]
 
 
-def _moving(
+def moving(
     function: Any, arguments: Sequence[Any], differentiable: Sequence[int], variables: Sequence[Any]
 ) -> list[Any]:
     """Return the graph's tensors of the differentiable inputs; for a variable that of its handle."""
@@ -213,7 +213,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
         whole = wrapped(forward_and_vjp, [*signature, *upstream_specs])
     require_no_leak(whole, "gradient")
-    inputs = _moving(whole, kept["inputs"], differentiable, variables)
+    inputs = moving(whole, kept["inputs"], differentiable, variables)
     every = [*kept["inputs"], *variables]
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)

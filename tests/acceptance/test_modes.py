@@ -147,7 +147,7 @@ from gradcheck_cli.tensorflow_backend.openers import opener_of
 for mode in ("graph", "xla"):
     with on_device("CPU:1"):
         op = opener_of(load_cases(["s.yaml"])[0], mode).declared(0)
-        (output,) = op.how.made(op._forward.function)(tf.constant([1.0, 2.0], tf.float64))
+        (output,) = op._batched_forward._call([tf.constant([1.0, 2.0], tf.float64)])
     assert output.backing_device.endswith("CPU:1"), output.backing_device
 """
 

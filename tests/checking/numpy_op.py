@@ -10,6 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.checking.sample import Operations
+from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
 WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "b": np.bool_}
@@ -22,6 +23,10 @@ def numpy_dtype(name):
 
 def widen(value):
     return np.asarray(value).astype(WIDE[np.asarray(value).dtype.kind])
+
+
+def written_out(stack, shape):
+    return stack.points().reshape(len(stack), *shape) if isinstance(stack, Moves) else stack
 
 
 @dataclass
@@ -65,6 +70,7 @@ class NumpyOperation:
         )
 
     def evaluate(self, batch):
+        batch = {number: written_out(stack, self.inputs[number].shape) for number, stack in batch.items()}
         rows = len(next(iter(batch.values())))
         self.evaluated += [{number: values[row] for number, values in batch.items()} for row in range(rows)]
         every = [
@@ -87,7 +93,7 @@ class NumpyOperation:
         return (output, number) in self.linked
 
     def vjp(self, output, upstream):
-        rows = [self._pull(output, row) for row in upstream]
+        rows = [self._pull(output, row) for row in written_out(upstream, self.outputs[output].shape)]
         return [
             None if column[0] is None else widen(np.stack([np.asarray(value) for value in column]))
             for column in zip(*rows, strict=True)

@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.checking.pair import summarise
-from gradcheck_cli.checking.sample import PairSample
+from gradcheck_cli.checking.pair_sample import PairSample
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
-from gradcheck_cli.checking.sample import analytic_jacobians, judge_pairs, label_of, pairs_of, tolerance_of
+from gradcheck_cli.checking.analytic import analytic_jacobians
+from gradcheck_cli.checking.sample import judge_pairs, label_of, pairs_of, tolerance_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.spec.case import PairRule, Tolerance
 
@@ -12,7 +13,7 @@ from gradcheck_cli.spec.case import PairRule, Tolerance
 def judged(op, rules=None, **changes):
     operations = op.operations()
     pairs = pairs_of(operations.declared)
-    analytic = analytic_jacobians(operations.formula, pairs)
+    analytic = analytic_jacobians(op.case(**changes), operations.formula, pairs, {})
     return judge_pairs(
         op.case(**changes), operations, analytic, {pair: (rules or {}).get(pair) for pair in pairs}
     )

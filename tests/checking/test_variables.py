@@ -58,3 +58,12 @@ def test_another_order_that_fails_is_found():
     assert check.message.startswith(
         "with the variables in another order, the gradient fails: no such shape. Do"
     )
+
+
+def test_another_order_that_gives_another_gradient_of_a_large_pair_is_found():
+    op = product(facts=NAMES)
+    assert found(op, variables=True, method="probe")["variables_order"].status is Status.PASSED
+    op.reordered = lambda _: product(lambda u, a, b: (u * a, u * b), facts=NAMES).operation()
+    (check,) = found(op, variables=True, method="probe").values()
+    assert check.status is Status.MISMATCHED
+    assert check.message.startswith("dy/da differs with the variables in another order: ")

@@ -38,7 +38,10 @@ def loaded(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["show", "--help"], ["list", "-h"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["show", "--help"], ["list", "-h"], ["trace", "-h"], ["blame", "-h"]],
+)
 def test_help_loads_nothing_heavy(loaded, arguments):
     assert not loaded(*arguments) & {"tensorflow", "keras", "numpy", "pydantic", "rich", "yaml"}
 

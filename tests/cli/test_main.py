@@ -45,7 +45,7 @@ def test_no_command_shows_the_help_and_fails(invoke):
     ("arguments", "wording"),
     [
         (["runn"], "No such command 'runn'. Did you mean 'run'?"),
-        (["zzz"], "No such command 'zzz'. Commands: run, list, validate, schema, show."),
+        (["zzz"], "No such command 'zzz'. Commands: run, list, validate, schema, show, trace, blame."),
         (["run", "--strickt"], "No such option"),
         (["run", "--strickt"], "--strict"),
         (["run", "--format", "yaml"], "'yaml' is not one of 'table', 'json'"),

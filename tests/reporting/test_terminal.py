@@ -118,8 +118,9 @@ def test_complex_and_non_finite_values(with_pair):
 
 def test_kinks_and_miss_probability_are_in_the_row(with_pair):
     assert "pass  2 kinks\n" in text_of(with_pair(kinks=2))
-    assert "pass\n    miss probability 1.0e-03\n" in text_of(with_pair(miss_probability=1e-3))
-    assert "pass  miss probability 1.0e-03\n" in text_of(with_pair(miss_probability=1e-3), width=90)
+    probed = with_pair(miss_probability=1e-3, miss_size=0.01)
+    assert "pass\n    miss probability 1.0e-03 for 1 % in one element\n" in text_of(probed)
+    assert "pass  miss probability 1.0e-03 for 1 % in one element\n" in text_of(probed, width=110)
 
 
 def test_what_was_not_compared_shows_no_numbers(with_pair):

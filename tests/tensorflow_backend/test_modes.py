@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.modes import in_each_mode
+from gradcheck_cli.tensorflow_backend.openers import opener_of
 
 ALL = ["graph", "dynamic", "eager", "xla"]
 X = {"x": {"shape": [3, 4]}}
@@ -444,3 +446,78 @@ def test_tf32_is_off_while_checking(run_in):
 
     run_in(["graph", "eager"], forward=forward)
     assert set(seen) == {False}
+
+
+@tf.custom_gradient
+def wrong_tanh(x):
+    return tf.tanh(x), lambda upstream: 2 * upstream * (1 - tf.tanh(x) ** 2)
+
+
+def test_an_op_is_blamed_in_a_graph_alone(run_in):
+    results = run_in(ALL, forward=lambda x: tf.exp(0.5 * wrong_tanh(x)))
+    blamed = {
+        mode: [line for pair in result.pairs for line in pair.diagnosis if line.startswith("blame: ")]
+        for mode, result in results.items()
+    }
+    assert {str(result.status) for result in results.values()} == {"mismatched"}
+    assert {mode: len(lines) for mode, lines in blamed.items()} == {
+        "graph": 1,
+        "dynamic": 0,
+        "eager": 0,
+        "xla": 0,
+    }
+    assert "wrong_tanh" in blamed["graph"][0]
+
+
+@tf.custom_gradient
+def twice_eagerly(x):
+    """Have a right gradient in each mode, of another function eagerly."""
+    factor = 2.0 if tf.executing_eagerly() else 1.0
+    return factor * tf.tanh(x), lambda upstream: factor * upstream * (1 - tf.tanh(x) ** 2)
+
+
+LARGE = {
+    "whole": (tf.cumsum, 800, "probe"),
+    "of independent classes": (lambda x: x, 2000, "central"),
+}
+
+
+@pytest.mark.parametrize(("mix", "size", "method"), LARGE.values(), ids=LARGE)
+def test_large_jacobians_are_compared_too(run_in, mix, size, method):
+    inputs = {"x": {"shape": [size]}}
+    right = run_in(ALL, forward=lambda x: mix(own_tanh(x)), inputs=inputs)
+    assert {mode: (str(one.status), failed(one)) for mode, one in right.items()} == dict.fromkeys(
+        ALL, ("passed", {})
+    )
+    assert {one.pairs[0].method for one in right.values()} == {method}
+    assert {mode: "modes" in {check.name for check in one.checks} for mode, one in right.items()} == {
+        mode: mode != "graph" for mode in ALL
+    }
+    other = run_in(["graph", "eager"], forward=lambda x: mix(twice_eagerly(x)), inputs=inputs)
+    assert [str(pair.status) for one in other.values() for pair in one.pairs] == ["passed", "passed"]
+    message = failed(other["eager"])["modes"]
+    assert message.startswith("dy/dx differs: ")
+    assert ("for a random upstream" in message) == (method == "probe")
+    assert message.endswith("So does y itself: the forward is another function there.")
+
+
+@pytest.mark.parametrize("mode", ALL)
+@pytest.mark.parametrize("number", [0, 1], ids=["an argument", "a variable"])
+def test_points_are_described_as_well_as_written_out(case_of, mode, number):
+    weight = tf.Variable([[1.0, 2.0], [0.5, -1.0]], dtype=tf.float64, name="weight")
+    case = case_of(
+        forward=lambda x: tf.tanh(x) * tf.linalg.matvec(weight, x),
+        inputs={"x": {"value": [0.5, -1.0]}},
+        variables=True,
+    )
+    op = opener_of(case, mode).declared(0)
+    base = op.point[number].ravel()
+    slot = np.arange(base.size, dtype=np.int32) // 2
+    slots = np.array([0, -1, 0], dtype=np.int32)
+    moves = Moves(base, slot, np.stack([base + 1, base - 2]), slots, np.array([0, 0, 1], dtype=np.int32))
+    stack = moves.points().reshape(3, *op.point[number].shape)
+    np.testing.assert_allclose(op.evaluate({number: moves})[0], op.evaluate({number: stack})[0], rtol=1e-14)
+    np.testing.assert_array_equal(weight.numpy(), [[1.0, 2.0], [0.5, -1.0]])
+    upstream = Moves(np.zeros(2), np.arange(2, dtype=np.int32), np.ones((1, 2)), *np.int32([[0, 1], [0, 0]]))
+    for described, written in zip(op.vjp(0, upstream), op.vjp(0, np.eye(2)), strict=True):
+        np.testing.assert_allclose(described, written, rtol=1e-14)

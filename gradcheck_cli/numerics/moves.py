@@ -1,0 +1,56 @@
+"""Many points that differ from one base point in a few coordinates each, described instead of written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.precision import Float
+
+Index = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """B points around a base point: point p moves the coordinates of one slot to one row of targets.
+
+    Described like this, a thousand points of a thousand coordinates take two rows, not a million numbers: who
+    evaluates them can write them out where they are needed (inside TensorFlow's graph), block by block.
+
+    Attributes:
+        base: (n,) the point around which.
+        slot: (n,) the slot that each coordinate belongs to; -1 for none.
+        targets: (T, n) values to move to.
+        slots: (B,) which slot moves at each point; -1 moves none.
+        rows: (B,) to which row of targets.
+    """
+
+    base: Float
+    slot: Index
+    targets: Float
+    slots: Index
+    rows: Index
+
+    def __len__(self) -> int:
+        """Return the number of points, B."""
+        return int(self.slots.size)
+
+    def take(self, part: slice) -> Moves:
+        """Return some of the points."""
+        return Moves(self.base, self.slot, self.targets, self.slots[part], self.rows[part])
+
+    def point(self, number: int) -> Float:
+        """Write out one point, (n,)."""
+        slot = self.slots[number]
+        if slot < 0:
+            return self.base
+        return np.where(self.slot == slot, self.targets[self.rows[number]], self.base)
+
+    def points(self) -> Float:
+        """Write all points out, (B, n)."""
+        moves = (self.slot == self.slots[:, None]) & (self.slots >= 0)[:, None]
+        return np.where(moves, self.targets[self.rows], self.base)

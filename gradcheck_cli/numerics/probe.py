@@ -1,0 +1,411 @@
+"""Random probes: does u'Jv, from the vjp, equal u'(f(x+v) - f(x-v)), for random u and v?
+
+One probe sees every element of a Jacobian at once, at the price of a few evaluations, so that one of 10^14
+elements can be checked without ever being written down. What it can't see, it says: from elements of sampled
+rows it estimates how probable it is that an error of a given size in one element stays below its bound.
+
+The central difference is taken at v and at 2v. What they differ by bounds the truncation error, and shows the
+rows that a kink spoils; these are left out, of u, and so of the vjp too. A row is weighed by 1 / (how far it
+moves): else the largest rows drown the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gradcheck_cli.numerics.precision import Float, Precision
+
+# Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
+# sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
+# where there are many, as in a sort.
+STEPS = {
+    "float64": (2.0**-26, 2.0**-17, 2.0**-9),
+    "float32": (2.0**-12, 2.0**-7, 2.0**-4),
+    "float16": (2.0**-5, 2.0**-3, 2.0**-2),
+    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1),
+}
+SHORT, MIDDLE, LONG = 0, 1, 2
+# Rows whose two differences disagree by more than this part are left out: a smooth row's do by h^2 and its
+# curvature, a spoilt one's by any part.
+_SPOILT = 2.0**-10
+# Likewise rows whose two sides differ by more than this many steps, or an eighth: a smooth row's differ by h
+# times its curvature.
+_CURVATURE = 2.0**11
+_MOST_BENT = 2.0**-3
+_CURVES = 3.0
+# A row that moves by less, relative to its rounding error, than this part of what is typical weighs less: its
+# noise would drown the others.
+_FAINT = 2.0**-3
+# What is typical is the median of about so many rows.
+_TYPICAL_ROWS = 2**12
+# Rows also count as moving by at least this part of the typical row.
+_STILLEST = 2.0**-20
+# Rounding of values is independent from row to row: six standard deviations of its sum.
+_SIGMAS = 6.0
+# What a vjp may lose, in units of u times its terms: a few hundred operations (checking/upstream.py).
+_VJP_ROUNDINGS = 2.0**10
+# A vjp whose elements are all within rtol of the truth is right, whatever that adds up to.
+_COHERENT = 3.0
+# While an alarm is followed, the step is shortened until this many bounds are left of it, to this at most.
+_CLEAR = 8.0
+_NEAREST = 2.0**-10
+# Rounds in which rows are sampled: a few, to see how many elements each has, then as many as fit.
+_FIRST_ROWS = 4
+_SAMPLED_ROUNDS = 2
+# Elements handled at a time, so that temporary arrays stay small beside the tensors themselves.
+CHUNK = 2**18
+
+
+@dataclass
+class Target:
+    """A pair as a function of one packed input, with its vjp; one point, one upstream at a time.
+
+    Attributes:
+        evaluate: (n,) -> (m,), NaN where undefined.
+        pull: (m,) -> (n,).
+        point: (n,).
+        typical: the inputs' typical size, which steps are scaled by where an input is smaller.
+        low: bound that no point goes below; may be infinite.
+        high: likewise above.
+        unit: unit roundoff of the values.
+        precision: what points are rounded to.
+        working: the coarsest precision in play.
+        rtol: relative error that an element may have.
+    """
+
+    evaluate: Callable[[Float], Float]
+    pull: Callable[[Float], Float]
+    point: Float
+    typical: float
+    low: float
+    high: float
+    unit: float
+    precision: Precision
+    working: Precision
+    rtol: float
+    evaluations: int = 0
+    _base: Float | None = field(default=None)
+
+    @property
+    def base(self) -> Float:
+        """f(x), (m,)."""
+        if self._base is None:
+            self._base = self.at(self.point)
+        return self._base
+
+    def at(self, point: Float) -> Float:
+        """Evaluate at one point."""
+        self.evaluations += 1
+        with np.errstate(all="ignore"):
+            return np.asarray(self.evaluate(point), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A random direction: the steps of each input, (n,), up to `share` of its scale; factors scale them."""
+
+    target: Target
+    steps: Float
+    share: float
+
+    def side(self, factor: float, part: slice = slice(None)) -> Float:
+        """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
+        target = self.target
+        there = target.point[part] + factor * self.steps[part]
+        np.clip(there, target.low, target.high, out=there)
+        return target.precision.round(there)
+
+    def difference(self, factor: float) -> Float:
+        """Return f(x + factor v) - f(x - factor v), (m,)."""
+        change = np.array(self.target.at(self.side(factor)))
+        with np.errstate(all="ignore"):
+            change -= self.target.at(self.side(-factor))
+        return change
+
+    def moved(self, gradient: Float, factor: float) -> tuple[float, float]:
+        """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
+        total = squares = 0.0
+        for part in chunks(self.steps.size):
+            with np.errstate(all="ignore"):
+                terms = gradient[part] * (self.side(factor, part) - self.side(-factor, part))
+                # What doesn't move doesn't matter, whatever its gradient is.
+                terms = np.where(self.steps[part] != 0, terms, 0.0)
+                total += float(terms.sum())
+                squares += float(np.square(terms).sum())
+        return total, float(np.sqrt(squares))
+
+    def only(self, part: slice) -> Direction:
+        """Return the same direction for some inputs; the others stay where they are."""
+        steps = np.zeros(self.steps.size)
+        steps[part] = self.steps[part]
+        return Direction(self.target, steps, self.share)
+
+
+@dataclass(frozen=True)
+class Differenced:
+    """What a direction does to the rows.
+
+    Attributes:
+        direction: the direction.
+        change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
+        doubt: (m,) that less half of f(x+2v) - f(x-2v).
+        weight: (m,) 1 / (how far a row moves); 0 where it is spoilt.
+    """
+
+    direction: Direction
+    change: Float
+    doubt: Float
+    weight: Float
+
+    @property
+    def is_spoilt(self) -> npt.NDArray[np.bool_]:
+        """Rows in which this direction says nothing, (m,)."""
+        return np.asarray(self.weight == 0)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One comparison, in units of the weighed rows' movement.
+
+    Attributes:
+        error: |u'Jv of the vjp - u'Jv of the differences|.
+        bound: what rounding and truncation may make of it.
+        tolerated: what errors within every element's tolerance may make of it.
+        size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
+        upstream: u.
+        gradient: the vjp of it.
+    """
+
+    error: float
+    bound: float
+    tolerated: float
+    size: float
+    upstream: Float
+    gradient: Float
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether there is more than the numbers explain; NaN is."""
+        return not self.error <= self.bound
+
+
+def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
+    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
+    share = STEPS[target.working.name][reach]
+    steps = signed(generator, target.point.size)
+    for part in chunks(steps.size):
+        steps[part] *= share * np.maximum(np.abs(target.point[part]), target.typical)
+        if np.isfinite(target.low) or np.isfinite(target.high):
+            x = target.point[part]
+            # Twice the step is taken to both sides.
+            room = np.maximum(np.minimum(x - target.low, target.high - x), 0.0) / 2
+            steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
+    return Direction(target, steps, share)
+
+
+def signed(generator: np.random.Generator, size: int) -> Float:
+    """Draw magnitudes between a half and one, with random signs: none so small that it hides an element."""
+    drawn = generator.random(size)
+    # One draw gives both: the first half of the interval is negative.
+    np.subtract(drawn, 0.5, out=drawn)
+    drawn += np.copysign(0.5, drawn)
+    return drawn
+
+
+def take_difference(direction: Direction) -> Differenced:
+    """Difference along a direction, and find the rows that can't be trusted.
+
+    Arrays may be as large as memory allows: each holds one thing after another.
+    """
+    target = direction.target
+    base, unit = target.base, target.unit
+    most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
+    change, bend = _change_and_bend(direction, 1.0)
+    far_change, far_bend = _change_and_bend(direction, 2.0)
+    sizes: list[Float] = []
+    ratios: list[Float] = []
+    for part in chunks(base.size):
+        with np.errstate(all="ignore"):
+            noise = 4 * unit * np.abs(base[part])
+            disagree = change[part] - far_change[part] / 2
+            size = np.abs(change[part])
+            is_fine = np.abs(disagree) <= min(_SPOILT, most_bent) * size + 4 * noise
+            # A kink's bend grows as the step, a curve's as its square.
+            is_curve = far_bend[part] >= _CURVES * bend[part]
+            is_fine &= ((bend[part] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[part])
+        far_change[part] = np.where(is_fine, disagree, 0.0)
+        change[part] = np.where(is_fine, change[part], 0.0)
+        bend[part] = is_fine
+        moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
+        sizes.append(size[moves])
+        ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
+    del far_bend
+    doubt, weight = far_change, bend
+    typical, faintest = _median(sizes), _FAINT * _median(ratios)
+    for part in chunks(base.size):
+        with np.errstate(all="ignore"):
+            least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[part]))
+            scale = np.maximum(np.abs(change[part]), least)
+            weight[part] = np.where(weight[part] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+    return Differenced(direction, change, doubt, weight)
+
+
+def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
+    """Return f(x + cv) - f(x - cv) and |f(x + cv) - 2 f(x) + f(x - cv)|, (m,) each, with c the factor."""
+    target = direction.target
+    above = np.array(target.at(direction.side(factor)))
+    below = np.array(target.at(direction.side(-factor)))
+    for part in chunks(above.size):
+        with np.errstate(all="ignore"):
+            up, down = above[part].copy(), below[part].copy()
+            above[part], below[part] = up - down, np.abs(up - 2 * target.base[part] + down)
+    return above, below
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Cut a length into slices small enough for temporary arrays."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
+
+
+def _median(parts: list[Float]) -> float:
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.median(values)) if values.size else 0.0
+
+
+def compare(differenced: Differenced, upstream: Float) -> Probe:
+    """Compare vjp and difference for one upstream, which must be 0 in spoilt rows."""
+    target = differenced.direction.target
+    gradient = target.pull(upstream)
+    from_vjp, terms = differenced.direction.moved(gradient, 1.0)
+    numeric, size, noise, doubt, squares = _sums(differenced, upstream)
+    bound = _SIGMAS * noise + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
+    return Probe(
+        error=abs(from_vjp - numeric),
+        bound=bound,
+        tolerated=bound + target.rtol * (abs(numeric) + _COHERENT * max(size, terms)),
+        size=size,
+        upstream=upstream,
+        gradient=gradient,
+    )
+
+
+def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
+    """Return sum u d, rss(u d), rss(u noise), sum u e and rss(u e), a chunk at a time."""
+    target = differenced.direction.target
+    total = doubt = 0.0
+    squares = np.zeros(3)
+    for part in chunks(upstream.size):
+        u = upstream[part]
+        with np.errstate(all="ignore"):
+            moved, unsure = u * differenced.change[part], u * differenced.doubt[part]
+            # An upstream of 0 leaves a row out, also one that isn't finite.
+            rounding = np.where(u != 0, u * (4 * target.unit) * np.abs(target.base[part]), 0.0)
+            total += float(moved.sum())
+            doubt += float(unsure.sum())
+            squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
+    size, noise, unsure_size = np.sqrt(squares)
+    return total, float(size), float(noise), doubt, float(unsure_size)
+
+
+def unseen_share(
+    differenced: Differenced, probe: Probe, size: float, generator: np.random.Generator
+) -> tuple[int, int]:
+    """Count the elements in which an error of some relative size would have stayed below the bound.
+
+    Elements are those of sampled rows: a few one by one, or many at a time where rows have so few elements
+    that they hardly meet in a column.
+
+    Returns:
+        How many of how many nonzero elements.
+    """
+    hidden = seen = 0
+    # An error shows where it exceeds the bound, also after what the rest erred by the other way.
+    level = (probe.bound + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    many = _FIRST_ROWS
+    upstream = np.zeros(probe.upstream.size)
+    for _ in range(_SAMPLED_ROUNDS):
+        chosen = _some_rows(probe.upstream, many, generator)
+        if not chosen.size:
+            return 0, 0
+        upstream[:] = 0.0
+        upstream[chosen] = probe.upstream[chosen]
+        gradient = differenced.direction.target.pull(upstream)
+        touched = 0
+        for part in chunks(gradient.size):
+            with np.errstate(all="ignore"):
+                effect = np.abs(gradient[part] * (2 * differenced.direction.steps[part]))
+                touched += int(np.count_nonzero(effect > 0))
+                hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
+        seen += touched
+        many = max(1, min(upstream.size, int(gradient.size / 4 / max(touched / chosen.size, 1))))
+    return hidden, seen
+
+
+def _some_rows(upstream: Float, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Choose about so many rows that take part, at random."""
+    if upstream.size <= CHUNK:
+        rows = np.flatnonzero(upstream)
+        return generator.choice(rows, min(count, rows.size), replace=False)
+    # Listing the rows of a large one would take as much memory as the output itself.
+    drawn = np.unique(generator.integers(upstream.size, size=2 * min(count, upstream.size // 4)))
+    drawn = drawn[upstream[drawn] != 0]
+    return drawn if drawn.size <= count else generator.choice(drawn, count, replace=False)
+
+
+def bisect_input(differenced: Differenced, probe: Probe) -> int:
+    """Follow an alarm to one input: the half that errs more, again and again."""
+    start, stop = 0, probe.gradient.size
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        errors = [_error_of(differenced, probe, slice(*half)) for half in ((start, middle), (middle, stop))]
+        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
+    return start
+
+
+def _error_of(differenced: Differenced, probe: Probe, part: slice) -> float:
+    half, factor = differenced.direction.only(part), _nearer(probe)
+    with np.errstate(all="ignore"):
+        change = half.difference(factor)
+        change[differenced.is_spoilt] = 0.0
+        numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
+    from_vjp, _ = half.moved(probe.gradient, factor)
+    error = abs(from_vjp - numeric)
+    return error if np.isfinite(error) else np.inf
+
+
+def _nearer(probe: Probe) -> float:
+    """Return the part of the step at which the alarm is still clear: each half crosses kinks of its own."""
+    if not (np.isfinite(probe.error) and probe.error > 0):
+        return 1.0
+    return float(np.clip(np.exp2(np.ceil(np.log2(_CLEAR * probe.bound / probe.error))), _NEAREST, 1.0))
+
+
+def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
+    """Follow an alarm in one input to one output, likewise."""
+    there = slice(column, column + 1)
+    single, factor = differenced.direction.only(there), _nearer(probe)
+    with np.errstate(all="ignore"):
+        change = single.difference(factor)
+        change[differenced.is_spoilt] = 0.0
+    moved = float((single.side(factor, there) - single.side(-factor, there))[0])
+    start, stop = 0, probe.upstream.size
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        errors = []
+        for half in (slice(start, middle), slice(middle, stop)):
+            upstream = np.zeros(probe.upstream.size)
+            upstream[half] = probe.upstream[half]
+            with np.errstate(all="ignore"):
+                numeric = float(np.sum(upstream[half] * change[half]))
+                error = abs(float(single.target.pull(upstream)[column]) * moved - numeric)
+            errors.append(error if np.isfinite(error) else np.inf)
+        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
+    return start

@@ -1,0 +1,54 @@
+"""Which elements of a Jacobian can differ from zero, where rows and columns fall into independent classes.
+
+Columns of different classes never meet in a row, so one evaluation can move one column of each class at once:
+as many evaluations as the largest class has columns, instead of one for each column.
+
+References:
+    A. R. Curtis, M. J. D. Powell and J. K. Reid, On the estimation of sparse Jacobian matrices, J. Inst.
+    Maths Applics 13 (1974), 117-119.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """A Jacobian of block structure: a row meets the columns of its own class, and no others.
+
+    Attributes:
+        row_class: (m,) the class of each row.
+        column_class: (n,) the class of each column.
+        table: (classes, slots) the columns of each class; all classes are of one size.
+    """
+
+    row_class: Index
+    column_class: Index
+    table: Index
+
+    @property
+    def slots(self) -> int:
+        """How many columns a class has."""
+        return int(self.table.shape[1])
+
+    @property
+    def columns(self) -> Index:
+        """The column that element (row, slot) stands for, (m, slots)."""
+        return self.table[self.row_class]
+
+
+def rank_in_class(classes: Index) -> Index:
+    """Number the members of each class in their order: (c,) classes to (c,) ranks."""
+    order = np.argsort(classes, kind="stable")
+    ordered = classes[order]
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    starts = np.maximum.accumulate(np.where(first, np.arange(classes.size), 0))
+    rank = np.empty(classes.size, dtype=np.int64)
+    rank[order] = np.arange(classes.size) - starts
+    return rank

@@ -1,0 +1,153 @@
+"""Blame for a case that is open to its user's code: path by path, and after a mismatch by itself."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.checking.blame import find_blame
+from gradcheck_cli.checking.blame_result import Blame, sentence
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.case import Findings
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+
+# Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
+MOST_PAIRS = 4
+# Seconds after which no further pair is looked at: a case has a time limit, and a verdict that stands mustn't
+# be lost to what explains it.
+LONG = 15.0
+
+
+@dataclass(frozen=True)
+class PathBlame:
+    """Blame for one output and the inputs that were looked at, at the sample point that shows most.
+
+    Attributes:
+        output: the output's name.
+        inputs: the inputs' names.
+        sample: number of the sample point.
+        blame: what was found.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    sample: int
+    blame: Blame
+
+
+def blame_path(
+    case: Case, output: int, numbers: Sequence[int], samples: Sequence[int], opener: GraphOpener
+) -> PathBlame:
+    """Find the op to blame between an output and some inputs.
+
+    Args:
+        case: the case.
+        output: number of the output.
+        numbers: numbers of the inputs.
+        samples: numbers of the sample points; the first at which an op is named is the last to be looked at.
+        opener: opens the case.
+
+    Raises:
+        CaseFailedError: forward or gradient can't be evaluated.
+    """
+    from gradcheck_cli.tensorflow_backend.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
+
+    found: PathBlame | None = None
+    for sample in samples:
+        op = opener.declared(sample)
+        reason = _no_truth(case, op.random_types)
+        if reason:
+            blame = Blame((), None, reason)
+        else:
+            try:
+                blame = find_blame(WalkedPath.of(opener.in_float64(op) or op, output, numbers))
+            except GradientFormError as error:
+                raise CaseFailedError("gradient", error.message) from error
+        names = tuple(op.inputs[number].name for number in numbers)
+        here = PathBlame(op.outputs[output].name, names, sample, blame)
+        if found is None or _RANK[blame.status] > _RANK[found.blame.status]:
+            found = here
+        if blame.named or reason:
+            break
+    if found is None:
+        raise ValueError("samples: expected at least one")
+    return found
+
+
+_RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
+
+
+def _no_truth(case: Case, random_types: Sequence[str]) -> str:
+    """Say why differences of the forward aren't what its gradients are meant to be, if so."""
+    if case.reference is not None:
+        return (
+            "the gradient is meant to be that of the spec's 'reference', not of the forward: the ops of the "
+            "forward have nothing to be held against"
+        )
+    if random_types:
+        return f"the forward draws anew at each call ({', '.join(random_types)})"
+    return ""
+
+
+def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+    """Add to each mismatched pair of a forward of several ops which of them is to blame.
+
+    Args:
+        case: the case.
+        findings: what its check found.
+        opener: what opened it for the check: what a factory built, and what was drawn, stays the same.
+        spent: seconds that the check took.
+    """
+    # A raw op, or a forward under one custom gradient, is one op: the pair says it all.
+    is_one = case.binding in ("custom_gradient", "defun") or case.forward is None
+    wrong = [pair.label for pair in findings.pairs if pair.status is Status.MISMATCHED and pair.elements]
+    if is_one or case.reference is not None or not wrong:
+        return findings
+    began = time.perf_counter()
+    lines: dict[str, str] = {}
+    for label in wrong[:MOST_PAIRS]:
+        if spent + time.perf_counter() - began > LONG:
+            lines[label] = f"blame: not looked for, since this takes long: gradcheck blame --pair {label}"
+            continue
+        line = _line(case, label, opener)
+        if line:
+            lines[label] = f"blame: {line}"
+    pairs = tuple(
+        replace(pair, diagnosis=(*pair.diagnosis, lines[pair.label])) if pair.label in lines else pair
+        for pair in findings.pairs
+    )
+    return replace(findings, pairs=pairs)
+
+
+def _line(case: Case, label: str, opener: GraphOpener) -> str:
+    """Return what is to be said of a pair; nothing where its way is a single op."""
+    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
+
+    try:
+        op = opener.declared(0)
+        output, number = next(pair for pair in pairs_of(op) if label_of(op, pair) == label)
+        if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
+            return ""
+        found = blame_path(case, output, [number], points(case), opener).blame
+    except CaseFailedError as error:
+        return f"no op can be named: {error.message}"
+    except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
+        return f"no op can be named: {type(error).__name__}: {error}"
+    return sentence(found) if len(found.ops) > 1 else ""
+
+
+def exit_code_of(found: Sequence[PathBlame]) -> int:
+    """Return `blame`'s exit code: 1 if an op is named, 0 if all are right, else 3."""
+    statuses = {one.blame.status for one in found}
+    if Status.MISMATCHED in statuses:
+        return 1
+    return 0 if statuses == {Status.PASSED} else 3

@@ -1,0 +1,260 @@
+"""Walk one backward pass through a graph: which ops it visits, what flows into each and out again.
+
+Forward and gradient stand in one graph, with tf.functions inlined where that changes nothing, so that their
+ops are on the way one by one. What is in a loop's or a branch's body goes with the loop or branch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.backward import OpPass, OpPlace
+from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_gradients, tracing
+from gradcheck_cli.tensorflow_backend.backward_steps import Step, is_numeric, steps_of
+from gradcheck_cli.tensorflow_backend.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.state import put_back
+from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, run_error, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Walk:
+    """A backward pass from one output to some inputs, in a graph of its own.
+
+    Attributes:
+        source: the op that was traced.
+        output: number of the output.
+        numbers: numbers of the inputs.
+        function: forward and gradient, traced.
+        inputs: every input's tensor.
+        upstream: the placeholder of what flows in at the output.
+        result: the output's tensor.
+        gradients: per number, what arrives at the input, or `None`.
+        steps: the ops on the way, in backward order.
+        held: `stop_gradient`s that keep their value while the inputs move, and draws, which always do.
+    """
+
+    source: GraphOperation
+    output: int
+    numbers: tuple[int, ...]
+    function: Any
+    inputs: tuple[Any, ...]
+    upstream: Any
+    result: Any
+    gradients: tuple[Any, ...]
+    steps: tuple[Step, ...]
+    held: frozen.Held
+
+    @cached_property
+    def point(self) -> list[Any]:
+        """The inputs' values, as tensors."""
+        return [
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.source.at.narrow, self.source.at.arguments, strict=True)
+        ]
+
+    @cached_property
+    def drawn(self) -> list[Any]:
+        """The draws' values, as tensors."""
+        values = self.source.draws(self.held)
+        return [
+            tf.constant(value, tensor.dtype) for value, tensor in zip(values, self.held.draws, strict=True)
+        ]
+
+    def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
+        """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
+        return self.function.prune([*self.inputs, *self.held.draws, *feeds], list(fetches))
+
+    @property
+    def rewind(self) -> Callable[[], None] | None:
+        """What must be called before each call of a part, as stand-ins need; `None` where there are none."""
+        return None if self.held.stand_ins is None else self.held.stand_ins.rewind
+
+    def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
+        """Return a part of the graph as something to call with tensors."""
+        function, rewind = put_back(self.part(feeds, fetches)), self.rewind
+
+        def call(*tensors: Any) -> list[Any]:
+            if rewind is not None:
+                rewind()
+            return list(function(tensors))
+
+        return call
+
+    @cached_property
+    def _moving(self) -> tuple[list[Any], Any]:
+        """The output and the tensors that move through each op, each once, and what gives them."""
+        every = [self.result]
+        for step in self.steps:
+            every += [step.op.inputs[number] for number in step.gradients]
+            every += [step.op.outputs[number] for number in step.upstreams]
+        tensors = list({id(one): one for one in every if dtypes.is_differentiable(one.dtype)}.values())
+        return tensors, self.pruned(self.held.stops, tensors)
+
+    @cached_property
+    def _held_values(self) -> list[Any]:
+        if not self.held.stops:
+            return []
+        return list(self.pruned([], self.held.stops)(*self.point, *self.drawn))
+
+    def values(self, point: Sequence[Any]) -> dict[int, Array]:
+        """Return the values, wide, of the tensors that move through each op, by their ids.
+
+        Raises:
+            tf.errors.OpError: the forward refuses the point.
+        """
+        tensors, function = self._moving
+        values = function(*point, *self.drawn, *self._held_values)
+        return {
+            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        }
+
+    @cached_property
+    def base(self) -> dict[int, Array]:
+        """Values at the point, in their own dtypes, of what moves through each op and what is held, by ids.
+
+        CaseFailedError for what the forward raises.
+        """
+        tensors, function = self._moving
+        try:
+            values = [*function(*self.point, *self.drawn, *self._held_values), *self._held_values]
+        except tf.errors.OpError as error:
+            raise run_error(error, "forward") from error
+        return {
+            id(tensor): value.numpy()
+            for tensor, value in zip([*tensors, *self.held.stops], values, strict=True)
+        }
+
+    @cached_property
+    def _flows(self) -> tuple[list[Any], Any]:
+        """Every tensor of the backward pass, each once, and what gives them for an upstream."""
+        every = [
+            *self.gradients,
+            *[flow for step in self.steps for flow in step.upstreams.values()],
+            *[flow for step in self.steps for flow in step.gradients.values()],
+        ]
+        tensors = list({id(tensor): tensor for tensor in every if is_numeric(tensor)}.values())
+        return tensors, self.pruned([self.upstream], tensors)
+
+    def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
+        """Return what flows through each op for an upstream, and what arrives at each input.
+
+        Raises:
+            CaseFailedError: what was raised as it ran.
+        """
+        tensors, function = self._flows
+        info = self.source.outputs[self.output]
+        flow = tf.constant(dtypes.narrow(upstream, info.dtype), info.dtype)
+        try:
+            values = function(*self.point, *self.drawn, flow)
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        found = {
+            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        }
+        passes = [
+            OpPass(
+                self.places[number],
+                tuple((output, found.get(id(flow))) for output, flow in step.upstreams.items()),
+                tuple((taken - step.results, found.get(id(flow))) for taken, flow in step.gradients.items()),
+            )
+            for number, step in enumerate(self.steps)
+        ]
+        return passes, [found.get(id(gradient)) for gradient in self.gradients]
+
+    @cached_property
+    def places(self) -> list[OpPlace]:
+        """What each op is called, and where its gradient is."""
+        return [place_of(step.op) for step in self.steps]
+
+
+def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
+    """Trace a backward pass.
+
+    Args:
+        source: a case, opened at a sample point.
+        output: number of the output that it starts from.
+        numbers: numbers of the inputs that it leads to; of arguments, not of variables.
+
+    Raises:
+        CaseFailedError: what forward or gradient raised; an override that no op carries.
+        GradientFormError: a gradient of wrong shape, found as the graph is built.
+    """
+    bound, signature, info = source.bound(), source.signature, source.outputs[output]
+    kept: dict[str, Any] = {}
+    stand_ins = StandIns(frozen.is_random, with_stops=False) if source.forward.held.opened else None
+    tracing_context: contextlib.AbstractContextManager[None]
+    if stand_ins is not None:
+        tracing_context = stand_ins.tracing()
+    else:
+        tracing_context = (
+            contextlib.nullcontext() if _writes_inside(source.forward) else private.functions_inlined()
+        )
+
+    def forward_and_gradient(*tensors: Any) -> Any:
+        inputs, upstream = tensors[:-1], tensors[-1]
+        with tracing_context:
+            outputs = bound.call(*inputs)
+        kept["forward"] = tf.compat.v1.get_default_graph().get_operations()
+        wanted = [inputs[number] for number in numbers]
+        with private_gradients.backward_log() as visits:
+            found = gradients_of([outputs[output]], wanted, [upstream])
+        kept["gradients"] = [dense(one, tensor) for one, tensor in zip(found, wanted, strict=True)]
+        kept["inputs"], kept["upstream"], kept["outputs"] = inputs, upstream, outputs
+        stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze else ()
+        kept["stops"] = stops
+        kept["steps"] = steps_of(visits, wanted, outputs[output], upstream, stops)
+        return [tf.identity(outputs[output])]
+
+    function = wrapped(forward_and_gradient, [*signature, tf.TensorSpec(info.shape, info.dtype)])
+    require_no_leak(function, "gradient")
+    inputs, outputs = kept["inputs"], kept["outputs"]
+    differentiable = tracing.moving(function, inputs, source.at.differentiable, source.shared.variables)
+    if bound.override is not None:
+        path.require_override(function.graph, differentiable, outputs, bound.override)
+    draws = (
+        frozen.draws_among(kept["forward"], differentiable, function.inputs)
+        if source.forward.held.draws
+        else []
+    )
+    return Walk(
+        source,
+        output,
+        tuple(numbers),
+        function,
+        tuple(inputs),
+        kept["upstream"],
+        outputs[output],
+        tuple(kept["gradients"]),
+        tuple(kept["steps"]),
+        frozen.Held(
+            stops=tuple(kept["stops"]),
+            draws=tuple(draws),
+            stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
+        ),
+    )
+
+
+def _writes_inside(trace: tracing.ForwardTrace) -> bool:
+    """Whether a function's body writes to variables: inlined, it would do so no more, or in another order."""
+    graph = trace.function.graph
+    return any(
+        node.op in path.WRITES
+        for op in path.ops_before(trace.outputs)
+        for node in path.inner_nodes(graph, op)
+    )

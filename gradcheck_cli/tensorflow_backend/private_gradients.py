@@ -1,0 +1,117 @@
+"""TensorFlow's private parts that tell how an op is differentiated: the backward pass's log, the functions.
+
+Beside `private`, for the same reason: a new TensorFlow breaks it here. `test_private_gradients.py` holds each
+of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import gradients_util
+
+from gradcheck_cli.tensorflow_backend import private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
+_GENERATED = "__autograph_generated_file"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One op that backpropagation called the gradient of.
+
+    Attributes:
+        op: the op.
+        upstreams: what flowed in, one for each output: a tensor, IndexedSlices, or neither where nothing did
+            and no zeros could stand for it.
+        gradients: what came out, one for each input, `None` where the gradient function says so.
+    """
+
+    op: Any
+    upstreams: tuple[Any, ...]
+    gradients: tuple[Any, ...]
+
+
+@contextlib.contextmanager
+def backward_log() -> Iterator[list[Visit]]:
+    """Note each op that `tf.gradients` visits meanwhile, in its order: from the outputs to the inputs.
+
+    What a gradient function differentiates in its own turn (a loop's body, a `tf.gradients` in a custom
+    gradient) is no part of it.
+    """
+    visits: list[Visit] = []
+    depth = 0
+    log, helper = gradients_util._LogOpGradients, gradients_util._GradientsHelper  # noqa: SLF001 (no public way)
+
+    def noting(op: Any, upstreams: Any, gradients: Any) -> Any:
+        if depth == 1:
+            visits.append(Visit(op, tuple(upstreams), tuple(gradients)))
+        return log(op, upstreams, gradients)
+
+    def counting(*args: Any, **keywords: Any) -> Any:
+        nonlocal depth
+        depth += 1
+        try:
+            return helper(*args, **keywords)
+        finally:
+            depth -= 1
+
+    gradients_util._LogOpGradients, gradients_util._GradientsHelper = noting, counting  # noqa: SLF001
+    try:
+        yield visits
+    finally:
+        gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper  # noqa: SLF001
+
+
+def has_own_gradient(op: Any) -> bool:
+    """Whether an op carries an override: of `gradient_override_map`, or a `tf.custom_gradient`'s."""
+    return OVERRIDE in op.node_def.attr
+
+
+def gradient_function(op: Any) -> Any | None:
+    """Return the Python function that gives an op's gradient: of a `tf.custom_gradient` the user's own.
+
+    `None` where there is none: an op type that is registered as not differentiable, or a Defun's body that
+    TensorFlow differentiates itself.
+    """
+    unit = private.custom_gradient_of(op)
+    if unit is not None:
+        return unit.function
+    try:
+        return ops.get_gradient_function(op)
+    except LookupError:
+        pass
+    defined = op.graph._get_function(op.type)  # noqa: SLF001 (no public way)
+    return None if defined is None else getattr(defined, "python_grad_func", None)
+
+
+def overriding_function(name: str) -> Any | None:
+    """Return the function behind a gradient's registered name: of a `tf.custom_gradient` the user's own."""
+    unit = private.custom_gradient_named(name)
+    if unit is not None:
+        return unit.function
+    try:
+        return ops.gradient_registry.lookup(name)
+    except LookupError:
+        return None
+
+
+def source_place(file: str, line: int) -> tuple[str, int] | None:
+    """Return where a line of AutoGraph's generated code comes from; `None` for code of another kind."""
+    if _GENERATED not in file:
+        return None
+    found: dict[int, tuple[str, int]] = {}
+    for converted in list(autograph_api._TRANSPILER._cache._cache.values()):  # noqa: SLF001 (its source maps)
+        for factory in converted.values():
+            for generated, origin in (factory.source_map or {}).items():
+                if generated.filename == file and generated.lineno >= line:
+                    found[generated.lineno] = (str(origin.loc.filename), int(origin.loc.lineno))
+    # A function begins at its decorators, some of which AutoGraph added: they come from nowhere.
+    return found[min(found)] if found else None

@@ -1,0 +1,117 @@
+"""One op checked alone: what is wrong with it is found, and told; what is right is left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy
+
+from gradcheck_cli.checking.alone import check_alone
+from gradcheck_cli.results import Status
+
+POINT = np.array([0.3, -0.7, 1.1])
+
+
+def alone(forward, gradients, points=POINT, **changes):
+    points = points if isinstance(points, dict) else {"x": points}
+    op = Numpy(forward, gradients, points, **changes).declared(0)
+    return check_alone(op, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("size", [1, 3, 200])
+def test_a_right_gradient(size):
+    found = alone(np.sin, lambda u, x: np.cos(x) * u, np.linspace(-1.0, 2.0, size))
+    assert found.status is Status.PASSED
+
+
+WRONG = {
+    "factor": (lambda u, x: 1.01 * np.cos(x) * u, "the gradient is 1.01 times the derivative"),
+    "sign": (lambda u, x: -np.cos(x) * u, "the sign is flipped"),
+    "none": (lambda u, x: None, "is None, but its output moves with it"),  # noqa: ARG005
+    "nan": (lambda u, x: np.nan * x * u, "it is nan, differences give"),
+    "ignoring": (lambda u, x: np.cos(x), "differences give"),  # noqa: ARG005
+    "squaring": (lambda u, x: np.cos(x) * u**2, "differences give"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_gradient_and_what_is_said_of_it(name):
+    gradient, wording = WRONG[name]
+    found = alone(np.sin, gradient)
+    assert found.status is Status.MISMATCHED
+    assert wording in found.evidence
+
+
+@pytest.mark.parametrize("size", [200, 3])
+def test_one_wrong_element_of_many(size):
+    def gradient(u, x):
+        factor = np.ones(x.size)
+        factor[1] = 1.05
+        return factor * np.cos(x) * u
+
+    found = alone(np.sin, gradient, np.linspace(-1.0, 1.4, size))
+    assert found.status is Status.MISMATCHED
+
+
+def test_a_gradient_that_is_right_for_each_upstream_but_not_for_several():
+    def clipped(u, x):
+        gradient = np.cos(x) * u
+        return gradient / max(1.0, np.linalg.norm(gradient) / 1.5)
+
+    found = alone(np.sin, clipped, np.linspace(-1.0, 1.0, 30))
+    assert (found.status, found.evidence) == (Status.MISMATCHED, "its gradient isn't linear in its upstream")
+
+
+def test_a_linear_gradient_that_loses_digits_is_linear():
+    def softmax(x):
+        e = np.exp(x - x.max())
+        return e / e.sum()
+
+    def gradient(u, x):
+        y = softmax(x)
+        return y * (u - np.sum(u * y))
+
+    assert alone(softmax, gradient, np.array([0.0, 30.0, -30.0])).status is Status.PASSED
+
+
+def test_of_several_inputs_the_wrong_one_is_told():
+    found = alone(
+        lambda a, b: a * b,
+        lambda u, a, b: [b * u, (a + b) * u],
+        {"a": np.array([1.5, 2.0]), "b": np.array([0.5, -3.0])},
+    )
+    assert found.status is Status.MISMATCHED
+    assert "in1[" in found.evidence
+
+
+def test_of_several_outputs_each_counts():
+    found = alone(
+        lambda x: (np.sin(x), np.cos(x)),
+        [lambda u, x: np.cos(x) * u, lambda u, x: np.sin(x) * u],
+        outputs=("s", "c"),
+    )
+    assert found.status is Status.MISMATCHED
+
+
+def test_kinks_and_jumps_are_no_faults():
+    relu = alone(lambda x: np.maximum(x, 0.0), lambda u, x: u * (x > 0), np.array([0.0, 1.0, -1.0]))
+    assert relu.status is Status.PASSED
+    jump = alone(lambda x: np.where(x > 0, x + 1, x), lambda u, x: u * np.ones_like(x), np.array([0.0, 1.0]))
+    assert jump.status is Status.INCONCLUSIVE
+    assert "jumps" in jump.reason
+
+
+def test_an_op_that_draws_can_not_be_told():
+    found = alone(np.sin, lambda u, x: np.cos(x) * u, facts={"random_types": ("RandomUniform",)})
+    assert (found.status, found.reason) == (Status.INCONCLUSIVE, "it draws anew at each call (RandomUniform)")
+
+
+def test_a_gradient_of_another_dtype_is_wrong():
+    found = alone(np.sin, lambda u, x: np.cos(x) * u, facts={"dtype_faults": {0: "must be float64"}})
+    assert (found.status, found.evidence) == (Status.MISMATCHED, "must be float64")
+
+
+def test_float32_finds_one_per_cent():
+    right = alone(np.sin, lambda u, x: np.cos(x) * u, dtypes={"x": "float32"})
+    wrong = alone(np.sin, lambda u, x: np.float32(1.02) * np.cos(x) * u, dtypes={"x": "float32"})
+    assert (right.status, wrong.status) == (Status.PASSED, Status.MISMATCHED)

@@ -1,0 +1,186 @@
+"""Pairs judged by random probes: verdict, place, power, and the checks on the upstream without a Jacobian."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, check
+
+from gradcheck_cli.checking import extent, probing
+from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import Power
+
+N = 400
+POINT = np.random.default_rng(0).normal(size=N)
+
+
+def slope(x):
+    return 1 - np.tanh(x) ** 2
+
+
+def tanh(gradient=None, points=None, **changes):
+    points = points if points is not None else {"x": POINT}
+    return Numpy(np.tanh, gradient or (lambda u, x: u * slope(x)), points, **changes)
+
+
+def pair_of(op, **changes):
+    return check(op, **({"method": "probe"} | changes)).pairs[0]
+
+
+def test_a_right_pair_passes_with_its_miss_probability():
+    pair = pair_of(tanh())
+    assert pair.status is Status.PASSED
+    assert pair.method == "probe"
+    assert pair.elements == N * N
+    assert 0 < pair.miss_probability <= Power().miss
+    assert pair.miss_size == Power().size
+    assert pair.max_rel_error <= pair.allowed
+
+
+@pytest.mark.parametrize("element", [0, 123, N - 1])
+@pytest.mark.parametrize("error", [0.01, 1.0, -2.0])
+def test_one_wrong_element_is_named(element, error):
+    def gradient(u, x):
+        found = u * slope(x)
+        found[element] *= 1 + error
+        return found
+
+    pair = pair_of(tanh(gradient))
+    assert pair.status is Status.MISMATCHED
+    assert (pair.worst.output_index, pair.worst.input_index) == ((element,), (element,))
+    assert pair.worst.analytic == pytest.approx((1 + error) * slope(POINT[element]))
+    assert pair.worst.numeric == pytest.approx(slope(POINT[element]), rel=1e-6)
+    assert pair.wrong_elements == 1
+    assert pair.note == f"at least 1 of {N * N} elements"
+    assert pair.miss_probability is None
+
+
+def test_a_missing_term_is_found_off_the_diagonal():
+    """y = x - mean(x), whose gradient forgets the mean: 160,000 elements of 1/400."""
+    pair = pair_of(Numpy(lambda x: x - x.mean(), lambda u, _: u, {"x": POINT}))
+    assert pair.status is Status.MISMATCHED
+
+
+def test_none_is_not_zero_and_zero_is_not_right():
+    assert pair_of(tanh(lambda *_: None)).status is Status.MISMATCHED
+    assert pair_of(tanh(lambda u, _: 0 * u)).status is Status.MISMATCHED
+
+
+def test_a_constant_tests_nothing():
+    pair = pair_of(Numpy(lambda x: np.ones(3) + 0 * x[:3], lambda _, x: 0 * x, {"x": POINT}))
+    assert pair.status is Status.INCONCLUSIVE
+    assert "nothing was tested" in pair.message
+
+
+def test_nan_in_one_element_is_found():
+    def gradient(u, x):
+        found = u * slope(x)
+        found[5] = np.nan if u[5] else 0.0
+        return found
+
+    pair = pair_of(tanh(gradient))
+    assert pair.status is Status.MISMATCHED
+    assert pair.worst.input_index == (5,)
+
+
+def test_kinks_everywhere_are_too_weak_and_say_so():
+    point = np.where(np.arange(N) % 3 == 0, 0.0, POINT)
+    pair = pair_of(Numpy(np.abs, lambda u, x: u * np.sign(x), {"x": point}))
+    assert pair.status is Status.INCONCLUSIVE
+    assert "at kinks" in pair.message
+    assert "--power" in pair.message
+
+
+def test_more_power_than_there_is_is_inconclusive_and_less_passes():
+    op = tanh()
+    weak = check(op, method="probe", power=Power(1e-14, 0.01)).pairs[0]
+    assert weak.status is Status.INCONCLUSIVE
+    assert "0.01 is asked for" in weak.message
+    assert check(op, method="probe", power=Power(1e-3, 0.05)).pairs[0].status is Status.PASSED
+
+
+def test_full_only_refuses():
+    pair = pair_of(tanh(), full_only=True)
+    assert pair.status is Status.INCONCLUSIVE
+    assert "400 x 400" in pair.message
+    assert pair.evaluations == 0
+
+
+def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
+    monkeypatch.setattr(extent, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
+    assert pair_of(tanh(), method="auto").method == "central"
+    coupled = Numpy(np.cumsum, lambda u, _: np.cumsum(u[::-1])[::-1], {"x": POINT})
+    assert pair_of(coupled, method="auto").method == "probe"
+    assert pair_of(coupled, method="full").method != "probe"
+
+
+def test_a_sparse_gradient_of_a_dense_function_is_probed_where_the_whole_is_too_large(monkeypatch):
+    monkeypatch.setattr(extent, "MOST_ELEMENTS", 100 * N)
+    forgets = Numpy(lambda x: x - x.mean(), lambda u, _: u, {"x": POINT})
+    pair = pair_of(forgets, method="auto")
+    assert pair.method == "probe"
+    assert pair.status is Status.MISMATCHED
+
+
+NOT_LINEAR = {
+    "ignored": lambda u, x: slope(x) + 0 * u,
+    "squared": lambda u, x: slope(x) * u * np.abs(u),
+    "clipped": lambda u, x: slope(x) * np.clip(u, -2000, 2000),
+    "small ones dropped": lambda u, x: slope(x) * np.where(np.abs(u) < 1e-6, 0, u),
+    "constant added": lambda u, x: slope(x) * u + 1e-3,
+}
+
+
+@pytest.mark.parametrize("gradient", NOT_LINEAR.values(), ids=NOT_LINEAR)
+def test_a_gradient_that_is_not_linear_in_the_upstream_is_found(gradient):
+    found = check(tanh(gradient), method="probe")
+    failed = {one.name for one in found.checks if one.status is Status.MISMATCHED}
+    wrong = {pair.label for pair in found.pairs if pair.status is Status.MISMATCHED}
+    assert failed & {"linearity", "zero_upstream"} or wrong
+
+
+def test_a_right_gradient_passes_every_check_on_its_upstream():
+    found = check(tanh(), method="probe")
+    assert {one.name for one in found.checks} >= {"linearity", "zero_upstream", "repeat", "retrace"}
+    assert all(one.status is Status.PASSED for one in found.checks)
+
+
+def test_a_gradient_that_draws_differs_when_it_is_repeated():
+    generator = np.random.default_rng(0)
+    noisy = tanh(lambda u, x: u * slope(x) * (1 + 1e-2 * generator.normal(size=x.shape)))
+    found = {one.name: one.status for one in check(noisy, method="probe").checks}
+    assert found["repeat"] is Status.MISMATCHED
+
+
+def test_a_lead_that_turns_out_right_is_left_and_the_next_one_followed(monkeypatch):
+    """Leads are elements that the ladder judges: here the first two point at right ones."""
+
+    def gradient(u, x):
+        found = u * slope(x)
+        found[77] *= 1.5
+        return found
+
+    true_row, leads = probing.bisect_output, []
+
+    def misled(differenced, probe, column):
+        leads.append(column)
+        return len(leads) + 200 if len(leads) <= 2 else true_row(differenced, probe, column)
+
+    monkeypatch.setattr(probing, "bisect_output", misled)
+    pair = pair_of(tanh(gradient))
+    assert pair.status is Status.MISMATCHED
+    assert pair.worst.input_index == (77,)
+    assert len(leads) >= 3
+
+
+def test_leads_that_lead_nowhere_are_a_doubt_not_a_pass(monkeypatch):
+    def gradient(u, x):
+        found = u * slope(x)
+        found[77] *= 1.5
+        return found
+
+    count = iter(range(200, 400))
+    monkeypatch.setattr(probing, "bisect_output", lambda *_: next(count))
+    pair = pair_of(tanh(gradient))
+    assert pair.status is Status.INCONCLUSIVE
+    assert "random probes disagree with the gradient" in pair.message

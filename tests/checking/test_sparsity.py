@@ -1,0 +1,134 @@
+"""Which axes go together is guessed from a few rows, and kept only where it holds on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, check
+
+from gradcheck_cli.checking import sparsity
+from gradcheck_cli.checking.sparsity import compressed_jacobian, find_sparsity
+from gradcheck_cli.results import Status
+
+X = np.random.default_rng(0).normal(size=(6, 7))
+B = np.random.default_rng(1).normal(size=(7, 5))
+
+
+@pytest.fixture(autouse=True)
+def _small_ones_are_worth_it(monkeypatch):
+    monkeypatch.setattr(sparsity, "WORTH", 1)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def softmax_gradient(u, x):
+    s = softmax(x)
+    return s * (u - (u * s).sum(axis=1, keepdims=True))
+
+
+OPS = {
+    "elementwise": (Numpy(np.tanh, lambda u, x: u * (1 - np.tanh(x) ** 2), {"x": X}), 0, (42, 1)),
+    "relu": (Numpy(lambda x: np.maximum(x, 0), lambda u, x: u * (x > 0), {"x": X}), 0, (42, 1)),
+    "softmax": (Numpy(softmax, softmax_gradient, {"x": X}), 0, (6, 7)),
+    "transpose": (Numpy(lambda x: x.T, lambda u, _: u.T, {"x": X}), 0, (42, 1)),
+    "matmul a": (Numpy(lambda a, b: a @ b, lambda u, a, b: (u @ b.T, a.T @ u), {"a": X, "b": B}), 0, (6, 7)),
+    "matmul b": (Numpy(lambda a, b: a @ b, lambda u, a, b: (u @ b.T, a.T @ u), {"a": X, "b": B}), 1, (5, 7)),
+    "sum over rows": (
+        Numpy(lambda x: x.sum(axis=1), lambda u, x: np.repeat(u[:, None], x.shape[1], 1), {"x": X}),
+        0,
+        (6, 7),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_axes_that_go_together_are_found(name):
+    op, number, (classes, slots) = OPS[name]
+    found = find_sparsity(op.operation(), 0, [0, 1][: len(op.operation().inputs)], seed=0)
+    assert found[number].table.shape == (classes, slots)
+    jacobian = compressed_jacobian(op.operation(), 0, number, found[number], seed=0)
+    rows = op.operation().outputs[0].size
+    whole = np.stack(
+        [
+            op.operation().vjp(0, row.reshape(1, *op.operation().outputs[0].shape))[number]
+            for row in np.eye(rows)
+        ]
+    )
+    np.testing.assert_allclose(jacobian.whole().values, whole.reshape(rows, -1), atol=1e-15)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_right_op_passes_in_few_evaluations(name):
+    op, _, (_, slots) = OPS[name]
+    found = check(op)
+    assert all(pair.status is Status.PASSED for pair in found.pairs)
+    assert min(pair.evaluations for pair in found.pairs) <= 2 * (2 * slots + 1 + 6 + 60)
+
+
+@pytest.mark.parametrize(
+    ("forward", "gradient"),
+    [
+        (lambda x: np.cumsum(x, axis=1), lambda u, _: np.cumsum(u[:, ::-1], axis=1)[:, ::-1]),
+        (lambda x: x.reshape(-1)[::-1].reshape(x.shape), lambda u, _: u.reshape(-1)[::-1].reshape(u.shape)),
+        (lambda x: x - x.mean(), lambda u, _: u - u.mean()),
+    ],
+)
+def test_what_is_coupled_otherwise_passes_too(forward, gradient):
+    assert check(Numpy(forward, gradient, {"x": X})).pairs[0].status is Status.PASSED
+
+
+WRONG = {
+    "softmax without its sum": (softmax, lambda u, x: u * softmax(x)),
+    "mean forgotten": (lambda x: x - x.mean(), lambda u, _: u),
+    "mean of a row forgotten": (lambda x: x - x.mean(axis=1, keepdims=True), lambda u, _: u),
+    "weak coupling forgotten": (
+        lambda x: np.tanh(x) + 1e-4 * x.sum(),
+        lambda u, x: u * (1 - np.tanh(x) ** 2),
+    ),
+    "coupling made up": (np.tanh, lambda u, x: u * (1 - np.tanh(x) ** 2) + 1e-4 * u.sum()),
+    "neighbours that cancel": (lambda x: x + 0.1 * (np.roll(x, 1, 0) - np.roll(x, 2, 0)), lambda u, _: u),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_coupling_that_only_one_side_knows_is_a_mismatch(name):
+    pair = check(Numpy(*WRONG[name], {"x": X})).pairs[0]
+    assert pair.status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize("place", [(0, 0), (3, 4), (5, 6)])
+def test_a_wrong_element_of_a_sparse_gradient_is_named(place):
+    def gradient(u, x):
+        found = u * (1 - np.tanh(x) ** 2)
+        found[place] *= 1.001
+        return found
+
+    pair = check(Numpy(np.tanh, gradient, {"x": X})).pairs[0]
+    assert pair.status is Status.MISMATCHED
+    assert (pair.worst.output_index, pair.worst.input_index) == (place, place)
+    assert (pair.wrong_elements, pair.elements) == (1, 42 * 42)
+
+
+def test_an_element_outside_that_the_sampled_rows_do_not_show_is_still_seen():
+    """A permutation of two far rows: eight sampled rows may miss it, random upstreams can't."""
+
+    def gradient(u, x):
+        found = u * (1 - np.tanh(x) ** 2)
+        found[0, 0] += 1e-3 * u[5, 6]
+        return found
+
+    pair = check(Numpy(np.tanh, gradient, {"x": X})).pairs[0]
+    assert pair.status is Status.MISMATCHED
+    assert (pair.worst.output_index, pair.worst.input_index) == ((5, 6), (0, 0))
+
+
+def test_float32_keeps_its_precision_warning():
+    """(1 + x^2) - 1 in float32, at small x: right in float64, few digits left as declared."""
+    x = np.full((6, 7), 1e-3) * np.linspace(1, 2, 42).reshape(6, 7)
+    op = Numpy(lambda x: x * x, lambda u, x: u * (2 * (x + x.dtype.type(4)) - 8), {"x": x}, {"x": "float32"})
+    found = check(op)
+    assert found.pairs[0].status is Status.PASSED
+    assert any("precision" in warning for warning in found.warnings)

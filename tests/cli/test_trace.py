@@ -1,0 +1,111 @@
+"""`trace` and `blame` by what they're told: options, exit codes, which case is meant."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.checking.backward import OpPass, OpPlace, PassTrace, summary_of, traced
+from gradcheck_cli.checking.blame_result import Blame, OpVerdict
+from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.results import Status
+
+SQUARE = OpPass(OpPlace("square", "Square"), ((0, np.array(1.0)),), ((0, np.array(32.0)),))
+ASKED = {}
+
+
+@pytest.fixture
+def backward(engine, monkeypatch):
+    """Stand in for what walks the graph; tests set what it finds."""
+    fake = SimpleNamespace(
+        passes=(PassTrace("y", ("x",), traced([SQUARE]), (summary_of(np.array(32.0)),)),),
+        blames=(),
+        error=None,
+        during=lambda: None,
+        engine=engine,
+    )
+
+    def answer(name):
+        def function(case, label, *rest):
+            ASKED.update(case=case, label=label, types=rest[0] if rest else None)
+            fake.during()
+            if fake.error is not None:
+                raise fake.error
+            return getattr(fake, name)
+
+        return function
+
+    module = ModuleType("backward")
+    module.trace_case, module.blame_case = answer("passes"), answer("blames")
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.backward", module)
+    return fake
+
+
+def of(status, agrees):
+    op = OpVerdict(OpPlace("a", "Op"), status, evidence="it is off" * (status is Status.MISMATCHED))
+    return SimpleNamespace(output="y", inputs=("x",), sample=0, blame=Blame((op,), agrees))
+
+
+RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
+
+
+def test_a_trace(invoke, backward):  # noqa: ARG001
+    result = invoke("trace", "specs/op.yaml")
+    assert (result.code, result.err) == (0, "")
+    assert "  square  Square            1     32            32\n" in result.out
+    assert (ASKED["label"], ASKED["types"]) == (None, ())
+
+
+def test_its_options(invoke, backward):  # noqa: ARG001
+    assert invoke("trace", "a.yaml", "--pair", "dy/dx", "--type", "Square", "--type", "Exp").code == 0
+    assert (ASKED["label"], ASKED["types"]) == ("dy/dx", ("Square", "Exp"))
+
+
+def test_json_stays_json_when_the_forward_prints(invoke, backward):
+    backward.during = lambda: sys.stdout.write("printed by a forward\n")
+    result = invoke("trace", "a.yaml", "--format", "json")
+    assert json.loads(result.out)["passes"][0]["ops"][0]["name"] == "square"
+    assert result.err == "printed by a forward\n"
+    backward.blames = (WRONG,)
+    result = invoke("blame", "a.yaml", "--format", "json")
+    assert json.loads(result.out)["exit_code"] == result.code == 1
+
+
+@pytest.mark.parametrize("command", ["trace", "blame"])
+@pytest.mark.parametrize(("error", "code"), [(CaseFailedError("forward", "no"), 3), (UsageError("no"), 2)])
+def test_what_fails_has_its_exit_code(invoke, backward, command, error, code):
+    backward.error = error
+    result = invoke(command, "a.yaml")
+    assert (result.code, result.out, result.err) == (code, "", "no\n")
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [([RIGHT], 0), ([WRONG], 1), ([UNSURE], 3), ([RIGHT, UNSURE], 3), ([UNSURE, WRONG], 1), ([RIGHT] * 2, 0)],
+    ids=["right", "wrong", "unsure", "right_unsure", "unsure_wrong", "both_right"],
+)
+def test_blames_exit_code(invoke, backward, found, code):
+    backward.blames = tuple(found)
+    result = invoke("blame", "a.yaml")
+    assert result.code == code
+    assert result.out.count("  blame: ") == len(found)
+
+
+@pytest.mark.parametrize(("command", "doing"), [("trace", "tracing"), ("blame", "blaming")])
+def test_which_case_is_meant(invoke, backward, a_case, command, doing):
+    backward.blames = (RIGHT,)
+    backward.engine.cases = [a_case("square"), a_case("square", "wide")]
+    result = invoke(command, "a.yaml")
+    assert result.err == (
+        f"{doing} square · float64 · case default, the first of 2 cases; others: --case wide\n"
+    )
+    assert invoke(command, "a.yaml", "--case", "wide").err == ""
+    assert ASKED["case"].name == "wide"
+    result = invoke(command, "a.yaml", "--case", "wid")
+    assert (result.code, result.err) == (5, "no case is named 'wid'. Did you mean 'wide'?\n")
+    result = invoke(command, "a.yaml", "--pair", "dy/dz")
+    assert (result.code, result.err) == (2, "no pair is labelled 'dy/dz'. Did you mean 'dy/dx'?\n")

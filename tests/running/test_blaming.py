@@ -1,0 +1,110 @@
+"""What `run` adds to a mismatch by itself, and that it never costs the verdict."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gradcheck_cli.checking.backward import OpPlace
+from gradcheck_cli.checking.blame_result import Blame, OpVerdict
+from gradcheck_cli.checking.case import Findings
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.running import blaming
+from gradcheck_cli.running.blaming import LONG, MOST_PAIRS, with_blame
+from gradcheck_cli.running.session import start_tensorflow
+
+start_tensorflow()
+CASE = SimpleNamespace(binding="autodiff", forward="a:b", reference=None, is_generated=False)
+INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
+OP = SimpleNamespace(
+    inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))], at=SimpleNamespace(count=len(INPUTS))
+)
+OPENER = SimpleNamespace(declared=lambda sample: OP)  # noqa: ARG005 (the real one's signature)
+WRONG = OpVerdict(OpPlace("a", "Op"), Status.MISMATCHED, evidence="it is off")
+
+
+def pairs(count, status=Status.MISMATCHED):
+    return Findings(
+        tuple(PairResult(f"dy/dx{number}", "y", f"x{number}", status, elements=4) for number in range(count))
+    )
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Stand in for what looks for the op; tests set what it does."""
+    fake = SimpleNamespace(blame=Blame((WRONG, WRONG), agrees=False), error=None, asked=[])
+
+    def look(case, output, numbers, samples, opener):  # noqa: ARG001 (the real one's signature)
+        fake.asked.append((output, tuple(numbers)))
+        if fake.error is not None:
+            raise fake.error
+        return SimpleNamespace(blame=fake.blame)
+
+    monkeypatch.setattr(blaming, "blame_path", look)
+    return fake
+
+
+def lines(findings, case=CASE, spent=0.0):
+    return [pair.diagnosis for pair in with_blame(case, findings, OPENER, spent).pairs]
+
+
+def test_a_mismatch_is_told_which_op(found):
+    told = (
+        "blame: op 'a' (Op) without a gradient function is the first whose own gradient is wrong: it is off; "
+        "1 other(s) are wrong too"
+    )
+    assert lines(pairs(2)) == [(told,)] * 2
+    assert found.asked == [(0, (0,)), (0, (1,))]
+
+
+def test_a_variable_is_not_followed(found, monkeypatch):
+    monkeypatch.setattr(OP, "at", SimpleNamespace(count=1))
+    told, nothing = lines(pairs(2))
+    assert (len(told), nothing) == (1, ())
+    assert found.asked == [(0, (0,))]
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s is not Status.MISMATCHED])
+def test_nothing_else_is_looked_at(found, status):
+    assert lines(pairs(1, status)) == [()]
+    assert found.asked == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"binding": "custom_gradient"}, {"binding": "defun"}, {"forward": None}, {"reference": "a:c"}]
+)
+def test_nor_a_forward_that_is_one_op_or_has_a_reference(found, changes):
+    assert lines(pairs(1), SimpleNamespace(**{**vars(CASE), **changes})) == [()]
+    assert found.asked == []
+
+
+def test_where_a_single_op_is_on_the_way_nothing_is_said(found):
+    found.blame = Blame((WRONG,), agrees=False)
+    assert lines(pairs(1)) == [()]
+
+
+@pytest.mark.parametrize(
+    "error", [CaseFailedError("gradient", "no"), ZeroDivisionError("no"), MemoryError("no")]
+)
+def test_what_fails_leaves_the_verdict_as_it_is(found, error):
+    found.error = error
+    findings = with_blame(CASE, pairs(1), OPENER, 0.0)
+    assert findings.pairs[0].status is Status.MISMATCHED
+    assert findings.pairs[0].diagnosis[0].startswith("blame: no op can be named: ")
+    assert findings.pairs[0].diagnosis[0].endswith("no")
+
+
+def test_of_many_pairs_the_first_are_looked_at(found):
+    told = lines(pairs(6))
+    assert [bool(one) for one in told] == [True] * MOST_PAIRS + [False] * (6 - MOST_PAIRS)
+    assert len(found.asked) == MOST_PAIRS
+
+
+def test_a_case_that_took_long_is_left_alone(found):
+    assert lines(pairs(1), spent=LONG + 1) == [
+        ("blame: not looked for, since this takes long: gradcheck blame --pair dy/dx0",)
+    ]
+    assert found.asked == []
