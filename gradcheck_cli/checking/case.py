@@ -13,12 +13,13 @@ from gradcheck_cli.checking.deterministic import check_frozen, check_random
 from gradcheck_cli.checking.expectations import expect_of_case
 from gradcheck_cli.checking.form import check_form, with_dtype_faults
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
-from gradcheck_cli.checking.large_upstream import large_upstream_checks, precision_of_declared
+from gradcheck_cli.checking.large_precision import precision_of_declared
+from gradcheck_cli.checking.large_upstream import large_upstream_checks
 from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
-from gradcheck_cli.checking.probing import probe_pair, refused
+from gradcheck_cli.checking.probing import probe_pair, refused, with_element
 from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
@@ -190,6 +191,8 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
         wrong, warnings = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
     for pair in large:
+        if any((earlier.verdict == Verdict.MISMATCH).any() for earlier in gathered.samples.get(pair, [])):
+            continue  # found wrong, and what found it takes its time
         judged[pair], warning = _probe(case, operations, pair, rules[pair], sample)
         warnings += [warning] if warning else []
     if operations.has_reference_precision and "precision" not in case.checks_off:
@@ -222,10 +225,10 @@ def _probe(
     found = probe_pair(case, operations, pair, tolerance_of(case, operations, pair, rule), sample)
     if not operations.has_reference_precision:
         return found, ""
-    warning, is_gross = precision_of_declared(case, operations, pair)
-    if is_gross and operations.differenced is operations.formula:
+    warning, element = precision_of_declared(case, operations, pair)
+    if element is not None and operations.differenced is operations.formula:
         own = Operations(operations.declared, operations.declared, operations.declared)
-        again = probe_pair(case, own, pair, tolerance_of(case, own, pair, rule), sample)
+        again = with_element(case, own, pair, tolerance_of(case, own, pair, rule), element, found)
         if (again.verdict == Verdict.MISMATCH).any():
             return again, ""
     return found, warning

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Elements of a Jacobian that are judged one by one, structural zeros aside: about a second's worth.
 MOST_ELEMENTS = 2**19
 
+# Up to here `method: probe` is told that there is nothing to sample from: the whole costs less.
+FEWEST_ELEMENTS = 2**12
+
 
 def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsity | None) -> bool:
     """Say whether a pair is judged by random probes.
@@ -26,6 +29,6 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
     """
     rows, columns = packed_size(op.outputs[pair[0]]), packed_size(op.inputs[pair[1]])
     if case.method == "probe":
-        return rows * columns > 0
+        return rows * columns > FEWEST_ELEMENTS
     judged = rows * (columns if sparsity is None else sparsity.slots)
     return case.method == "auto" and judged > MOST_ELEMENTS

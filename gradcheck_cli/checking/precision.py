@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # A declared dtype that contradicts even its own differences is a fault, not a loss of digits, once the error
 # is two per cent of the value: what float32 differences get wrong themselves is about one (docs/verdicts.md).
-_GROSS = 0.02
+GROSS = 0.02
 
 
 def judge_declared(
@@ -101,7 +101,7 @@ def _is_gross(again: PairSample, beyond: np.ndarray) -> bool:
     with np.errstate(invalid="ignore"):
         error = np.abs(again.analytic - again.numeric)
         size = np.maximum(np.abs(again.analytic), np.abs(again.numeric))
-        small = error <= _GROSS * size
+        small = error <= GROSS * size
     return bool(np.any((again.verdict == Verdict.MISMATCH) & beyond & ~small))
 
 

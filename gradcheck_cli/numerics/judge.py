@@ -103,7 +103,7 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
     judged = pass_or_climb(problem, first_pass(problem), wanted, method)
     if sparsity is None:
         return judged
-    is_sparse = confirm_sparsity(problem, sparsity, judged)
+    is_sparse = confirm_sparsity(problem, sparsity)
     return replace(judged, is_sparse=is_sparse, evaluations=problem.sampler.evaluations)
 
 

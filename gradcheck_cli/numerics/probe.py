@@ -11,7 +11,7 @@ moves): else the largest rows drown the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +71,7 @@ class Target:
         evaluate: (n,) -> (m,), NaN where undefined.
         pull: (m,) -> (n,).
         point: (n,).
+        base: (m,) f(x), for scales and sides; its last bits needn't be those of `evaluate`.
         typical: the inputs' typical size, which steps are scaled by where an input is smaller.
         low: bound that no point goes below; may be infinite.
         high: likewise above.
@@ -78,11 +79,14 @@ class Target:
         precision: what points are rounded to.
         working: the coarsest precision in play.
         rtol: relative error that an element may have.
+        atol: absolute error that it may have beside.
+        is_lenient: whether a user set these: then what they allow is no alarm.
     """
 
     evaluate: Callable[[Float], Float]
     pull: Callable[[Float], Float]
     point: Float
+    base: Float
     typical: float
     low: float
     high: float
@@ -90,15 +94,9 @@ class Target:
     precision: Precision
     working: Precision
     rtol: float
+    atol: float = 0.0
+    is_lenient: bool = False
     evaluations: int = 0
-    _base: Float | None = field(default=None)
-
-    @property
-    def base(self) -> Float:
-        """f(x), (m,)."""
-        if self._base is None:
-            self._base = self.at(self.point)
-        return self._base
 
     def at(self, point: Float) -> Float:
         """Evaluate at one point."""
@@ -156,7 +154,7 @@ class Differenced:
         direction: the direction.
         change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
         doubt: (m,) that less half of f(x+2v) - f(x-2v).
-        weight: (m,) 1 / (how far a row moves); 0 where it is spoilt.
+        weight: (m,) 1 / (how far a row moves), or an upstream made of that; 0 where it is spoilt.
     """
 
     direction: Direction
@@ -181,6 +179,7 @@ class Probe:
         size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
         upstream: u.
         gradient: the vjp of it.
+        is_lenient: whether what is tolerated is no alarm.
     """
 
     error: float
@@ -189,11 +188,17 @@ class Probe:
     size: float
     upstream: Float
     gradient: Float
+    is_lenient: bool = False
+
+    @property
+    def level(self) -> float:
+        """What an error must exceed to be an alarm."""
+        return self.tolerated if self.is_lenient else self.bound
 
     @property
     def is_alarm(self) -> bool:
         """Whether there is more than the numbers explain; NaN is."""
-        return not self.error <= self.bound
+        return not self.error <= self.level
 
 
 def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
@@ -208,6 +213,19 @@ def draw_direction(target: Target, generator: np.random.Generator, reach: int = 
             room = np.maximum(np.minimum(x - target.low, target.high - x), 0.0) / 2
             steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
     return Direction(target, steps, share)
+
+
+def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
+    """Make a random upstream of some rows' weights; of all rows in place, where spoilt ones stay 0."""
+    weight = differenced.weight
+    if rows.stop - rows.start < weight.size:
+        upstream = np.zeros(weight.size)
+        upstream[rows] = signed(generator, int(rows.stop - rows.start))
+        upstream[rows] *= weight[rows]
+        return upstream
+    for part in chunks(weight.size):
+        weight[part] *= signed(generator, part.stop - part.start)
+    return weight
 
 
 def signed(generator: np.random.Generator, size: int) -> Float:
@@ -245,7 +263,8 @@ def take_difference(direction: Direction) -> Differenced:
         bend[part] = is_fine
         moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
         sizes.append(size[moves])
-        ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
+        with np.errstate(over="ignore"):
+            ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
     del far_bend
     doubt, weight = far_change, bend
     typical, faintest = _median(sizes), _FAINT * _median(ratios)
@@ -290,11 +309,22 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     return Probe(
         error=abs(from_vjp - numeric),
         bound=bound,
-        tolerated=bound + target.rtol * (abs(numeric) + _COHERENT * max(size, terms)),
+        tolerated=bound + _tolerated(differenced, upstream, abs(numeric), max(size, terms)),
         size=size,
         upstream=upstream,
         gradient=gradient,
+        is_lenient=target.is_lenient,
     )
+
+
+def _tolerated(differenced: Differenced, upstream: Float, total: float, size: float) -> float:
+    """Return what errors within every element's tolerance may add up to."""
+    target = differenced.direction.target
+    allowed = target.rtol * (total + _COHERENT * size)
+    if target.atol:
+        moved = 2 * np.linalg.norm(differenced.direction.steps)
+        allowed += target.atol * _COHERENT * float(np.linalg.norm(upstream) * moved)
+    return allowed
 
 
 def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
@@ -316,37 +346,51 @@ def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, floa
 
 
 def unseen_share(
-    differenced: Differenced, probe: Probe, size: float, generator: np.random.Generator
+    direction: Direction, probe: Probe, size: float, generator: np.random.Generator
 ) -> tuple[int, int]:
     """Count the elements in which an error of some relative size would have stayed below the bound.
 
     Elements are those of sampled rows: a few one by one, or many at a time where rows have so few elements
     that they hardly meet in a column.
 
+    Args:
+        direction: of the probe.
+        probe: without its gradient, if need be.
+        size: of the error.
+        generator: chooses the rows.
+
     Returns:
         How many of how many nonzero elements.
     """
     hidden = seen = 0
     # An error shows where it exceeds the bound, also after what the rest erred by the other way.
-    level = (probe.bound + (probe.error if np.isfinite(probe.error) else 0.0)) / size
-    many = _FIRST_ROWS
-    upstream = np.zeros(probe.upstream.size)
+    level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    many, elements = _FIRST_ROWS, direction.steps.size
     for _ in range(_SAMPLED_ROUNDS):
         chosen = _some_rows(probe.upstream, many, generator)
         if not chosen.size:
             return 0, 0
-        upstream[:] = 0.0
-        upstream[chosen] = probe.upstream[chosen]
-        gradient = differenced.direction.target.pull(upstream)
-        touched = 0
-        for part in chunks(gradient.size):
-            with np.errstate(all="ignore"):
-                effect = np.abs(gradient[part] * (2 * differenced.direction.steps[part]))
-                touched += int(np.count_nonzero(effect > 0))
-                hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
-        seen += touched
-        many = max(1, min(upstream.size, int(gradient.size / 4 / max(touched / chosen.size, 1))))
+        below, touched = _below(direction, probe.upstream, chosen, level)
+        hidden, seen = hidden + below, seen + touched
+        many = max(1, min(probe.upstream.size, int(elements / 4 / max(touched / chosen.size, 1))))
     return hidden, seen
+
+
+def _below(
+    direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float
+) -> tuple[int, int]:
+    """Count the elements of some rows whose effect is below a level, and all that have one."""
+    alone = np.zeros(upstream.size)
+    alone[rows] = upstream[rows]
+    gradient = direction.target.pull(alone)
+    del alone
+    touched = hidden = 0
+    for part in chunks(gradient.size):
+        with np.errstate(all="ignore"):
+            effect = np.abs(gradient[part] * (2 * direction.steps[part]))
+            touched += int(np.count_nonzero(effect > 0))
+            hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
+    return hidden, touched
 
 
 def _some_rows(upstream: Float, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # The probe moves every input at once by this part of its scale, up or down at random.
 PROBE = 1 / 16
 EVEN_ODDS = 0.5
+# Each row is followed at distances of its own, and each distance is an evaluation.
+MOST_ROWS = 64
 
 
 class Flatness(IntEnum):
@@ -54,7 +56,21 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
         room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
         direction = np.zeros(problem.sampler.point.size)
         direction[here] = sign * np.minimum(far, room)
-        found[rows] = probe_flat_rows(problem.sampler, rows, direction, problem.unit, problem.working)
+        found[rows] = _of_many(problem, rows, direction)
+    return found
+
+
+def _of_many(problem: Problem, rows: np.ndarray, direction: Float) -> np.ndarray:
+    """Probe rows, of many only some: where one of these isn't flat, none that moves is taken to be."""
+    sampler = problem.sampler
+    total = _change(sampler, rows, direction, np.ones(1))
+    moves = np.flatnonzero(total != 0)
+    found = np.full(rows.size, Flatness.FLAT, dtype=np.int8)
+    chosen = moves
+    if moves.size > MOST_ROWS:
+        chosen = np.sort(problem.generator.choice(moves, MOST_ROWS, replace=False))
+    told = probe_flat_rows(sampler, rows[chosen], direction, problem.unit, problem.working)
+    found[moves] = told.max(initial=Flatness.FLAT) if chosen.size < moves.size else told
     return found
 
 

@@ -149,6 +149,8 @@ class Batched:
                 value = dtypes.narrow(value_of(stack, position, shape), dtype)
                 arguments[number] = tf.constant(value, dtype=dtype)
             row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
+            if count == 1:  # large ones are evaluated one at a time: no copy
+                return [value[np.newaxis] for value in row]
             if not results:
                 results = [np.empty((count, *value.shape), value.dtype) for value in row]
             for result, value in zip(results, row, strict=True):

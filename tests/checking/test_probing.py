@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking import extent, probing
+from gradcheck_cli.checking import extent, probe_search
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Power
+from gradcheck_cli.spec.case import Power, Tolerance
 
 N = 400
 POINT = np.random.default_rng(0).normal(size=N)
@@ -160,13 +160,13 @@ def test_a_lead_that_turns_out_right_is_left_and_the_next_one_followed(monkeypat
         found[77] *= 1.5
         return found
 
-    true_row, leads = probing.bisect_output, []
+    true_row, leads = probe_search.bisect_output, []
 
     def misled(differenced, probe, column):
         leads.append(column)
         return len(leads) + 200 if len(leads) <= 2 else true_row(differenced, probe, column)
 
-    monkeypatch.setattr(probing, "bisect_output", misled)
+    monkeypatch.setattr(probe_search, "bisect_output", misled)
     pair = pair_of(tanh(gradient))
     assert pair.status is Status.MISMATCHED
     assert pair.worst.input_index == (77,)
@@ -180,7 +180,67 @@ def test_leads_that_lead_nowhere_are_a_doubt_not_a_pass(monkeypatch):
         return found
 
     count = iter(range(200, 400))
-    monkeypatch.setattr(probing, "bisect_output", lambda *_: next(count))
+    monkeypatch.setattr(probe_search, "bisect_output", lambda *_: next(count))
     pair = pair_of(tanh(gradient))
     assert pair.status is Status.INCONCLUSIVE
     assert "random probes disagree with the gradient" in pair.message
+
+
+def test_inputs_at_the_end_of_their_domain_are_not_called_checked():
+    """A third of the inputs can't move to both sides: whatever their gradient is, probes don't see it."""
+    point = np.where(np.arange(N) % 3 == 0, 0.0, np.abs(POINT) + 0.1)
+    op = Numpy(lambda x: x + 0.0, lambda u, x: np.where(x == 0, 7 * u, u), {"x": point})
+    pair = pair_of(op, domains={"x": (0.0, None)})
+    assert pair.status is not Status.PASSED
+    assert "at the end of their domain" in pair.message
+
+
+def test_a_wrong_slope_at_kinks_alone_is_found():
+    point = np.where(np.arange(N) % 25 == 0, 0.0, POINT)
+    pair = pair_of(
+        Numpy(lambda x: np.maximum(x, 0), lambda u, x: np.where(x == 0, 7 * u, u * (x > 0)), {"x": point})
+    )
+    assert pair.status is Status.MISMATCHED
+    right = pair_of(Numpy(lambda x: np.maximum(x, 0), lambda u, x: u * (x > 0), {"x": point}))
+    assert right.status is Status.PASSED
+
+
+def test_outputs_that_are_not_finite_are_not_green():
+    def forward(x):
+        return np.where(np.arange(N) % 20 == 0, np.nan, np.tanh(x))
+
+    pair = pair_of(
+        Numpy(forward, lambda u, x: np.where(np.arange(N) % 20 == 0, 5.0, u * slope(x)), {"x": POINT})
+    )
+    assert pair.status is Status.INCONCLUSIVE
+    assert "aren't finite" in pair.message
+
+
+@pytest.mark.parametrize("factor", [2.0, -1.0, 0.0])
+def test_float32_alone_spoils_one_element(factor):
+    def gradient(u, x):
+        found = u * (1 - np.tanh(x) ** 2)
+        if x.dtype == np.float32:
+            found[33] *= factor
+        return found
+
+    op = Numpy(np.tanh, gradient, {"x": POINT}, {"x": "float32"})
+    pair = pair_of(op)
+    assert pair.status is Status.MISMATCHED
+    assert pair.worst.input_index == (33,)
+
+
+def test_what_the_specs_tolerance_allows_is_no_alarm():
+    def off(u, x):
+        return u * slope(x) * 1.0001
+
+    assert pair_of(tanh(off)).status is Status.MISMATCHED
+    lenient = pair_of(tanh(off), tolerance=Tolerance(rtol=1e-3))
+    assert lenient.status is not Status.MISMATCHED
+    assert lenient.kinks == 0
+
+
+def test_a_scalar_is_judged_whole_whatever_the_method():
+    op = Numpy(np.tanh, lambda u, x: u * slope(x), {"x": np.array(0.5)})
+    pair = pair_of(op)
+    assert (pair.status, pair.method) == (Status.PASSED, "central")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 from numpy_op import product
 
 from gradcheck_cli.checking.case import check_case
@@ -61,9 +62,10 @@ def test_another_order_that_fails_is_found():
 
 
 def test_another_order_that_gives_another_gradient_of_a_large_pair_is_found():
-    op = product(facts=NAMES)
+    points = [{"a": np.linspace(1, 2, 80), "b": np.linspace(-1, 3, 80)}]
+    op = product(facts=NAMES, points=points)
     assert found(op, variables=True, method="probe")["variables_order"].status is Status.PASSED
-    op.reordered = lambda _: product(lambda u, a, b: (u * a, u * b), facts=NAMES).operation()
+    op.reordered = lambda _: product(lambda u, a, b: (u * a, u * b), facts=NAMES, points=points).operation()
     (check,) = found(op, variables=True, method="probe").values()
     assert check.status is Status.MISMATCHED
     assert check.message.startswith("dy/da differs with the variables in another order: ")

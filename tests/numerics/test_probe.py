@@ -51,6 +51,7 @@ def target(forward, pull, point, *, precision=FLOAT64, low=-np.inf, high=np.inf)
         evaluate=lambda x: precision.round(forward(x)),
         pull=pull,
         point=point,
+        base=precision.round(forward(point)),
         typical=typical_size(point, None),
         low=low,
         high=high,
@@ -127,7 +128,7 @@ def test_what_is_said_to_be_missed_is_missed():
             op.wrong = {(row, int(op.columns[row, slot])): size * op.values[row, slot]}
             missed.append(not compare(differenced, upstream).is_alarm)
     op.wrong = {}
-    hidden, seen = unseen_share(differenced, plain, size, generator)
+    hidden, seen = unseen_share(differenced.direction, plain, size, generator)
     truth = np.mean(missed)
     assert 0.05 < truth < 0.95
     # What is stated may only err upwards, but for chance.

@@ -10,6 +10,7 @@ from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.sparsity import Sparsity, rank_in_class
 
 CLASSES, SLOTS = 40, 3
+BITS = 6  # 40 < 2^6
 N = CLASSES * SLOTS
 BLOCKS = Sparsity(
     np.arange(CLASSES),
@@ -60,7 +61,9 @@ def test_a_class_costs_what_its_own_columns_cost():
     )
     assert found.is_sparse
     assert (found.verdict == Verdict.PASS).all()
-    assert found.evaluations == 1 + 2 * SLOTS + 2 * 3  # the first pass, and two random directions
+    assert (
+        found.evaluations == 1 + 2 * SLOTS + 1 + 2 * BITS
+    )  # the first pass, and each bit of the classes' numbers
 
 
 def test_doubtful_elements_of_different_classes_are_looked_at_together():
@@ -68,7 +71,7 @@ def test_doubtful_elements_of_different_classes_are_looked_at_together():
     assert found.is_sparse
     assert (found.verdict == Verdict.PASS).all()
     assert found.method == "ladder"
-    assert found.evaluations <= 1 + 2 * SLOTS + 2 * 3 + 60
+    assert found.evaluations <= 1 + 2 * SLOTS + 1 + 2 * BITS + 60
     np.testing.assert_allclose(found.numeric, slopes(), rtol=1e-7, atol=1e-7)
 
 
@@ -188,3 +191,20 @@ def test_moves_are_the_points_that_they_describe():
     np.testing.assert_array_equal(moves.points(), expected)
     np.testing.assert_array_equal([moves.point(number) for number in range(3)], expected)
     np.testing.assert_array_equal(moves.take(slice(1, 3)).points(), expected[1:])
+
+
+def test_an_element_outside_at_an_inputs_own_small_scale_is_seen():
+    """A row of size one, and what it forgets: an input of size 1e-8, with a slope of one."""
+    point = X.copy()
+    point[60:] *= 1e-8
+
+    def function(x):
+        y = blocks(x)
+        y[:, 0] += x[:, N - 1]
+        return y
+
+    assert not judged(function, slopes(point), point).is_sparse
+
+
+def test_a_weak_coupling_to_all_is_seen():
+    assert not judged(lambda x: blocks(x) + 1e-7 * x.mean(axis=1, keepdims=True)).is_sparse

@@ -1,0 +1,84 @@
+"""The declared dtype against the formula where there's no Jacobian at hand: by one upstream's gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.jacobian import pull_back, working_precision
+from gradcheck_cli.checking.large_upstream import random_upstream
+from gradcheck_cli.checking.packing import index_of, packed_size
+from gradcheck_cli.checking.precision import GROSS
+from gradcheck_cli.numerics import FLOAT64, rule_for
+from gradcheck_cli.numerics.probe import chunks
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.sample import Operations, Pair
+    from gradcheck_cli.spec.case import Case
+
+
+def precision_of_declared(
+    case: Case, operations: Operations, pair: Pair
+) -> tuple[str, tuple[int, int] | None]:
+    """Hold the declared dtype's gradient of a random upstream against the formula's.
+
+    Returns:
+        A warning, empty where the declared dtype keeps its tolerance; and the element that is off by more
+        than a loss of digits, if there is one, for the ladder to judge.
+    """
+    output, number = pair
+    declared, formula = operations.declared, operations.formula
+    upstream = random_upstream(declared, output, case.seed, 0)
+    found, wanted = (_pull(op, pair, upstream) for op in (declared, formula))
+    rule = rule_for(working_precision(declared, declared.inputs[number].dtype), FLOAT64)
+    size = float(np.linalg.norm(np.where(np.isfinite(wanted), wanted, 0.0)))
+    typical = size / max(1.0, np.sqrt(wanted.size))
+    lossy, worst, excess = 0, -1, 0.0
+    for part in chunks(wanted.size):
+        with np.errstate(invalid="ignore", over="ignore"):
+            error, scale = np.abs(found[part] - wanted[part]), np.abs(wanted[part])
+            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical) & np.isfinite(wanted[part])
+            share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
+        lossy += int(np.count_nonzero(wrong))
+        place = int(np.argmax(share))
+        if share[place] > excess:
+            worst, excess = part.start + place, float(share[place])
+    if not lossy:
+        return "", None
+    label = f"d{declared.outputs[output].name}/d{declared.inputs[number].name}"
+    where = list(index_of(worst, declared.inputs[number]))
+    warning = (
+        f"precision: {label}: for a random upstream, {lossy} of {wanted.size} elements lose more than "
+        f"{declared.inputs[number].dtype}'s tolerance; input {where}: {found[worst]:.6e}, in float64 "
+        f"{wanted[worst]:.6e}."
+    )
+    if excess <= GROSS:
+        return warning, None
+    return warning, (_row_of(operations, pair, upstream, worst), worst)
+
+
+def _pull(op: Operation, pair: Pair, upstream: Float) -> Float:
+    output, number = pair
+    gradient = pull_back(op, output, upstream[None])[number]
+    return np.zeros(packed_size(op.inputs[number])) if gradient is None else gradient[0]
+
+
+def _row_of(operations: Operations, pair: Pair, upstream: Float, column: int) -> int:
+    """Follow the error in one input's gradient to the output that it comes from."""
+    start, stop = 0, upstream.size
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        errors = []
+        for half in (slice(start, middle), slice(middle, stop)):
+            part = np.zeros(upstream.size)
+            part[half] = upstream[half]
+            found, wanted = (
+                _pull(op, pair, part)[column] for op in (operations.declared, operations.formula)
+            )
+            error = abs(float(found) - float(wanted))
+            errors.append(error if np.isfinite(error) else np.inf)
+        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
+    return start
