@@ -67,3 +67,20 @@ class CaseFailedError(GradcheckError):
         self.message = message
         self.traceback = traceback
         super().__init__(message)
+
+
+class CaseSkippedError(GradcheckError):
+    """A case that can't be had here, in this mode or on this device; becomes a case of status `skipped`.
+
+    Args:
+        check: what stands in the way, as the report's row is called: "mode", "device".
+        message: the reason.
+    """
+
+    exit_code = 3
+
+    def __init__(self, check: str, message: str) -> None:
+        """Keep the parts; the exception's text is the message."""
+        self.check = check
+        self.message = message
+        super().__init__(message)

@@ -174,10 +174,14 @@ class Report:
     def summary(self) -> dict[str, int]:
         """Count ops (`specs`), cases, pairs, pairs by status, and structural checks that failed.
 
-        A case in which nothing but an error came about has no pairs: it counts once under `error`.
+        A case in which nothing but an error came about has no pairs: it counts once under `error`; one that
+        was skipped before there were any (a mode that it can't have), once under `skipped`.
         """
         statuses = Counter(pair.status for case in self.cases for pair in case.pairs)
         statuses[Status.ERROR] += sum(case.error is not None for case in self.cases)
+        statuses[Status.SKIPPED] += sum(
+            case.status is Status.SKIPPED and not case.pairs for case in self.cases
+        )
         return {
             "specs": len({case.spec for case in self.cases}),
             "cases": len(self.cases),
@@ -209,8 +213,7 @@ class Report:
             return 1
         if self.strict_precision and any(case.warnings for case in self.cases):
             return 1
-        # A case that was skipped whole checked nothing, and nothing unchecked is green.
-        if statuses & UNDECIDED or Status.SKIPPED in statuses or self.unchecked:
+        if statuses & UNDECIDED or self._leaves_a_case_unchecked or self.unchecked:
             return 3
         return 3 if self.strict and any(case.skipped for case in self.cases) else 0
 
@@ -220,11 +223,25 @@ class Report:
             return False
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
+    @property
+    def _leaves_a_case_unchecked(self) -> bool:
+        """Whether some case was skipped in every mode: nothing unchecked is green."""
+        skipped, checked = set(), set()
+        for case in self.cases:
+            key = (case.spec, case.op, case.case, case.dtype)
+            if case.status is Status.SKIPPED:
+                skipped.add((*key, case.mode))
+            else:
+                checked.add((*key, case.mode))
+        return any(
+            all(other[:-1] != one[:-1] or other[-1] == one[-1] for other in checked) for one in skipped
+        )
+
 
 def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) -> Status:
     """Return the gravest status among a case's pairs and checks; `inconclusive` if there are no pairs."""
     if not pairs:
-        found = {check.status for check in checks} & (FAILING | UNDECIDED)
+        found = {check.status for check in checks} & (FAILING | UNDECIDED | {Status.SKIPPED})
         return next((status for status in SEVERITY if status in found), Status.INCONCLUSIVE)
     # A passed check alone doesn't make a case green: its pairs must be.
     found = {pair.status for pair in pairs} | {

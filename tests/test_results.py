@@ -113,3 +113,24 @@ def test_the_summary_counts_ops_cases_pairs_by_status_and_failed_checks():
 
 def test_a_status_prints_as_its_word():
     assert f"{EXPECTED} {UNEXPECTED}" == "expected_mismatch unexpected_pass"
+
+
+def in_modes(**statuses):
+    return report(*(replace(case(status), mode=mode) for mode, status in statuses.items()))
+
+
+def test_a_mode_that_is_skipped_is_no_matter_where_another_is_checked():
+    assert in_modes(graph=PASSED, xla=SKIPPED).exit_code == 0
+    assert in_modes(eager=SKIPPED, xla=SKIPPED).exit_code == 3
+    assert in_modes(graph=INCONCLUSIVE, xla=SKIPPED).exit_code == 3
+    assert in_modes(graph=MISMATCHED, xla=SKIPPED).exit_code == 1
+
+
+def test_another_case_in_another_mode_does_not_make_up_for_one_that_is_skipped():
+    other = replace(case(PASSED, spec="b.yaml:1"), mode="eager")
+    assert report(case(SKIPPED), other).exit_code == 3
+
+
+def test_a_case_that_is_skipped_before_any_pair_counts_once():
+    summary = in_modes(graph=PASSED, xla=SKIPPED).summary
+    assert (summary["skipped"], summary["cases"], summary["specs"]) == (1, 2, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
 from gradcheck_cli.checking.large_precision import precision_of_declared
 from gradcheck_cli.checking.large_upstream import large_upstream_checks
 from gradcheck_cli.checking.memory import Memory
+from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError, Operation
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
 from gradcheck_cli.checking.precision import judge_declared
@@ -29,13 +31,14 @@ from gradcheck_cli.checking.sample import (
     tolerance_of,
 )
 from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
+from gradcheck_cli.checking.variables import check_variables
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.checking.pair_sample import PairSample
     from gradcheck_cli.numerics.sparsity import Sparsity
@@ -55,6 +58,9 @@ class Opener(Protocol[Op]):
 
     def in_complex(self, own: Op) -> Op:
         """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
+
+    def reordered(self, sample: int) -> Op:
+        """Open the op as declared, with the variables of custom gradients in reverse order."""
 
     def surrogate(self, sample: int) -> Op:
         """Open the spec's reference function in the dtypes that the spec names."""
@@ -77,18 +83,26 @@ class _Gathered:
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    first: Operations | None = None  # at the first sample point
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
     sparsities: dict[Pair, Sparsity] | None = None
 
 
-def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findings:
+def check_case(
+    case: Case,
+    opener: Opener[Op],
+    samples: Sequence[int],
+    others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
+) -> Findings:
     """Check a case.
 
     Args:
         case: the case.
         opener: makes ops of it.
         samples: numbers of the sample points.
+        others: makes openers in other modes, by mode: the first of them that the case can be opened in must
+            have the same gradients.
 
     Returns:
         The findings, with the spec's expectations applied.
@@ -114,6 +128,15 @@ def check_case(case: Case, opener: Opener[Op], samples: Sequence[int]) -> Findin
         return Findings(*expect_of_case(case, malformed(first, rules, error), (check_form(first, error),)))
     pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
+    if gathered.first is not None and "modes" not in case.checks_off:
+        gathered.checks += check_modes(
+            case,
+            gathered.first,
+            {pair: rules[pair] for pair in sound},
+            gathered.sparsities or {},
+            samples[0],
+            others,
+        )
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
     pairs, found = expect_of_case(case, gathered.memory.added_to(first, pairs), tuple(checks))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
@@ -158,6 +181,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     operations = _operations(case, opener, sample, op)
+    gathered.first = gathered.first or operations
     if gathered.sparsities is None:
         gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
     declared, formula = take_jacobians(case, operations, pairs, gathered.sparsities)
@@ -187,6 +211,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     if not gathered.seen_upstreams:
         known = [pair for pair in large if pair not in sound and not is_expected_wrong(rules[pair])]
         gathered.checks += large_upstream_checks(case, op, known, lambda: opener.declared(sample))
+        gathered.checks += check_variables(case, op, sound, known, lambda: opener.reordered(sample))
     gathered.seen_upstreams = True
     if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))

@@ -73,6 +73,58 @@ def large_upstream_checks(
     return checks
 
 
+def find_difference(
+    case: Case, op: Op, other: Operation, pair: Pair, rtol: float
+) -> tuple[int, float, float] | None:
+    """Find an element in which two forms of an op give different gradients for one random upstream.
+
+    Args:
+        case: for its seed, and for how far a repeated gradient may differ.
+        op: one form.
+        other: the other, with inputs and outputs of the same shapes.
+        pair: connected in both.
+        rtol: what they may differ by beside rounding, of the largest element.
+
+    Returns:
+        The element's packed number and its value in each; `None` where they agree.
+    """
+    output, number = pair
+    upstream = random_upstream(op, output, case.seed, 0)
+    first, second = (_pull(one, output, [number], upstream).gradients[number] for one in (op, other))
+    room = case.nondeterminism + rtol * max(_largest(first), _largest(second))
+    for found, expected in ((first, second), (second, first)):  # what isn't finite in one of them only
+        where = _differs(op, number, found, expected, room=room)
+        if where is not None:
+            return where, float(first[where]), float(second[where])
+    return None
+
+
+def same_upstreams(  # noqa: PLR0913, PLR0917 (two forms of an op, and how the other one came about)
+    case: Case, op: Op, other: Op, pairs: list[Pair], name: str, what: str, question: str
+) -> CheckResult:
+    """Check that another form of the op gives the same gradients for a random upstream of each output.
+
+    Args:
+        case: for its seed, and for how far a repeated gradient may differ.
+        op: the declared op.
+        other: its other form.
+        pairs: what is compared.
+        name: the check's.
+        what: when the other form's gradient is had, such as "when it is traced again".
+        question: what to look at, where they differ.
+    """
+    for output in sorted({output for output, _ in pairs}):
+        numbers = [number for of, number in pairs if of == output and op.is_connected(output, number)]
+        if not numbers:
+            continue
+        first = _pull(op, output, numbers, random_upstream(op, output, case.seed, 0))
+        again = _pull(other, output, numbers, first.upstream)
+        result = _same(case, op, name, what, first, again, question)
+        if result.status is not Status.PASSED:
+            return result
+    return CheckResult(name, Status.PASSED)
+
+
 def random_upstream(op: Operation, output: int, seed: int, number: int) -> Float:
     """Draw an upstream with components exact in every dtype: eight bits, below one."""
     drawn = np.random.default_rng([seed, output, number]).random(packed_size(op.outputs[output]))
@@ -184,10 +236,19 @@ def _zero(op: Operation, first: _Pulled) -> CheckResult:
 
 
 def _same(  # noqa: PLR0913, PLR0917 (two runs, and how they came about)
-    case: Case, op: Operation, name: str, what: str, first: _Pulled, again: _Pulled
+    case: Case,
+    op: Operation,
+    name: str,
+    what: str,
+    first: _Pulled,
+    again: _Pulled,
+    question: str = "does the gradient draw random numbers, or keep state?",
 ) -> CheckResult:
     for number, gradient in first.gradients.items():
-        other = again.gradients[number]
+        other = again.gradients.get(number)
+        if other is None:
+            label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
+            return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
         where = _differs(op, number, other, gradient, room=case.nondeterminism)
         if where is not None:
             label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
@@ -195,6 +256,6 @@ def _same(  # noqa: PLR0913, PLR0917 (two runs, and how they came about)
                 name,
                 Status.MISMATCHED,
                 f"{label} differs {what}: element {where} was {gradient[where]:.6e}, then "
-                f"{other[where]:.6e}; does the gradient draw random numbers, or keep state?",
+                f"{other[where]:.6e}; {question}",
             )
     return CheckResult(name, Status.PASSED)

@@ -81,6 +81,10 @@ class Operation(Protocol):
         """Names of inputs that a NumPy forward was seen to write to."""
 
     @property
+    def gradient_variables(self) -> Sequence[str]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+
+    @property
     def dtype_faults(self) -> Mapping[int, str]:
         """Per input number, what is wrong with the dtype of its gradient."""
 

@@ -25,6 +25,7 @@ def check_same(  # noqa: PLR0913, PLR0917 (what is compared, with what, how clos
     again: list[Pulled],
     analytic: Mapping[Pair, Jacobian | None],
     atol: float = 0.0,
+    question: str = "does the gradient draw random numbers, or keep state?",
 ) -> CheckResult:
     """The same upstream at the same point gives the same gradient, up to the order of its sums."""
     repeats = {one.output: one for one in again}
@@ -45,6 +46,6 @@ def check_same(  # noqa: PLR0913, PLR0917 (what is compared, with what, how clos
                 name,
                 Status.MISMATCHED,
                 f"{label} differs {what}: element {column} was {first[row, column]:.6e}, then "
-                f"{second[row, column]:.6e}; does the gradient draw random numbers, or keep state?",
+                f"{second[row, column]:.6e}; {question}",
             )
     return CheckResult(name, Status.PASSED)

@@ -24,9 +24,32 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Power
 
 
+def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    from gradcheck_cli.spec.leaf_types import DEVICE  # noqa: PLC0415 (loads pydantic)
+
+    if not DEVICE.fullmatch(value):
+        raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")
+    return value
+
+
 @click.command("run", cls=ConfiguredCommand, short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(["graph", "dynamic", "eager", "xla"]),
+    help="Check in this mode, whatever specs say; repeatable.",
+)
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    callback=_device,
+    help="Run on this device, such as GPU:0; skipped where there is none.",
+)
 @selection_options
 @report_options
 @baseline_options
@@ -51,6 +74,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     *,
     paths: tuple[str, ...],
     seed: int | None,
+    modes: tuple[str, ...],
+    device: str | None,
     form: str,
     reports: tuple[Wanted, ...],
     against: Path | None,
@@ -99,19 +124,26 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
     from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
-    from gradcheck_cli.results import Report  # noqa: PLC0415
+    from gradcheck_cli.results import Report, Status  # noqa: PLC0415
     from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
     from gradcheck_cli.running.selection.sources import gradient_source  # noqa: PLC0415
     from gradcheck_cli.running.stopping import Stopper  # noqa: PLC0415
+    from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
 
     loaded = load_cases(folders, seed=seed)
     selected = select(loaded, cache, **options)
-    cases = with_extent(selected.cases, power, require)
+    cases = with_extent(in_each_mode(selected.cases, modes, device), power, require)
     console = console_for(sys.stdout)
     width = terminal_width()
     # What a case's failure means to the run is the report's to say, before there is one too.
     rules = Report("", "", "", 0, (), strict=strict, strict_precision=strict_precision)
-    stopper = Stopper(rules.is_fine, max_failures=1 if stop_first else max_failures, max_time=max_time)
+    stopper = Stopper(
+        lambda case: (
+            rules.is_fine(case) or (case.status is Status.SKIPPED and not strict)
+        ),  # a mode it can't have
+        max_failures=1 if stop_first else max_failures,
+        max_time=max_time,
+    )
     for notice in selected.notices:
         click.echo(notice, err=True)
 

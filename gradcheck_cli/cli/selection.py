@@ -66,7 +66,9 @@ def _labels(case: Case) -> list[str]:
 
 
 def _fits(case: Case, label: str) -> bool:
-    """Whether the case can have the pair; only tracing tells the names of outputs that no spec names."""
+    """Whether the case can have the pair; tracing tells the names of variables, and of nameless outputs."""
+    if case.variables:
+        return LABEL.fullmatch(label) is not None
     if case.outputs:
         return label in _labels(case)
     parts = LABEL.fullmatch(label)

@@ -135,6 +135,8 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
     try:
         op = opener.declared(0)
         output, number = next(pair for pair in pairs_of(op) if label_of(op, pair) == label)
+        if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
+            return ""
         found = blame_path(case, output, [number], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"

@@ -9,6 +9,7 @@ from gradcheck_cli.errors import NoSpecsError
 from gradcheck_cli.running.session import run_cases
 from gradcheck_cli.spec.faults import suggest
 from gradcheck_cli.spec.load import load_cases, load_mapping
+from gradcheck_cli.spec.modes import in_each_mode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,4 +50,4 @@ def check(
             raise NoSpecsError(
                 f"no case is named {case!r}; there are {', '.join(names)}.{near and ' ' + near}"
             )
-    return run_cases(cases, seed=seed)
+    return run_cases(in_each_mode(cases), seed=seed)

@@ -19,7 +19,7 @@ def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
         op=case.op,
         case=case.name,
         spec=case.spec,
-        mode="graph",
+        mode=case.mode,
         dtype=case.dtype,
         status=Status.ERROR,
         duration_s=duration_s,
@@ -33,9 +33,15 @@ def reproduce(case: Case) -> str:
     """Return what runs this case alone: the command, or the call where the spec is no file."""
     if case.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    extent = " --require full" if case.full_only else ""
+    command = f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
+    # The modes before this one, too: the gradients of one are compared with those of another.
+    modes = case.modes[: case.modes.index(case.mode) + 1]
+    if modes != ("graph",):
+        command += "".join(f" --mode {mode}" for mode in modes)
+    if case.device:
+        command += f" --device {case.device}"
+    if case.full_only:
+        command += " --require full"
     if case.power != Power():
-        extent += f" --power {case.power}"
-    return (
-        f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}{extent}"
-    )
+        command += f" --power {case.power}"
+    return command

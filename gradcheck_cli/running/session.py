@@ -7,6 +7,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from gradcheck_cli.checking.case import Findings, check_case
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.checking.sample import label_of, pairs_of
-from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import estimate
-from gradcheck_cli.results import CaseError, CaseResult, Report, Status, case_status
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
@@ -99,6 +100,8 @@ def run_case(case: Case) -> CaseResult:
     try:
         with users_code(case):
             findings = _check(case)
+    except CaseSkippedError as skipped:
+        findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
     except CaseFailedError as failure:
         kind = "memory" if tells_of_memory(failure.message) else failure.kind
         error = CaseError(kind, failure.message, failure.traceback)
@@ -122,7 +125,7 @@ def run_case(case: Case) -> CaseResult:
         op=case.op,
         case=case.name,
         spec=case.spec,
-        mode="graph",
+        mode=case.mode,
         dtype=case.dtype,
         status=status,
         duration_s=time.perf_counter() - began,
@@ -139,12 +142,19 @@ def run_case(case: Case) -> CaseResult:
 
 
 def _check(case: Case) -> Findings:
-    from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
-    began, opener = time.perf_counter(), GraphOpener(case)
-    findings = check_case(case, opener, points(case))
-    return with_blame(case, findings, opener, time.perf_counter() - began)
+    began = time.perf_counter()
+    with on_device(case.device):
+        opener = opener_of(case, case.mode)
+        before = case.modes[: case.modes.index(case.mode)]
+        others = {mode: partial(opener_of, case, mode, opener) for mode in before}
+        findings = check_case(opener.case, opener, points(case), others)
+        if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
+            return findings
+        return with_blame(opener.case, findings, opener, time.perf_counter() - began)
 
 
 @contextlib.contextmanager
@@ -208,10 +218,13 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
         CaseFailedError: the case can't be evaluated.
     """
     start_tensorflow()
-    with users_code(case):
-        from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
 
-        opener = GraphOpener(case)
+    with users_code(case), on_device(case.device):
+        from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+
+        opener = opener_of(case, case.mode)
+        case = opener.case
         declared = opener.declared(sample)
         labels = {label_of(declared, pair): pair for pair in pairs_of(declared)}
         if label not in labels:

@@ -27,7 +27,8 @@ class Source:
     """Where an input's values come from: a generator's name and its arguments.
 
     `kind` is one of value, file, uniform, normal, integers, choice, bool, permutation, one_hot, spd,
-    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans).
+    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans); or
+    variable, where the backend has found one: its value is the array `value`.
     """
 
     kind: str = "default"
@@ -51,6 +52,11 @@ class InputSpec:
     scale: float | None = None
     away_from: tuple[float, ...] = ()
     min_gap: float | None = None
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether this is a variable that the forward uses, not an argument of it."""
+        return self.source.kind == "variable"
 
     @property
     def is_differentiable(self) -> bool:
@@ -129,6 +135,11 @@ class Case:
         outputs: named outputs; empty where the spec names none.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
+        modes: the modes that the case is checked in, in order; `spec.modes` makes a case of each.
+        mode: the one that this case is checked in: graph, dynamic, eager or xla.
+        variables: whether each trainable variable that the forward uses is an input of its own. The reader of
+            specs can't know them: the backend adds them to the arguments.
+        device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
         freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
         method: how a pair is judged: element by element, by random probes, or as its size asks for.
@@ -167,6 +178,10 @@ class Case:
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
     freeze: bool = True
+    modes: tuple[str, ...] = ("graph",)
+    mode: str = "graph"
+    device: str | None = None
+    variables: bool = False
     description: str = ""
     variant: str | None = None
 
@@ -183,4 +198,4 @@ class Case:
     @property
     def is_generated(self) -> bool:
         """Whether any value is drawn: such a case is checked at `samples` points."""
-        return any(tensor.source.kind not in ("value", "file") for tensor in self.tensors)
+        return any(tensor.source.kind not in ("value", "file", "variable") for tensor in self.tensors)

@@ -139,6 +139,16 @@ Method = Annotated[
     Literal["auto", "central", "ladder", "complex_step", "full", "probe"],
     one_of("auto", "central", "ladder", "complex_step", "full", "probe"),
 ]
+MODES = ("graph", "dynamic", "eager", "xla")
+Modes = Annotated[
+    list[Annotated[Literal["graph", "dynamic", "eager", "xla"], one_of(*MODES)]],
+    Field(min_length=1),
+    expects("a list of modes, such as [graph, eager]"),
+]
+DEVICE = re.compile(r"(CPU|GPU|TPU):\d+")
+Device = Annotated[
+    str, Field(pattern=rf"^{DEVICE.pattern}$"), expects("a device with its number, such as GPU:0 or CPU:0")
+]
 Side = Annotated[Literal["lower", "upper"], one_of("lower", "upper")]
 Yes = Annotated[
     Literal[True],

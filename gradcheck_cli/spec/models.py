@@ -15,11 +15,13 @@ from gradcheck_cli.spec.input_model import InputModel, Strict, described
 from gradcheck_cli.spec.leaf_types import (
     Binding,
     Count,
+    Device,
     DtypeField,
     Expectation,
     Flag,
     Label,
     Method,
+    Modes,
     Module,
     NonNegative,
     OpName,
@@ -78,9 +80,13 @@ class ChecksModel(Strict):
     all_zero: Flag = Field(default=True, description="A connected pair isn't zero at every sample.")
     inputs_unmodified: Flag = Field(default=True, description="A NumPy forward doesn't write to its inputs.")
     linearity: Flag = Field(default=True, description="The vjp is linear in the upstream.")
+    modes: Flag = Field(default=True, description="Every mode gives the same gradient.")
     precision: Flag = Field(default=True, description="The declared dtype is as good as its tolerance.")
     repeat: Flag = Field(default=True, description="The same upstream gives the same gradient again.")
     retrace: Flag = Field(default=True, description="So it does when the op is traced again.")
+    variables_order: Flag = Field(
+        default=True, description="A custom gradient doesn't rely on the order of its variables."
+    )
     zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
 
 
@@ -169,6 +175,18 @@ class Shared(Strict):
         default=True,
         description="Holds stop_gradient on backpropagation's path, and random draws, as the inputs move.",
     )
+    modes: Modes = Field(
+        default=["graph"],
+        description="How TensorFlow runs the op: traced (graph), traced with unknown dimensions (dynamic), "
+        "called under a GradientTape (eager), compiled for the CPU (xla). Each is checked, and their "
+        "gradients are compared.",
+        examples=[["graph", "eager"]],
+    )
+    variables: Flag = Field(
+        default=False,
+        description="Makes every trainable variable that the forward uses an input of its own, by its name.",
+    )
+    device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
     samples: Count = Field(default=2, description="Points at which drawn values are checked.")
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
     timeout: Positive | None = described(

@@ -116,6 +116,10 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
         )
     if model.dtypes is not None and not _varies(log, node, model, broken):
         return []
+    for index, mode in enumerate(model.modes):
+        if mode in model.modes[:index]:
+            log.add(node, f"must be unique, but got {mode!r} twice. Remove one", "modes", index)
+            return []
     variants: list[str | None] = list(model.dtypes) if model.dtypes else [None]
     found = [read_variant(log, node, model, broken, origin.folder, variant) for variant in variants]
     return [
@@ -144,6 +148,10 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             else Tolerance(),
             samples=model.samples,
             freeze=model.freeze,
+            modes=tuple(model.modes),
+            mode=model.modes[0],
+            device=model.device,
+            variables=model.variables,
             seed=model.seed if origin.seed is None else origin.seed,
             timeout=model.timeout,
             tags=tuple(model.tags),

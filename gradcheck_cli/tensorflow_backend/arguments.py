@@ -21,6 +21,8 @@ def grouped(case: Case, tensors: Sequence[Any]) -> list[Any]:
     values = iter(tensors)
     arguments: list[Any] = []
     for argument in case.arguments:
+        if argument.tensors and argument.tensors[0].is_variable:
+            continue
         taken = list(itertools.islice(values, len(argument.tensors)))
         arguments.append(taken if argument.is_list else taken[0])
     return arguments

@@ -19,6 +19,8 @@ from gradcheck_cli.tensorflow_backend.backward_steps import Step, is_numeric, st
 from gradcheck_cli.tensorflow_backend.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.state import put_back
+from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, run_error, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,8 +64,8 @@ class Walk:
     def point(self) -> list[Any]:
         """The inputs' values, as tensors."""
         return [
-            tf.constant(value, info.dtype)
-            for value, info in zip(self.source.at.narrow, self.source.inputs, strict=True)
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.source.at.narrow, self.source.at.arguments, strict=True)
         ]
 
     @cached_property
@@ -85,12 +87,12 @@ class Walk:
 
     def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
         """Return a part of the graph as something to call with tensors."""
-        function, rewind = self.part(feeds, fetches), self.rewind
+        function, rewind = put_back(self.part(feeds, fetches)), self.rewind
 
         def call(*tensors: Any) -> list[Any]:
             if rewind is not None:
                 rewind()
-            return list(private.call_flat(function, tensors))
+            return list(function(tensors))
 
         return call
 
@@ -132,7 +134,7 @@ class Walk:
         try:
             values = [*function(*self.point, *self.drawn, *self._held_values), *self._held_values]
         except tf.errors.OpError as error:
-            raise tracing.run_error(error, "forward") from error
+            raise run_error(error, "forward") from error
         return {
             id(tensor): value.numpy()
             for tensor, value in zip([*tensors, *self.held.stops], values, strict=True)
@@ -161,7 +163,7 @@ class Walk:
         try:
             values = function(*self.point, *self.drawn, flow)
         except tf.errors.OpError as error:
-            raise tracing.run_error(error, "gradient") from error
+            raise run_error(error, "gradient") from error
         found = {
             id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
         }
@@ -187,13 +189,13 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     Args:
         source: a case, opened at a sample point.
         output: number of the output that it starts from.
-        numbers: numbers of the inputs that it leads to.
+        numbers: numbers of the inputs that it leads to; of arguments, not of variables.
 
     Raises:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
         GradientFormError: a gradient of wrong shape, found as the graph is built.
     """
-    bound, signature, info = source.bound(), source.at.signature, source.outputs[output]
+    bound, signature, info = source.bound(), source.signature, source.outputs[output]
     kept: dict[str, Any] = {}
     stand_ins = StandIns(frozen.is_random, with_stops=False) if source.forward.held.opened else None
     tracing_context: contextlib.AbstractContextManager[None]
@@ -219,10 +221,10 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
         kept["steps"] = steps_of(visits, wanted, outputs[output], upstream, stops)
         return [tf.identity(outputs[output])]
 
-    function = tracing.wrapped(forward_and_gradient, [*signature, tf.TensorSpec(info.shape, info.dtype)])
-    tracing.require_no_leak(function, "gradient")
+    function = wrapped(forward_and_gradient, [*signature, tf.TensorSpec(info.shape, info.dtype)])
+    require_no_leak(function, "gradient")
     inputs, outputs = kept["inputs"], kept["outputs"]
-    differentiable = [inputs[number] for number in source.at.differentiable]
+    differentiable = tracing.moving(function, inputs, source.at.differentiable, source.shared.variables)
     if bound.override is not None:
         path.require_override(function.graph, differentiable, outputs, bound.override)
     draws = (

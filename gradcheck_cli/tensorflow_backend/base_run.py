@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import private
+from gradcheck_cli.tensorflow_backend.state import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,10 +66,12 @@ class Shared:
     Attributes:
         draws: by sample point and by whether the reference makes them.
         built: what `build` made, once; a layer's weights are the same in every trace.
+        variables: what stands behind the inputs that are variables, in their order.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
+    variables: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,12 @@ def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: 
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
     stand_ins = held.stand_ins
     if stand_ins is None:
-        results = private.call_flat(function, [*point, *draws])
+        results = put_back(function)([*point, *draws])
     else:
         if known is not None:
             stand_ins.use_draws(known.inner_values)
         with stand_ins.noting():
-            results = private.call_flat(function, [*point, *draws])
+            results = put_back(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]

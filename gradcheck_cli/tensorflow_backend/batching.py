@@ -13,9 +13,13 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, private
+from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
+from gradcheck_cli.tensorflow_backend.state import has_state, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -41,8 +45,6 @@ _LARGE_POINT = 2**17
 # 5e-7, both relative to the largest value), but no more: beyond these the converter computes something else.
 _AGREEMENT = {"float64": 1e-12, "float32": 5e-4, "float16": 0.05, "bfloat16": 0.25}
 
-# What batches an argument: its values stacked, (B, *shape), or moves of its flattened elements.
-Stack = np.ndarray[Any, Any] | Moves
 _Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them are moves, vectorized
 
 
@@ -57,6 +59,7 @@ class Batched:
         result_dtypes: dtype of each result.
         vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
         rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
+        made: what is called in place of the function: its compiled form, which takes the same tensors.
     """
 
     function: Any  # a concrete function
@@ -65,6 +68,7 @@ class Batched:
     result_dtypes: Sequence[Any]
     vectorize: bool = True
     rewind: Callable[[], None] | None = None
+    made: Callable[..., Any] | None = None
     _traced: dict[_Key, Any] = field(default_factory=dict)
     _unvectorized: set[tuple[int, ...]] = field(default_factory=set)
     _trusted: set[tuple[int, ...]] = field(default_factory=set)
@@ -77,7 +81,7 @@ class Batched:
         count = len(stacks[0])
         sizes = [math.prod(self.arguments[number][1]) for number in which]
         widest = max([result_size, *sizes, 1])
-        if count <= _DIRECT_POINTS or widest >= _LARGE_POINT or self.rewind is not None:
+        if count <= _DIRECT_POINTS or widest >= _LARGE_POINT or self._stands_alone:
             return self._one_by_one(which, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
         parts = [
@@ -93,7 +97,16 @@ class Batched:
     def _call(self, arguments: Sequence[Any]) -> list[Any]:
         if self.rewind is not None:
             self.rewind()
-        return list(tf.nest.flatten(private.call_flat(self.function, arguments)))
+        return list(tf.nest.flatten(self._caller(arguments)))
+
+    @cached_property
+    def _caller(self) -> Callable[[Sequence[Any]], Any]:
+        return put_back(self.function, self.made)
+
+    @cached_property
+    def _stands_alone(self) -> bool:
+        """Whether a call relies on what was done before it: stand-ins rewound, variables put back."""
+        return self.rewind is not None or has_state(self.function)
 
     def _evaluate(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         if len(stacks[0]) >= self._worth_vectorizing and which not in self._unvectorized:
@@ -133,8 +146,8 @@ class Batched:
         for position in range(count):
             for number, stack in zip(which, stacks, strict=True):
                 dtype, shape = self.arguments[number]
-                value = stack.point(position).reshape(shape) if isinstance(stack, Moves) else stack[position]
-                arguments[number] = tf.constant(dtypes.narrow(value, dtype), dtype=dtype)
+                value = dtypes.narrow(value_of(stack, position, shape), dtype)
+                arguments[number] = tf.constant(value, dtype=dtype)
             row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
             if count == 1:  # large ones are evaluated one at a time: no copy
                 return [value[np.newaxis] for value in row]
@@ -216,11 +229,6 @@ class Batched:
             tf.constant(value, dtype=dtype)
             for value, (dtype, _) in zip(self.point, self.arguments, strict=True)
         ]
-
-
-def part_of(stack: Stack, part: slice) -> Stack:
-    """Return some of a stack's points."""
-    return stack.take(part) if isinstance(stack, Moves) else stack[part]
 
 
 def _written_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:

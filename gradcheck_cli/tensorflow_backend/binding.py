@@ -17,6 +17,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames, loading, private, raw_op, user_gradient
 from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
 from gradcheck_cli.tensorflow_backend.op_view import OpView
+from gradcheck_cli.tensorflow_backend.seeding import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PREFIX = "gradcheck_"  # of every name that we register; `list` hides them
 _NUMBERS = itertools.count(1)
+Shape = tuple[int | None, ...]
 PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
@@ -61,6 +63,7 @@ class Binder:
         output_shapes: known from running the forward; `None` in the first trace.
         modified: names of inputs that a NumPy forward was seen to write to, filled in as it runs.
         built: what `build` made earlier, by target: a factory is called once per case.
+        shape_of: what a trace is to know of a shape: all of it, or that some dimensions are unknown.
     """
 
     case: Case
@@ -69,6 +72,7 @@ class Binder:
     output_shapes: Sequence[tuple[int, ...]] | None = None
     modified: list[str] = field(default_factory=list)
     built: dict[str, Any] = field(default_factory=dict)
+    shape_of: Callable[[Shape], Shape] = tuple
 
     def forward(self) -> Bound:
         """Bind forward and gradient.
@@ -99,6 +103,14 @@ class Binder:
 
         return Bound(overridden, override)
 
+    def target(self) -> Any:
+        """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
+        return None if self.case.forward is None else self._load(self.case.forward, "forward")
+
+    def body(self) -> Callable[..., list[Any]]:
+        """Return the forward alone, as a function of flat tensors."""
+        return self._plain(self.case.forward, "forward")
+
     def reference(self) -> Bound:
         """Bind the reference, of which differences are taken; a NumPy function goes through py_func."""
         return Bound(self._either(self._load(self.case.reference, "reference"), "reference"))
@@ -113,7 +125,8 @@ class Binder:
             if ref.target in self.built:
                 return self.built[ref.target]  # type: ignore[no-any-return]
             try:
-                target = target(**dict(self.case.build))
+                with seeded(self.case.seed):
+                    target = target(**dict(self.case.build))
             except Exception as error:
                 raise CaseFailedError(
                     "forward",
@@ -140,7 +153,11 @@ class Binder:
 
     def _of_tensors(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         def call(*tensors: Any) -> list[Any]:
-            result = private.call_with_autograph(function, grouped(self.case, tensors), self.case.attrs)
+            arguments = grouped(self.case, tensors)
+            if tf.executing_eagerly():
+                result = function(*arguments, **self.case.attrs)
+            else:
+                result = private.call_with_autograph(function, arguments, self.case.attrs)
             return flat_outputs(result, role)
 
         return call
@@ -179,10 +196,11 @@ class Binder:
         def call(*tensors: Any) -> list[Any]:
             results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
             for number, result in enumerate(results):
-                if self.output_shapes is not None:
-                    result.set_shape(self.output_shapes[number])
-                elif case.outputs[number].shape is not None:
-                    result.set_shape(case.outputs[number].shape)
+                shape = (
+                    case.outputs[number].shape if self.output_shapes is None else self.output_shapes[number]
+                )
+                if shape is not None:
+                    result.set_shape(self.shape_of(shape))
             return results
 
         return call
@@ -224,10 +242,10 @@ class Binder:
             result = private.call_defun(unique_name(self.case.op), body, gradient, tensors)
             outputs = list(result) if isinstance(result, list | tuple) else [result]
             declared = [output.shape for output in self.case.outputs]
-            shapes: Sequence[tuple[int | None, ...] | None] = self.output_shapes or declared
+            shapes: Sequence[Shape | None] = self.output_shapes or declared
             for output, shape in zip(outputs, shapes, strict=False):
                 if shape is not None:
-                    output.set_shape(shape)
+                    output.set_shape(self.shape_of(shape))
             return outputs
 
         return call

@@ -79,6 +79,11 @@ _NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warn
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 
 
+# Keras puts the message proper in bold, below where it came up.
+_IN_KERAS = "Exception encountered when calling"
+_BOLD = re.compile(r"\x1b\[\d*m")
+
+
 def first_line(error: BaseException) -> str:
     """Return `Type: first line` of an exception, without what TensorFlow wraps around it."""
     text = str(getattr(error, "message", "") or error)
@@ -88,6 +93,8 @@ def first_line(error: BaseException) -> str:
     if lines and lines[0] == "in user code:":
         # AutoGraph puts its own listing first; the message proper is the last line.
         return CONVERTED.sub("", lines[-1])
+    if len(lines) > 1 and lines[0].startswith(_IN_KERAS):
+        lines[0] = f"{_BOLD.sub('', lines[1])} ({lines[0].removeprefix(_IN_KERAS).strip().rstrip('.')})"
     head = CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0])) if lines else "no message"
     return head if _NAMED_ERROR.match(head) else f"{type(error).__name__}: {head}"
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+_COUNT_CLASH = ("gradients generated for", "custom_gradient function expected to return")
 _SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
 
 
@@ -22,19 +24,26 @@ def gradients_of(
     """Call `tf.gradients`, and say what went wrong in the user's words; it goes no further than `stops`."""
     if not inputs:
         return []
-    try:
+    with in_users_words(inputs):
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
             )
         )
-    except (CaseFailedError, GradientFormError):
+
+
+@contextlib.contextmanager
+def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
+    """Say what goes wrong in a gradient function that is called within."""
+    try:
+        yield
+    except (CaseFailedError, GradientFormError, CaseSkippedError):
         raise
     except ValueError as error:
         if _SHAPE_CLASH in str(error):
             raise _shape_fault(error, inputs) from error
         raise CaseFailedError(
-            "gradient_count" if "gradients generated for" in str(error) else "gradient",
+            "gradient_count" if any(words in str(error) for words in _COUNT_CLASH) else "gradient",
             f"building the gradient raised {frames.first_line(error)}",
             frames.user_frames(error),
         ) from error

@@ -2,81 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, path, tracing
-from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
-from gradcheck_cli.tensorflow_backend.batching import Batched, Stack, part_of
-from gradcheck_cli.tensorflow_backend.binding import Binder
-from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import declared_outputs, path
+from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.state import at_values
+from gradcheck_cli.tensorflow_backend.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.binding import Bound
-    from gradcheck_cli.tensorflow_backend.frozen import Held
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class GraphOperation:
-    """One case, traced into graphs at one sample point.
-
-    Attributes:
-        case: what is traced.
-        sample: number of the sample point.
-        reference_precision: trace in float64 / complex128 instead of the declared dtypes; the values
-            are still those that the declared dtypes can hold.
-        in_complex: trace in complex128, for the complex step.
-        surrogate: trace the spec's `reference` in place of its forward.
-        shared: the case's draws of random numbers, which all its ops take part in.
-    """
-
-    case: Case
-    sample: int = 0
-    reference_precision: bool = False
-    surrogate: bool = False
-    in_complex: bool = False
-    shared: Shared = field(default_factory=Shared)
-    _vjps: dict[int, Batched] = field(default_factory=dict)
-    _modified: list[str] = field(default_factory=list)
-
-    @cached_property
-    def at(self) -> SamplePoint:
-        """The sample point in the dtypes that are traced."""
-        return SamplePoint(self.case, self.sample, self._dtype_of)
-
-    @property
-    def point(self) -> tuple[Array, ...]:
-        """The base point, wide, holding values that the declared dtypes can hold."""
-        return self.at.point
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Every input tensor, lists flattened."""
-        return self.at.inputs
-
-    @cached_property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Every output, with its shape at the base point."""
-        names = declared_outputs.names(self.case, len(self._forward.dtypes))
-        return tuple(
-            TensorInfo(name, dtype.name, value.shape, dtypes.is_differentiable(dtype))
-            for name, dtype, value in zip(names, self._forward.dtypes, self.base_values, strict=True)
-        )
-
-    @cached_property
-    def base_values(self) -> list[Array]:
-        """The outputs at the base point, from an unbatched call."""
-        return [dtypes.widen(value) for value in self._base.outputs]
+class GraphOperation(TracedCase):
+    """One case in graph mode; its graphs are those of `TracedCase`."""
 
     @property
     def random_types(self) -> tuple[str, ...]:
@@ -92,6 +43,16 @@ class GraphOperation:
     def unreachable(self) -> tuple[str, ...]:
         """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
         return self._forward.held.unreachable
+
+    @property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        return self._forward.trainable
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+        return tuple(plain_name(variable) for variable in self._forward.gradient_variables)
 
     @property
     def low_precision(self) -> tuple[str, ...]:
@@ -115,10 +76,14 @@ class GraphOperation:
         outputs are NaN there: it accepted the base point, so the point is what it doesn't like.
         """
         size = sum(output.size for output in self.outputs)
+        moved = {number - self.at.count: batch[number] for number in batch if number >= self.at.count}
+        if moved:
+            rest = {number: stack for number, stack in batch.items() if number < self.at.count}
+            return self._at_variables(rest, moved)
         try:
             return self._batched_forward(batch, size)
         except tf.errors.OpError as error:
-            failure = tracing.run_error(error, "forward")
+            failure = run_error(error, "forward")
             count = len(next(iter(batch.values())))
             if failure.kind != "forward" or not all(output.is_differentiable for output in self.outputs):
                 raise failure from error
@@ -130,6 +95,37 @@ class GraphOperation:
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
+    def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate at several points of the variables, one by one, and put these back."""
+        size = sum(output.size for output in self.outputs)
+        rows = []
+        with at_values(self.shared.variables, moved) as each:
+            for row in each:
+                rest = {number: part_of(stack, slice(row, row + 1)) for number, stack in batch.items()}
+                try:
+                    if rest:
+                        rows.append([stack[0] for stack in self._batched_forward(rest, size)])
+                    else:
+                        rows.append(self._batched_forward.once())
+                except tf.errors.OpError as error:
+                    failure = run_error(error, "forward")
+                    if failure.kind != "forward" or not all(info.is_differentiable for info in self.outputs):
+                        raise failure from error
+                    rows.append([np.full(output.shape, np.nan) for output in self.outputs])
+        if any(
+            value.shape != output.shape
+            for row in rows
+            for value, output in zip(row, self.outputs, strict=True)
+        ):
+            raise CaseFailedError("outputs", SHAPE_CHANGES)
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def run_once(self) -> list[Array]:
+        """Run the forward at the base point as it is run for differences, and return its outputs."""
+        return self._batched_forward.once()
+
     def is_connected(self, output: int, number: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return number in self._vjp.connected.get(output, ())
@@ -137,7 +133,12 @@ class GraphOperation:
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph tells."""
         trace = self._forward
-        return path.leads_to(trace.inputs[number], trace.outputs[output], trace.held.stops)
+        if number < self.at.count:
+            starts = [trace.inputs[number]]
+        else:
+            handle = trace.handles[number - self.at.count]
+            starts = [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
+        return any(path.leads_to(start, trace.outputs[output], trace.held.stops) for start in starts)
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
@@ -147,9 +148,9 @@ class GraphOperation:
             return result
         size = sum(self.inputs[number].size for number in connected)
         try:
-            gradients = self._batched_vjp(output)({len(self.inputs): upstream}, size)
+            gradients = self._batched_vjp(output)({self.at.count: upstream}, size)
         except tf.errors.OpError as error:
-            raise tracing.run_error(error, "gradient") from error
+            raise run_error(error, "gradient") from error
         for number, gradient in zip(connected, gradients, strict=True):
             result[number] = gradient
         return result
@@ -166,137 +167,14 @@ class GraphOperation:
             for output in trace.joint_outputs
         }
         flows = {**missing, **upstreams}
-        batch = {len(self.inputs) + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        batch = {self.at.count + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
         try:
             gradients = batched(batch, sum(self.inputs[number].size for number in trace.joint_connected))
         except tf.errors.OpError as error:
-            raise tracing.run_error(error, "gradient") from error
+            raise run_error(error, "gradient") from error
         for number, gradient in zip(trace.joint_connected, gradients, strict=True):
             result[number] = gradient
         return result
-
-    def bound(self) -> Bound:
-        """Bind forward and gradient, for a trace that has a gradient in it."""
-        shapes = [output.shape for output in self.outputs]
-        return Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built).forward()
-
-    @property
-    def forward(self) -> tracing.ForwardTrace:
-        """The forward alone, traced."""
-        return self._forward
-
-    def draws(self, held: Held) -> list[Array]:
-        """Return the case's draws of random numbers at this point, for the draws of another trace.
-
-        Raises:
-            CaseFailedError: that trace draws something else.
-        """
-        self._base  # noqa: B018 (makes the draws, if there are any)
-        drawn = self.shared.draws[self.sample, self.surrogate]
-        if held.stand_ins is not None:
-            held.stand_ins.use_draws(drawn.inner_values)
-        return drawn.cast(held)
-
-    # Traces, each made once, when it is first needed.
-
-    @cached_property
-    def _forward(self) -> tracing.ForwardTrace:
-        binder = Binder(
-            self.case, self._dtype_of, self.point, modified=self._modified, built=self.shared.built
-        )
-        bound = binder.reference() if self.surrogate else binder.forward()
-        # Another draw at each sample point; never 0, which stands for none.
-        seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        freeze = self.case.freeze
-        trace = tracing.trace_forward(
-            bound, self.at.signature, self.at.differentiable, freeze=freeze, seed=seed
-        )
-        role = "reference" if self.surrogate else "forward"
-        declared_outputs.check_dtypes(self.case, trace.dtypes, self._dtype_of, role)
-        return trace
-
-    @cached_property
-    def _vjp(self) -> tracing.VjpTrace:
-        shapes = [output.shape for output in self.outputs]
-        return tracing.trace_vjp(
-            self.bound(), self.at.signature, self.at.differentiable, shapes, self._forward
-        )
-
-    @cached_property
-    def _base(self) -> Base:
-        point = [
-            tf.constant(value, info.dtype) for value, info in zip(self.at.narrow, self.inputs, strict=True)
-        ]
-        try:
-            return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate))
-        except tf.errors.OpError as error:
-            raise tracing.run_error(error, "forward") from error
-
-    @cached_property
-    def _batched_forward(self) -> Batched:
-        trace, held = self._forward, self._forward.held
-        tensors = (*held.stops, *held.draws)
-        return self._batched(
-            trace.pruned(tensors),
-            held,
-            tensors=tensors,
-            values=self._base.values,
-            upstreams=(),
-            results=trace.dtypes,
-            random_types=trace.random_types,
-        )
-
-    def _batched_vjp(self, output: int) -> Batched:
-        if output not in self._vjps:
-            trace = self._vjp
-            self._vjps[output] = self._batched_gradient(
-                trace.functions[output], (output,), trace.connected[output]
-            )
-        return self._vjps[output]
-
-    def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
-        """Batch a function of the inputs, the upstreams of some outputs and the draws."""
-        trace = self._vjp
-        values = self.draws(trace.held)
-        wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
-        infos = [self.outputs[output] for output in outputs]
-        return self._batched(
-            function,
-            trace.held,
-            tensors=trace.held.draws,
-            values=values,
-            upstreams=infos,
-            results=wanted,
-            random_types=trace.random_types,
-        )
-
-    def _batched(  # noqa: PLR0913 (what a traced function takes, gives and holds)
-        self,
-        function: Any,
-        held: Held,
-        *,
-        tensors: Sequence[Any],
-        values: Sequence[Array],
-        upstreams: Sequence[TensorInfo],
-        results: Sequence[Any],
-        random_types: Sequence[str],
-    ) -> Batched:
-        stand_ins = held.stand_ins
-        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
-        constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
-        return Batched(
-            function,
-            [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
-            [*self.at.narrow, *flows, *values],
-            results,
-            vectorize=not random_types and stand_ins is None,
-            rewind=None if stand_ins is None else stand_ins.rewind,
-        )
-
-    def _dtype_of(self, dtype: str) -> str:
-        if self.in_complex:
-            return dtypes.complex_dtype(dtype)
-        return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
 
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.

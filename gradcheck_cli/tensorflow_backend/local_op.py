@@ -10,15 +10,18 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.tensorflow_backend import dtypes, path, tracing
-from gradcheck_cli.tensorflow_backend.batching import Batched, Stack, part_of
+from gradcheck_cli.tensorflow_backend import dtypes, path
+from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.backward_steps import Step
     from gradcheck_cli.tensorflow_backend.backward_walk import Walk
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -41,6 +44,7 @@ class LocalOperation:
     frozen: dict[str, int] = field(default_factory=dict)
     unreachable: tuple[str, ...] = ()
     modified_inputs: tuple[str, ...] = ()
+    gradient_variables: tuple[str, ...] = ()
 
     @cached_property
     def _fed(self) -> list[Any]:
@@ -114,7 +118,7 @@ class LocalOperation:
         try:
             return self._forward(moved, sum(info.size for info in self.outputs))
         except tf.errors.OpError as error:
-            failure = tracing.run_error(error, "forward")
+            failure = run_error(error, "forward")
             count = len(next(iter(batch.values())))
             if failure.kind != "forward":
                 raise failure from error
@@ -153,7 +157,7 @@ class LocalOperation:
         try:
             found = self._pull(flows, sum(self.inputs[number].size for number in connected))
         except tf.errors.OpError as error:
-            raise tracing.run_error(error, "gradient") from error
+            raise run_error(error, "gradient") from error
         for number, gradient in zip(connected, found, strict=True):
             result[number] = gradient
         return result
@@ -196,7 +200,7 @@ class LocalOperation:
             *(flows if upstreams else []),
             *self._values(stops),
         ]
-        kinds = [info.dtype for info in source.inputs]
+        kinds = [dtype for dtype, _ in source.at.arguments]
         kinds += [tensor.dtype.name for tensor in (*walk.held.draws, *extra)]
         return Batched(
             walk.part(extra, results),

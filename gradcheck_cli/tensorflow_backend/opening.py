@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,9 +11,12 @@ from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.how import GRAPH, How
 
 if TYPE_CHECKING:
+    from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
 
 # The float64 forward may differ from the declared one by what the declared dtype rounds, relative to the
 # output's largest value. About the square root of the unit roundoff: far more than a sane forward loses,
@@ -23,10 +26,17 @@ _AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.
 
 @dataclass(frozen=True)
 class GraphOpener:
-    """Opens one case in graph mode; every call traces afresh."""
+    """Opens one case in graph mode; every call traces afresh.
+
+    Attributes:
+        case: the case.
+        shared: draws of random numbers, the same in every trace.
+        how: with which shapes it is traced, and whether it is compiled.
+    """
 
     case: Case
-    shared: Shared = field(default_factory=Shared)  # draws of random numbers, the same in every trace
+    shared: Shared = field(default_factory=Shared)
+    how: How = GRAPH
 
     def declared(self, sample: int) -> GraphOperation:
         """Open the op in the dtypes that the spec names.
@@ -34,12 +44,16 @@ class GraphOpener:
         Raises:
             CaseFailedError: the forward raises, or its outputs aren't what the spec says.
         """
-        op = GraphOperation(self.case, sample, shared=self.shared)
+        op = GraphOperation(self.case, sample, shared=self.shared, how=self.how)
         op.check_output_shapes()
         return op
 
+    def reordered(self, sample: int) -> GraphOperation:
+        """Open the op with the variables of its custom gradients in reverse order."""
+        return GraphOperation(self.case, sample, shared=self.shared, how=self.how, reverse=True)
+
     def surrogate(self, sample: int) -> GraphOperation:
-        """Open the spec's reference function in the dtypes that the spec names."""
+        """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
 
     def in_float64(self, own: GraphOperation) -> GraphOperation | None:
@@ -51,10 +65,15 @@ class GraphOpener:
         if not own.low_precision:
             return None
         wide = GraphOperation(
-            self.case, own.sample, reference_precision=True, surrogate=own.surrogate, shared=self.shared
+            self.case,
+            own.sample,
+            reference_precision=True,
+            surrogate=own.surrogate,
+            shared=self.shared,
+            how=own.how,
         )
         try:
-            if wide.low_precision or not _agree(own, wide):
+            if wide.low_precision or not agree(own, wide):
                 return None
             if not own.surrogate:
                 wide.dtype_faults  # noqa: B018 (traces the vjp: one that refuses float64 is no reference)
@@ -68,36 +87,64 @@ class GraphOpener:
         Raises:
             CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
         """
-        if any(info.is_complex for info in (*own.inputs, *own.outputs)):
-            raise CaseFailedError(
-                "forward",
-                "method: complex_step is for real functions; this one is complex: use method: auto.",
-            )
+        require_real(own)
         op = GraphOperation(
-            self.case, own.sample, surrogate=own.surrogate, in_complex=True, shared=self.shared
+            self.case,
+            own.sample,
+            surrogate=own.surrogate,
+            in_complex=True,
+            shared=self.shared,
+            how=own.how,
         )
-        try:
-            refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
-        except CaseFailedError as error:
-            raise CaseFailedError(
-                error.kind,
-                f"method: complex_step needs a forward that takes complex128: {error.message} "
-                "Use method: auto.",
-                error.traceback,
-            ) from error
-        if refused:
-            raise CaseFailedError(
-                "forward",
-                f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real "
-                "when the inputs are complex128. Use method: auto.",
-            )
+        require_complex(op)
         return op
 
 
-def _agree(own: GraphOperation, wide: GraphOperation) -> bool:
-    for narrow, output, value, reference in zip(
+def require_real(own: GraphOperation | EagerOperation) -> None:
+    """Refuse to take the complex step of what is complex already, or of variables, which keep their dtype.
+
+    Raises:
+        CaseFailedError: of kind "forward".
+    """
+    if own.at.count < len(own.inputs):
+        raise CaseFailedError(
+            "forward", "method: complex_step can't move variables, which stay real: use method: auto."
+        )
+    if any(info.is_complex for info in (*own.inputs, *own.outputs)):
+        raise CaseFailedError(
+            "forward", "method: complex_step is for real functions; this one is complex: use method: auto."
+        )
+
+
+def require_complex(op: Operation) -> None:
+    """Refuse an op that was opened in complex128 and raises there, or is real all the same.
+
+    Raises:
+        CaseFailedError: of kind "forward", or of that which the forward raises.
+    """
+    try:
+        refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
+    except CaseFailedError as error:
+        raise CaseFailedError(
+            error.kind,
+            f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
+            error.traceback,
+        ) from error
+    if refused:
+        raise CaseFailedError(
+            "forward",
+            f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real "
+            "when the inputs are complex128. Use method: auto.",
+        )
+
+
+def agree(own: Operation, wide: Operation) -> bool:
+    """Whether an op and its form in a wider dtype have the same values at the base point."""
+    for narrow, output, own_value, wide_value in zip(
         own.outputs, wide.outputs, own.base_values, wide.base_values, strict=True
     ):
+        value: Any = own_value
+        reference: Any = wide_value
         if value.shape != reference.shape:
             return False
         if not output.is_differentiable:

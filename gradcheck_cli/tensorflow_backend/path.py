@@ -34,7 +34,7 @@ _HARMLESS_STATEFUL = {
     "Empty",
 }
 # Their derivative is zero wherever there is one.
-_FLAT = {
+FLAT = {
     "Ceil",
     "Floor",
     "OnesLike",
@@ -76,7 +76,7 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any]) -> bool:
         if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
             continue
         for op in reached.consumers():
-            if op not in seen and op.type not in _FLAT:
+            if op not in seen and op.type not in FLAT:
                 seen.add(op)
                 stack += op.outputs
     return False
@@ -208,12 +208,19 @@ def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[An
             base = tensor.dtype.base_dtype
             if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
                 found.add(base.name)
-        for node in inner_nodes(graph, op):
-            for key in ("T", "dtype", "DstT", "SrcT"):
-                attr = node.attr.get(key)
-                if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
-                    found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+        found |= low_precision_attrs(inner_nodes(graph, op))
     return sorted(found)
+
+
+def low_precision_attrs(nodes: Iterable[Any]) -> set[str]:
+    """Return dtypes below float64 that NodeDefs name in their attrs."""
+    found: set[str] = set()
+    for node in nodes:
+        for key in ("T", "dtype", "DstT", "SrcT"):
+            attr = node.attr.get(key)
+            if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
+                found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+    return found
 
 
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
@@ -225,6 +232,25 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     on_path = ops_between(inputs, outputs)
     types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
     return sorted(types & IMPLICIT_SAMPLERS)
+
+
+def is_varying(op_type: str) -> bool:
+    """Whether an op of this type keeps state of its own, so that its results may vary: a random one.
+
+    A variable is state as well, but it is put back after each call.
+    """
+    definition = private.op_def(op_type)
+    harmless = op_type in _HARMLESS_STATEFUL or op_type in WRITES
+    return definition is not None and definition.is_stateful and not harmless
+
+
+def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
+    """Return the variables that a `tf.custom_gradient` among what the outputs depend on has gradients for."""
+    found: dict[int, Any] = {}
+    for op in ops_before(outputs):
+        for node in (op.node_def, *inner_nodes(graph, op)):
+            found |= {id(variable): variable for variable in private.custom_gradient_variables(node)}
+    return list(found.values())
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
@@ -246,8 +272,7 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
         stack += list(op.control_inputs)
         inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
         for name in (op.type, *inner):
-            definition = private.op_def(name)
-            if definition is not None and definition.is_stateful and name not in _HARMLESS_STATEFUL:
+            if is_varying(name):
                 found.add(name)
         if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
             found.add(op.type)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes, tracing
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
@@ -116,7 +117,7 @@ class WalkedProbe:
             return self.walk.values(point)
         except tf.errors.OpError as error:
             if step == 0:
-                raise tracing.run_error(error, "forward") from error
+                raise run_error(error, "forward") from error
             return None
 
 

@@ -132,6 +132,19 @@ def custom_gradient_results(op: Any) -> int:
     return 0 if found is None or _is_recompute(found.function) else found.results
 
 
+def custom_gradient_variables(node: Any) -> Sequence[Any]:
+    """Return the variables that a NodeDef has gradients for, if it is a user's `tf.custom_gradient`."""
+    attr = node.attr.get("_gradient_op_type") if node.op == "IdentityN" else None
+    if attr is None:
+        return ()
+    try:
+        wrapper = ops.gradient_registry.lookup(attr.s.decode())
+        closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
+        return () if _is_recompute(closure["grad_fn"]) else tuple(closure["variables"])
+    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+        return ()
+
+
 def _is_recompute(gradient: Any) -> bool:
     return gradient.__module__ == custom_gradient.__name__ and "recompute_grad" in gradient.__qualname__
 

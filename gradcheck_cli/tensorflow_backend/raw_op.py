@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import private, registry
 from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
 
@@ -44,12 +44,23 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    result = private.apply_op(op_type, {**named, **case.attrs})
+    result = _apply(op_type, {**named, **case.attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
             "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
         )
     return flat_outputs(result, "op_type")
+
+
+def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
+    if not tf.executing_eagerly():
+        return private.apply_op(op_type, arguments)
+    exported = getattr(tf.raw_ops, op_type, None)
+    if exported is None:
+        raise CaseSkippedError(
+            "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
+        )
+    return exported(**arguments)
 
 
 def unknown_op_type(op_type: str) -> str:

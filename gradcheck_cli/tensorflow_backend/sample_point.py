@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+import numpy as np
 
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.spec.values import draw
@@ -14,8 +14,6 @@ from gradcheck_cli.tensorflow_backend import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import numpy as np
 
     from gradcheck_cli.spec.case import Case
 
@@ -40,32 +38,42 @@ class SamplePoint:
     def point(self) -> tuple[Array, ...]:
         """Every value, wide, holding what the declared dtype can hold."""
         return tuple(
-            dtypes.widen(dtypes.narrow(draw(self.case, tensor, self.sample), tensor.dtype))
+            dtypes.widen(np.asarray(tensor.source.arguments["value"]))
+            if tensor.is_variable
+            else dtypes.widen(dtypes.narrow(draw(self.case, tensor, self.sample), tensor.dtype))
             for tensor in self.case.tensors
         )
 
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Every input tensor, lists flattened, in the dtype that is traced."""
+        """Every input tensor, lists flattened, in the dtype that is traced; then the variables, in theirs."""
         return tuple(
-            TensorInfo(tensor.name, self.dtype_of(tensor.dtype), value.shape, tensor.is_differentiable)
+            TensorInfo(
+                tensor.name,
+                tensor.dtype if tensor.is_variable else self.dtype_of(tensor.dtype),
+                value.shape,
+                tensor.is_differentiable,
+            )
             for tensor, value in zip(self.case.tensors, self.point, strict=True)
         )
 
     @cached_property
+    def count(self) -> int:
+        """How many inputs are arguments of the forward; the rest are variables."""
+        return sum(not tensor.is_variable for tensor in self.case.tensors)
+
+    @cached_property
     def arguments(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Dtype and shape of every input."""
-        return [(info.dtype, info.shape) for info in self.inputs]
+        """Dtype and shape of every input that is an argument of the forward."""
+        return [(info.dtype, info.shape) for info in self.inputs[: self.count]]
 
     @cached_property
     def narrow(self) -> list[Array]:
-        """Every value in the NumPy form of the dtype that is traced."""
-        return [dtypes.narrow(value, info.dtype) for value, info in zip(self.point, self.inputs, strict=True)]
-
-    @cached_property
-    def signature(self) -> list[Any]:
-        """The trace's signature."""
-        return [tf.TensorSpec(shape, dtype) for dtype, shape in self.arguments]
+        """Every argument's value in the NumPy form of the dtype that is traced."""
+        return [
+            dtypes.narrow(value, dtype)
+            for value, (dtype, _) in zip(self.point[: self.count], self.arguments, strict=True)
+        ]
 
     @cached_property
     def differentiable(self) -> list[int]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _STDERR = 2
 _ENGINE = (
     "gradcheck_cli.tensorflow_backend.loading",
-    "gradcheck_cli.tensorflow_backend.opening",
+    "gradcheck_cli.tensorflow_backend.devices",
+    "gradcheck_cli.tensorflow_backend.openers",
 )
 
 
@@ -98,18 +99,23 @@ def settings() -> Iterator[None]:
 
     Its log is silent, since pfor writes an error for each op that it has no converter for, which batching
     handles. Grappler's meta-optimiser is off: it costs 2 s on the first call of a 400-op chain, and rewrites
-    arithmetic in ways that would make the graph that is differenced another one than the user's.
+    arithmetic in ways that would make the graph that is differenced another one than the user's. TF32, by
+    which a GPU multiplies float32 with ten bits, is off: differences would show its rounding.
     """
     import tensorflow as tf  # noqa: PLC0415
 
     logger, optimizer = tf.get_logger(), tf.config.optimizer
     level, options = logger.level, optimizer.get_experimental_options()
+    experimental = tf.config.experimental
+    has_tf32 = experimental.tensor_float_32_execution_enabled()
+    experimental.enable_tensor_float_32_execution(enabled=False)
     logger.setLevel(logging.CRITICAL)
     optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
         yield
     finally:
         logger.setLevel(level)
+        experimental.enable_tensor_float_32_execution(has_tf32)
         optimizer.set_experimental_options(
             {"disable_meta_optimizer": options.get("disable_meta_optimizer", False)}
         )

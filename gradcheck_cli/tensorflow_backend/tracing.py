@@ -7,21 +7,18 @@ that graph then fails under vectorized_map: hence two graphs.
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, frames, frozen, path, private
-from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_variables
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gradcheck_cli.tensorflow_backend.binding import Bound
 
@@ -38,6 +35,9 @@ class ForwardTrace:
     outputs: tuple[Any, ...]
     held: frozen.Held
     has_effects: bool  # writes to variables, as it isn't pruned
+    handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
+    trainable: tuple[Any, ...]  # the variables that it reads, and that have gradients
+    gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
 
     def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
         """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
@@ -68,13 +68,14 @@ class VjpTrace:
     held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
 
 
-def trace_forward(
+def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
     bound: Bound,
     signature: Sequence[Any],
     differentiable: Sequence[int],
     *,
     freeze: bool = True,
     seed: int = 0,
+    variables: Sequence[Any] = (),
 ) -> ForwardTrace:
     """Trace the forward; once more, with functions inlined, where something to be frozen is inside one.
 
@@ -84,19 +85,21 @@ def trace_forward(
         differentiable: numbers of the inputs to differentiate by.
         freeze: look for what is to be held while the inputs move.
         seed: of the graph, so that its random ops draw the same in every run of the command.
+        variables: those that are inputs, numbered after the others.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
     """
-    function, graph_inputs, graph_outputs = _trace_once(bound, signature, contextlib.nullcontext(), seed)
-    inputs = [graph_inputs[number] for number in differentiable]
+    with private_variables.order_of_variables(lambda _: None):
+        function, graph_inputs, graph_outputs = _trace_once(bound, signature, contextlib.nullcontext(), seed)
+    inputs = moving(function, graph_inputs, differentiable, variables)
     held = frozen.Held()
     if freeze:
         stand_ins = None
         if frozen.must_be_opened(function.graph, inputs, graph_outputs):
             stand_ins = StandIns(frozen.is_random)
             function, graph_inputs, graph_outputs = _trace_once(bound, signature, stand_ins.tracing(), seed)
-            inputs = [graph_inputs[number] for number in differentiable]
+            inputs = moving(function, graph_inputs, differentiable, variables)
         held = frozen.find(function, inputs, graph_outputs, stand_ins)
     return ForwardTrace(
         function=function,
@@ -114,7 +117,23 @@ def trace_forward(
         outputs=tuple(graph_outputs),
         held=held,
         has_effects=any(op.type in path.WRITES for op in function.graph.get_operations()),
+        handles=tuple(_handles(function, variables)),
+        trainable=tuple(private_variables.trainable_of(function)),
+        gradient_variables=tuple(path.gradient_variables(function.graph, graph_outputs)),
     )
+
+
+def _handles(function: Any, variables: Sequence[Any]) -> list[Any]:
+    captured = private_variables.captured_handles(function)
+    return [captured.get(id(variable.handle)) for variable in variables]
+
+
+def moving(
+    function: Any, arguments: Sequence[Any], differentiable: Sequence[int], variables: Sequence[Any]
+) -> list[Any]:
+    """Return the graph's tensors of the differentiable inputs; for a variable that of its handle."""
+    tensors = [*arguments, *_handles(function, variables)]
+    return [tensors[number] for number in differentiable if tensors[number] is not None]
 
 
 def _trace_once(
@@ -134,12 +153,15 @@ def _trace_once(
     return function, kept[0], kept[1]
 
 
-def trace_vjp(
+def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of it)
     bound: Bound,
     signature: Sequence[Any],
     differentiable: Sequence[int],
-    output_shapes: Sequence[tuple[int, ...]],
+    output_shapes: Sequence[tuple[int | None, ...]],
     traced: ForwardTrace,
+    variables: Sequence[Any] = (),
+    *,
+    reverse: bool = False,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -147,8 +169,10 @@ def trace_vjp(
         bound: forward and gradient.
         signature: the inputs.
         differentiable: numbers of the inputs to differentiate by.
-        output_shapes: the outputs' shapes, which the forward has shown.
+        output_shapes: the outputs' shapes, as far as the trace is to know them.
         traced: the forward alone: the draws that it holds are to be fed here, too.
+        variables: those that are inputs, numbered after the others.
+        reverse: give custom gradients their variables in reverse order, functions inlined.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -161,13 +185,15 @@ def trace_vjp(
 
     def forward_and_vjp(*tensors: Any) -> Any:
         inputs, upstreams = tensors[: len(signature)], tensors[len(signature) :]
-        with stand_ins.tracing() if stand_ins else contextlib.nullcontext():
+        inlined = private.functions_inlined() if reverse else contextlib.nullcontext()
+        with stand_ins.tracing() if stand_ins else inlined:
             outputs = bound.call(*inputs)
         kept["inputs"], kept["upstreams"], kept["outputs"] = inputs, upstreams, outputs
         kept["forward"] = (
             tf.compat.v1.get_default_graph().get_operations()
         )  # the gradient's own ops come after
-        wanted = [inputs[number] for number in differentiable]
+        every = [*inputs, *variables]
+        wanted = [every[number] for number in differentiable]
         kept["gradients"] = {
             number: [
                 dense(gradient, tensor)
@@ -184,9 +210,11 @@ def trace_vjp(
             ]
         return [tf.identity(output) for output in outputs]
 
-    whole = wrapped(forward_and_vjp, [*signature, *upstream_specs])
+    with private_variables.order_of_variables(lambda _: None, reverse=reverse):
+        whole = wrapped(forward_and_vjp, [*signature, *upstream_specs])
     require_no_leak(whole, "gradient")
-    inputs = [kept["inputs"][number] for number in differentiable]
+    inputs = moving(whole, kept["inputs"], differentiable, variables)
+    every = [*kept["inputs"], *variables]
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
     draws = frozen.draws_among(kept["forward"], inputs, whole.inputs) if traced.held.draws else []
@@ -196,7 +224,7 @@ def trace_vjp(
     for number, upstream in zip(sources, kept["upstreams"], strict=True):
         gradients = dict(zip(differentiable, kept["gradients"][number], strict=True))
         for which, gradient in gradients.items():
-            expected = kept["inputs"][which].dtype
+            expected = every[which].dtype
             if gradient is not None and gradient.dtype != expected:
                 faults[which] = (
                     f"the gradient must be {expected.name}, as its input is, but is {gradient.dtype.name}."
@@ -224,69 +252,3 @@ def trace_vjp(
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
     )
-
-
-def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
-    """Trace a function, and say in the user's words what it raised.
-
-    Raises:
-        CaseFailedError: what it raised, with the user's own frames.
-        GradientFormError: a gradient of wrong form, which a gradient function in it was found to give.
-    """
-    try:
-        return tf.compat.v1.wrap_function(function, list(signature))
-    except (CaseFailedError, GradientFormError):
-        raise
-    except KeyboardInterrupt:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CaseFailedError(
-            "forward", f"the forward raised {_described(error)}", frames.user_frames(error)
-        ) from error
-
-
-def _described(error: BaseException) -> str:
-    line = frames.first_line(error)
-    if isinstance(error, NotImplementedError) and "symbolic" in str(error):
-        return f"{line} It looks like a NumPy function: use binding: py_func."
-    return line
-
-
-# What map_fn and its list of results say where rows differ in shape.
-_SHAPE_CHANGED = ("inconsistent shapes", "inconsistent element shape", "Incompatible shapes during merge")
-# What TensorFlow's C++ calls dtypes in its messages.
-_C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
-_WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
-
-
-def run_error(error: BaseException, what: str) -> CaseFailedError:
-    """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
-    message = str(getattr(error, "message", error))
-    if any(words in message for words in _SHAPE_CHANGED):
-        return CaseFailedError("outputs", SHAPE_CHANGES)
-    wrong = _WRONG_RETURN.search(message)
-    if wrong is not None and what == "forward":
-        number, found, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
-        return CaseFailedError(
-            "outputs",
-            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is "
-            f"{found}.",
-        )
-    return CaseFailedError(
-        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
-    )
-
-
-def require_no_leak(function: Any, what: str) -> None:
-    """Refuse tensors of another graph: a function that keeps a tensor from one trace to the next.
-
-    Raises:
-        CaseFailedError: of the kind `what`.
-    """
-    for outer, _ in function.graph.captures:
-        if not isinstance(outer, private.EAGER_TENSOR):
-            raise CaseFailedError(
-                what,
-                f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between "
-                "calls: take them from op.inputs and op.outputs.",
-            )

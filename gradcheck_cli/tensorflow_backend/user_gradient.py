@@ -152,8 +152,9 @@ def from_numpy(
             body, [*filled, *op.inputs], [op.inputs[number].dtype for number in returned], stateful=True
         )
         result: list[Gradient] = [None] * len(names)
-        for number, tensor in zip(returned, tensors, strict=True):
-            result[number] = tensor
+        # Eagerly, one result comes without a list around it, and as an array.
+        for number, tensor in zip(returned, _as_list(tensors), strict=True):
+            result[number] = tf.convert_to_tensor(tensor)
         return result
 
     return gradient

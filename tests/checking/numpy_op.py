@@ -43,6 +43,7 @@ class NumpyOperation:
     frozen: dict = field(default_factory=dict)
     unreachable: tuple = ()
     modified_inputs: tuple = ()
+    gradient_variables: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()
@@ -183,6 +184,9 @@ class Numpy:
             )
         )
         return self.operation(sample, wide=True, forward=own.forward)
+
+    def reordered(self, sample):
+        return self.operation(sample)
 
     def surrogate(self, sample):
         return self.operation(sample, forward=self.reference)

@@ -27,6 +27,8 @@ VALUES = {
     "update-baseline": ("a.lock", "b.lock"),
     "strict": (True, False),
     "strict-precision": (True, False),
+    "mode": ("eager", "xla"),
+    "device": ("GPU:0", "CPU:0"),
     "power": ("0.02:0.2", "0.03:0.3"),
     "require": ("full", "full"),
     "jobs": ("3", "4"),

@@ -19,7 +19,9 @@ from gradcheck_cli.running.session import start_tensorflow
 start_tensorflow()
 CASE = SimpleNamespace(binding="autodiff", forward="a:b", reference=None, is_generated=False)
 INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
-OP = SimpleNamespace(inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))])
+OP = SimpleNamespace(
+    inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))], at=SimpleNamespace(count=len(INPUTS))
+)
 OPENER = SimpleNamespace(declared=lambda sample: OP)  # noqa: ARG005 (the real one's signature)
 WRONG = OpVerdict(OpPlace("a", "Op"), Status.MISMATCHED, evidence="it is off")
 
@@ -56,6 +58,13 @@ def test_a_mismatch_is_told_which_op(found):
     )
     assert lines(pairs(2)) == [(told,)] * 2
     assert found.asked == [(0, (0,)), (0, (1,))]
+
+
+def test_a_variable_is_not_followed(found, monkeypatch):
+    monkeypatch.setattr(OP, "at", SimpleNamespace(count=1))
+    told, nothing = lines(pairs(2))
+    assert (len(told), nothing) == (1, ())
+    assert found.asked == [(0, (0,))]
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.MISMATCHED])

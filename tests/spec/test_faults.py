@@ -118,6 +118,19 @@ OPS = [
         5,
         "tolerance.rtol: must be a finite number of 0 or more, but got .inf",
     ),
+    (ONE + "modes: eager", 4, "modes: must be a list of modes, such as [graph, eager], but got 'eager'"),
+    (ONE + "modes: []", 4, "modes: must be a list of modes, such as [graph, eager], but got []"),
+    (
+        ONE + "modes: [egaer]",
+        4,
+        "modes[0]: must be one of graph, dynamic, eager, xla, but got 'egaer'. Did you mean 'eager'?",
+    ),
+    (ONE + "modes: [xla, xla]", 4, "modes[1]: must be unique, but got 'xla' twice. Remove one"),
+    (
+        ONE + "device: GPU",
+        4,
+        "device: must be a device with its number, such as GPU:0 or CPU:0, but got 'GPU'",
+    ),
     (ONE + "samples: 0", 4, "samples: must be an integer from 1 to 10000, but got 0"),
     (ONE + "timeout: 0", 4, "timeout: must be a finite number above 0, but got 0"),
     (ONE + "timeout: 60 s", 4, "timeout: must be a finite number above 0, but got '60 s'"),
@@ -226,10 +239,7 @@ def test_ops(faults_of, text, line, message):
 @pytest.mark.parametrize(
     "key",
     [
-        "variables",
-        "modes",
         "second_order",
-        "device",
     ],
 )
 def test_keys_of_later_versions_are_unknown(faults_of, key):

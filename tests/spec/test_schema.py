@@ -31,7 +31,7 @@ BAD = [
     "{forward: 'm:f', inputs: {x: {dtype: null}}}",
     "{forward: 'm:f', inputs: {x: {one_hot: false}}}",
     "{forward: 'm:f', inputs: {x: {shape: [2]}}, cases: [{}]}",
-    "{forward: 'm:f', inputs: {x: {shape: [2]}}, modes: [graph]}",
+    "{forward: 'm:f', inputs: {x: {shape: [2]}}, modes: [grph]}",
     "{ops: [{op: a, frward: 'm:f'}]}",
     "{ops: [{op: a}], default: {}}",
     "[1]",

@@ -178,3 +178,13 @@ def test_a_fault_of_ours_has_its_place():
         case_status(((None),), ())
     assert frames.own_place(caught.value).startswith("results.py:")
     assert frames.own_place(ValueError()) == "unknown"
+
+
+def test_keras_own_message_is_found_behind_where_it_came_up():
+    error = AttributeError(
+        "Exception encountered when calling LSTM.call().\n\n\x1b[1m'NoneType' object has no attribute 'shape'"
+        "\x1b[0m\n\nArguments received by LSTM.call():\n  • sequence=tf.Tensor"
+    )
+    assert frames.first_line(error) == (
+        "AttributeError: 'NoneType' object has no attribute 'shape' (LSTM.call())"
+    )

@@ -1,0 +1,86 @@
+"""Open a case eagerly: as declared, in float64 where that is the same function; its reference as a graph."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend.base_run import Shared
+from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
+from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.opening import GraphOpener, agree, require_complex, require_real
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class EagerOpener:
+    """Opens one case in eager mode; every call calls the forward anew.
+
+    Attributes:
+        case: the case.
+        shared: what its factory built.
+    """
+
+    case: Case
+    shared: Shared = field(default_factory=Shared)
+
+    def declared(self, sample: int) -> EagerOperation:
+        """Open the op in the dtypes that the spec names.
+
+        Raises:
+            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+        """
+        op = EagerOperation(self.case, sample, shared=self.shared)
+        op.check_output_shapes()
+        return op
+
+    def reordered(self, sample: int) -> EagerOperation:
+        """Open the op with the variables of its custom gradients in reverse order."""
+        return EagerOperation(self.case, sample, shared=self.shared, reverse=True)
+
+    def surrogate(self, sample: int) -> GraphOperation:
+        """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
+        return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
+
+    def in_float64(self, own: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
+        """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
+        if isinstance(own, GraphOperation):
+            return GraphOpener(self.case, self.shared).in_float64(own)
+        if not own.low_precision:
+            return None
+        wide = EagerOperation(self.case, own.sample, reference_precision=True, shared=self.shared)
+        try:
+            if wide.low_precision or not agree(own, wide):
+                return None
+            wide.dtype_faults  # noqa: B018 (calls the gradient: one that refuses float64 is no reference)
+        except (CaseFailedError, GradientFormError):
+            return None
+        return wide
+
+    def in_complex(self, own: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation:
+        """Open an opened op in complex128, for the complex step.
+
+        Raises:
+            CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
+        """
+        if isinstance(own, GraphOperation):
+            return GraphOpener(self.case, self.shared).in_complex(own)
+        require_real(own)
+        op = EagerOperation(self.case, own.sample, in_complex=True, shared=self.shared)
+        require_complex(op)
+        return op
+
+
+def works_eagerly(case: Case, sample: int, shared: Shared) -> bool:
+    """Whether a forward that can't be traced has gradients where it is called eagerly."""
+    op = EagerOperation(case, sample, shared=shared)
+    try:
+        pairs = itertools.product(range(len(op.outputs)), op.at.differentiable)
+        return any(op.is_connected(*pair) for pair in pairs)
+    except (CaseFailedError, CaseSkippedError, GradientFormError):
+        return False

@@ -1,0 +1,190 @@
+"""An op in eager mode, as the checks see it: the user's own function, called under a GradientTape."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_variables
+from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.eager_case import CalledCase, failed
+from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.state import at_values
+from gradcheck_cli.tensorflow_backend.variables import plain_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class EagerOperation(CalledCase):
+    """One case in eager mode; its calls are those of `CalledCase`."""
+
+    @cached_property
+    def random_types(self) -> tuple[str, ...]:
+        """What makes the forward draw anew at each call, though the seed is the same."""
+        record = self._call.record
+        unheld = record.unheld_draws(self._moving, self._base)
+        if unheld or not self.case.freeze:
+            return tuple(unheld or dict.fromkeys(self._call.draws))
+        again = [dtypes.widen(value.numpy()) for value in self._call.moved(self._tensors)]
+        with self._call.unheld() as call:
+            alone = [dtypes.widen(value.numpy()) for value in call(*self._tensors)]
+        if _same(again, self.base_values) and _same(alone, self.base_values):
+            return ()
+        return tuple(dict.fromkeys(self._call.draws)) or ("from Python or NumPy",)
+
+    @property
+    def frozen(self) -> Mapping[str, int]:
+        """How many ops are held at their base value, by type."""
+        return self._call.held if self.case.freeze else {}
+
+    @cached_property
+    def unreachable(self) -> tuple[str, ...]:
+        """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
+        return tuple(self._call.record.closed(self._moving, self._base)) if self.case.freeze else ()
+
+    @cached_property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        with self._call.unheld() as call, tf.GradientTape() as tape:
+            call(*self._tensors)
+        return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return tuple(plain_name(variable) for variable in self._call.gradient_variables.values())
+
+    @cached_property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the differentiable inputs and the outputs."""
+        return self._call.record.low_precision(self._moving, self._base)
+
+    @property
+    def modified_inputs(self) -> tuple[str, ...]:
+        """Nothing: an eager tensor can't be written to."""
+        return ()
+
+    @cached_property
+    def dtype_faults(self) -> Mapping[int, str]:
+        """Per input number, what is wrong with its gradient's dtype."""
+        return {
+            number: f"the gradient must be {self.inputs[number].dtype}, as its input is, but is "
+            f"{gradient.dtype.name}."
+            for gradients in self._first_gradients.values()
+            for number, gradient in gradients.items()
+            if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
+        }
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
+        rows = []
+        count = self.at.count
+        moved = {number - count: stack for number, stack in batch.items() if number >= count}
+        with at_values(self.shared.variables, moved) if moved else contextlib.nullcontext() as each:
+            for row in each or range(len(next(iter(batch.values())))):
+                tensors = list(self._tensors)
+                for number in batch.keys() & set(range(count)):
+                    info = self.inputs[number]
+                    value = value_of(batch[number], row, info.shape)
+                    tensors[number] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
+                rows.append(self._evaluated(tensors))
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
+        try:
+            values = [dtypes.widen(value.numpy()) for value in self._call.moved(tensors)]
+        except CaseFailedError:
+            raise
+        except Exception as error:
+            # It accepted the base point, so the point is what it doesn't like.
+            if not all(output.is_differentiable for output in self.outputs):
+                raise failed(error, "forward") from error
+            return [np.full(output.shape, np.nan) for output in self.outputs]
+        if [value.shape for value in values] != [output.shape for output in self.outputs]:
+            raise CaseFailedError("outputs", SHAPE_CHANGES)
+        return values
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
+        return self._first_gradients.get(output, {}).get(number) is not None
+
+    def leads_to(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through floating tensors, by what ran at the base point."""
+        record, start = self._call.record, self._places[number]
+        return record.leads_to(start, self._base[output], self._call.stops)
+
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        return self._pulled({output: upstream})
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
+        return self._pulled(upstreams)
+
+    def _pulled(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        rows = [self._row(gradients) for gradients in self._gradients(upstreams)]
+        result: list[Array | None] = [None] * len(self.inputs)
+        for number in self.at.differentiable:
+            column = [row[number] for row in rows]
+            found = [value for value in column if value is not None]
+            if len({value.shape for value in found}) > 1:
+                raise GradientFormError(
+                    (number,), f"the gradient for {self.inputs[number].name} changes shape with its upstream."
+                )
+            if found:  # None for some upstreams only: as good as zero there
+                zero = np.zeros_like(found[0])
+                result[number] = np.stack([zero if value is None else value for value in column])
+        return result
+
+    def _row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
+        return {
+            number: None if gradient is None else dtypes.widen(gradient.numpy())
+            for number, gradient in gradients.items()
+        }
+
+    @cached_property
+    def _first_gradients(self) -> dict[int, dict[int, Any]]:
+        """Gradients for upstreams of ones: which there are, and of which dtype."""
+        self._base  # noqa: B018 (the call at the base point comes first)
+        return {
+            output: self._gradients({output: np.ones((1, *info.shape))})[0]
+            for output, info in enumerate(self.outputs)
+            if info.is_differentiable and self.at.differentiable
+        }
+
+    def check_output_shapes(self) -> None:
+        """Hold the outputs' shapes against those that the spec gives.
+
+        Raises:
+            CaseFailedError: of kind "outputs".
+        """
+        declared_outputs.check_shapes(self.case, self.base_values)
+
+
+def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:
+    # The order of sums may differ from call to call; a draw differs by much more.
+    return all(
+        one.shape == other.shape
+        and (
+            np.allclose(one, other, rtol=1e-4, atol=1e-6 * np.max(np.abs(one), initial=0.0), equal_nan=True)
+            if one.dtype.kind in "fc"
+            else np.array_equal(one, other)
+        )
+        for one, other in zip(left, right, strict=True)
+    )

@@ -1,0 +1,147 @@
+"""All reliance on TensorFlow's private parts for what runs eagerly; `private` has those for graphs.
+
+`tests/tensorflow_backend/test_private_eager.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import op_callbacks
+from tensorflow.python.ops import custom_gradient, gen_array_ops, resource_variable_ops
+
+from gradcheck_cli.tensorflow_backend import private_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_WRITES = (
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "batch_scatter_update",
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "scatter_sub",
+    "scatter_update",
+)
+
+
+@contextlib.contextmanager
+def ops_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note(op_type, inputs, outputs)` after each op that runs eagerly."""
+
+    def callback(  # noqa: PLR0913, PLR0917 (TensorFlow calls it so)
+        op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        del attrs, op_name
+        if graph is None:
+            note(op_type.decode() if isinstance(op_type, bytes) else str(op_type), inputs, outputs)
+
+    op_callbacks.add_op_callback(callback)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(callback)
+
+
+def function_nodes(name: str) -> list[Any]:
+    """Return the NodeDefs of a function that was called eagerly, and of those that it calls."""
+    own, found = context.context(), []
+    waiting, seen = [name], set()
+    while waiting:
+        one = waiting.pop()
+        if one in seen or not own.has_function(one):
+            continue
+        seen.add(one)
+        for node in own.get_function_def(one).node_def:
+            found.append(node)
+            for attr in node.attr.values():
+                waiting += [function.name for function in (attr.func, *attr.list.func) if function.name]
+    return found
+
+
+@contextlib.contextmanager
+def functions_run_eagerly() -> Iterator[None]:
+    """Let calls of a `tf.function` run its Python function, op by op."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(run_eagerly=True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+@contextlib.contextmanager
+def seed_restored() -> Iterator[None]:
+    """Let `tf.random.set_seed` be called, and give the process its own seed back."""
+    own = context.context()
+    # No public way to ask; the generator is made with the first seed.
+    kept = {name: vars(own)[name] for name in ("_seed", "_rng") if name in vars(own)}
+    try:
+        yield
+    finally:
+        vars(own).pop("_rng", None)
+        vars(own).update(kept)
+
+
+@contextlib.contextmanager
+def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
+    """Let `replace(result, is_met)` say what each `stop_gradient` returns to its caller.
+
+    `is_met` is false inside the forward of a `tf.custom_gradient`, over which backpropagation steps.
+    """
+    original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator  # noqa: SLF001
+    depth = 0
+
+    def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name of it)
+        return replace(original(input, name=name), not depth)
+
+    def decorated(function: Any, args: Any, keywords: Any) -> Any:
+        nonlocal depth
+        steps = 0 if private_variables.recomputes(function) else 1
+        depth += steps
+        try:
+            return decorator(function, args, keywords)
+        finally:
+            depth -= steps
+
+    gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = stop, decorated  # noqa: SLF001
+    try:
+        yield
+    finally:
+        gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def writes_noted(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note(variable)` before each write to a variable that Python code makes."""
+    kinds = (resource_variable_ops.BaseResourceVariable, resource_variable_ops.ResourceVariable)
+    # The second has methods of the same names of its own.
+    originals = [(kind, name, vars(kind)[name]) for kind in kinds for name in _WRITES if name in vars(kind)]
+
+    def noting(original: Any) -> Any:
+        def write(self: Any, *args: Any, **keywords: Any) -> Any:
+            note(self)
+            return original(self, *args, **keywords)
+
+        return write
+
+    for kind, name, original in originals:
+        setattr(kind, name, noting(original))
+    try:
+        yield
+    finally:
+        for kind, name, original in originals:
+            setattr(kind, name, original)

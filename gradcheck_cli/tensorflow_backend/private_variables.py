@@ -1,0 +1,147 @@
+"""All reliance on TensorFlow's private parts about variables; `private` has the rest.
+
+`tests/tensorflow_backend/test_private_variables.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.ops import custom_gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+def trainable_of(function: Any) -> list[Any]:
+    """Return the trainable floating-point variables that a traced function reads, the oldest first."""
+    return in_order_of_creation(function.graph.variables)
+
+
+def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
+    """Return those of the variables that are trainable, and of a floating dtype, the oldest first."""
+    wanted = [
+        variable
+        for variable in variables
+        if variable.trainable and (variable.dtype.is_floating or variable.dtype.is_complex)
+    ]
+    return sorted(wanted, key=lambda variable: int(variable.handle._id))  # noqa: SLF001 (its only name)
+
+
+def captured_handles(function: Any) -> dict[int, Any]:
+    """Return a traced function's own tensor for each variable it uses, by `id` of the variable's handle."""
+    return {id(outer): inner for outer, inner in function.graph.captures}
+
+
+def handles_of_variables(function: Any) -> list[tuple[Any, Any]]:
+    """Return (handle, dtype) of each variable that a traced function captures, if only to write to it."""
+    found = []
+    for outer, _ in function.graph.captures:
+        data = getattr(outer, "_handle_data", None)
+        if outer.dtype == tf.resource and data is not None and data.is_set and data.shape_and_type:
+            found.append((outer, tf.as_dtype(data.shape_and_type[0].dtype)))
+    return found
+
+
+def attribute_paths(module: tf.Module) -> dict[int, str]:
+    """Return where in a `tf.Module` each variable is, by `id` of the variable."""
+    flat = module._flatten(  # noqa: SLF001 (the public properties leave the paths out)
+        predicate=lambda value: isinstance(value, tf.Variable), with_path=True
+    )
+    return {id(variable): ".".join(map(str, path)) for path, variable in flat}
+
+
+def keras_paths(layer: Any) -> dict[int, str]:
+    """Return the path of each variable of a Keras layer, by `id` of TensorFlow's variable behind it."""
+    variables = getattr(layer, "variables", ())
+    if not isinstance(variables, list | tuple):
+        return {}
+    return {id(variable.value): variable.path for variable in variables if hasattr(variable, "path")}
+
+
+@contextlib.contextmanager
+def keras_names_from_the_start() -> Iterator[None]:
+    """Let Keras name the first layer `dense` whatever was made before, and go on from there afterwards."""
+    if "keras" not in sys.modules:  # it counts from the start as it is imported
+        yield
+        return
+    from keras.src.backend.common import global_state  # noqa: PLC0415 (only where the user has it imported)
+
+    key = "object_name_uids"
+    before = global_state.get_global_attribute(key)
+    global_state.set_global_attribute(key, collections.defaultdict(int))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(key, before)
+
+
+class _Ordered(set[Any]):
+    """A set of references to variables that is iterated in an order of our own."""
+
+    order: Callable[[Iterable[Any]], list[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(type(self).order(super().__iter__()))
+
+
+@contextlib.contextmanager
+def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool = False) -> Iterator[None]:
+    """Give a custom gradient its `variables=` sorted by name, or the other way round.
+
+    In a graph TensorFlow sorts them by name; eagerly, they come in the order of a set, which varies from run
+    to run. `note` is told the variables of each custom gradient, but for `tf.recompute_grad`'s own.
+    """
+    decorators = {name: getattr(custom_gradient, name) for name in _DECORATORS}
+    running: list[Any] = []
+
+    def watching(decorator: Any) -> Any:
+        def decorated(function: Any, args: Any, keywords: Any) -> Any:
+            running.append(function)
+            try:
+                return decorator(function, args, keywords)
+            finally:
+                running.pop()
+
+        return decorated
+
+    def by_name(variables: Iterable[Any], key: Any = None) -> list[Any]:
+        del key  # TensorFlow's is the name alone, which several may have
+        found = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
+        if found and running and not recomputes(running[-1]):
+            note(found)
+        return found
+
+    def ordered(references: Iterable[Any]) -> list[Any]:
+        return [variable.ref() for variable in by_name([one.deref() for one in references])]
+
+    kind = type("_OrderedSet", (_Ordered,), {"order": staticmethod(ordered)})
+    for name, decorator in decorators.items():
+        setattr(custom_gradient, name, watching(decorator))
+    # The module's own names stand before the builtins that it means. There are none, unless this is nested.
+    names = {name: vars(custom_gradient)[name] for name in ("sorted", "set") if name in vars(custom_gradient)}
+    custom_gradient.sorted, custom_gradient.set = by_name, kind
+    try:
+        yield
+    finally:
+        for name, decorator in decorators.items():
+            setattr(custom_gradient, name, decorator)
+        del custom_gradient.sorted, custom_gradient.set
+        vars(custom_gradient).update(names)
+
+
+def _name_and_age(variable: Any) -> tuple[str, int]:
+    return variable.name, int(variable.handle._id)  # noqa: SLF001 (its only name)
+
+
+_DECORATORS = ("_graph_mode_decorator", "_eager_mode_decorator")
+
+
+def recomputes(function: Any) -> bool:
+    """Whether a custom gradient is `tf.recompute_grad`'s, through whose forward backpropagation walks."""
+    return function.__module__ == custom_gradient.__name__ and "recompute_grad" in function.__qualname__

@@ -1,0 +1,25 @@
+"""What batches an argument of a traced or called function: many values of it, written out or described."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.numerics.moves import Moves
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+# Values stacked, (B, *shape), or moves of the flattened elements.
+Stack = np.ndarray[Any, Any] | Moves
+
+
+def part_of(stack: Stack, part: slice) -> Stack:
+    """Return some of a stack's points."""
+    return stack.take(part) if isinstance(stack, Moves) else stack[part]
+
+
+def value_of(stack: Stack, position: int, shape: tuple[int, ...]) -> Array:
+    """Write one of a stack's points out, in its shape."""
+    return stack.point(position).reshape(shape) if isinstance(stack, Moves) else stack[position]

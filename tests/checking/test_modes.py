@@ -1,0 +1,135 @@
+"""The comparison of modes, driven by NumPy ops: what it calls different, what it leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import product, tanh
+
+from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.results import Status
+
+
+def compare(own, *others, **changes):
+    case = own.case(**{"modes": ("graph", "eager"), "mode": "eager", **changes})
+    makers = {
+        f"mode{number}": other if callable(other) else lambda other=other: other
+        for number, other in enumerate(others)
+    }
+    findings = check_case(case, own, range(len(own.points)), makers)
+    return {check.name: check for check in findings.checks}.get("modes")
+
+
+def slope(x):
+    return 1 - np.tanh(x) ** 2
+
+
+def test_the_same_gradient_passes():
+    assert compare(tanh(), tanh()).status is Status.PASSED
+
+
+def test_one_mode_alone_is_not_compared():
+    assert compare(tanh()) is None
+
+
+@pytest.mark.parametrize("factor", [1.001, 2.0, -1.0, np.nan])
+def test_a_different_gradient_is_found(factor):
+    check = compare(tanh(), tanh(lambda u, x: factor * slope(x) * u))
+    assert check.status is Status.MISMATCHED
+    assert check.message.startswith("dy/dx differs: ")
+    assert "in mode mode0" in check.message
+    assert "in mode eager, at y[0] / x[0]." in check.message
+
+
+def test_rounding_is_no_difference():
+    assert compare(tanh(), tanh(lambda u, x: (1 + 1e-9) * slope(x) * u)).status is Status.PASSED
+
+
+def test_float32_rounding_is_no_difference_where_there_is_no_float64():
+    fields = {"dtypes": {"x": "float32"}, "refuses_float64": True}
+    other = tanh(lambda u, x: (slope(x) * np.float32(1 + 3e-5) * u).astype(np.float32), **fields)
+    assert compare(tanh(**fields), other).status is Status.PASSED
+    wrong = tanh(lambda u, x: (slope(x) * np.float32(1.05) * u).astype(np.float32), **fields)
+    assert compare(tanh(**fields), wrong).status is Status.MISMATCHED
+
+
+def test_nan_in_both_is_no_difference():
+    def gradient(u, x):
+        return slope(x) * u * np.array([1, np.nan, 1])
+
+    assert compare(tanh(gradient), tanh(gradient)).status is Status.PASSED
+
+
+def test_the_users_tolerance_holds():
+    from gradcheck_cli.spec.case import Tolerance  # noqa: PLC0415
+
+    other = tanh(lambda u, x: 1.001 * slope(x) * u)
+    assert compare(tanh(), other, tolerance=Tolerance(rtol=1e-2)).status is Status.PASSED
+
+
+def refused(error):
+    def make():
+        raise error
+
+    return make
+
+
+@pytest.mark.parametrize("error", [CaseSkippedError("mode", "no"), CaseFailedError("forward", "no")])
+def test_the_first_mode_that_can_be_had_is_compared(error):
+    assert compare(tanh(), refused(error)) is None
+    assert compare(tanh(), refused(error), tanh(lambda u, x: 2 * slope(x) * u)).status is Status.MISMATCHED
+
+
+def test_pairs_that_are_expected_to_be_wrong_are_left_out():
+    from gradcheck_cli.spec.case import PairRule  # noqa: PLC0415
+
+    other = product(lambda u, a, b: (u * b, 3 * u * a))
+    own = product(lambda u, a, b: (u * b, 2 * u * a))
+    assert compare(own, other, pairs=(PairRule("dy/db", "mismatch"),)).status is Status.PASSED
+
+
+def test_other_shapes_are_told():
+    points = {"points": [{"x": [0.5, -1.0, 0.25, 1.0]}, {"x": [1.5, 0.75, -0.5, 1.0]}]}
+    assert compare(tanh(), tanh(**points)).message == (
+        "the outputs differ in shape between mode mode0 and mode eager."
+    )
+
+
+def test_draws_that_differ_are_skipped_and_the_same_are_compared():
+    held = {"facts": {"frozen": {"RandomUniform": 1}}}
+    assert compare(tanh(**held), tanh(**held)).status is Status.PASSED
+    other = tanh(**held)
+    other.forward = lambda x: 2 * np.tanh(x)
+    check = compare(tanh(**held), other)
+    assert check.status is Status.SKIPPED
+    assert check.message.startswith("the forward draws other random numbers in mode mode0 than in mode eager")
+
+
+def large(*gradient):
+    """A tanh whose Jacobian is taken to be too large where the method is "probe"."""
+    value = np.linspace(-1, 1, 80)
+    return tanh(*gradient, points=[{"x": value}, {"x": value / 2}])
+
+
+@pytest.mark.parametrize("factor", [1.01, 2.0, -1.0, np.nan])
+def test_a_different_gradient_of_a_large_pair_is_found(factor):
+    assert compare(large(), large(), method="probe").status is Status.PASSED
+    check = compare(large(), large(lambda u, x: factor * slope(x) * u), method="probe")
+    assert check.status is Status.MISMATCHED
+    assert check.message.startswith("dy/dx differs: for a random upstream, ")
+    assert " in mode mode0, " in check.message
+
+
+@pytest.mark.parametrize("method", ["auto", "probe"])
+def test_a_gradient_that_one_mode_has_none_of_is_found(method):
+    check = compare(large(), large(lambda _u, _x: (None,)), method=method)
+    assert check.message == "dy/dx is None in mode mode0 and a tensor in mode eager."
+
+
+def test_the_users_tolerance_holds_for_a_large_pair():
+    from gradcheck_cli.spec.case import Tolerance  # noqa: PLC0415
+
+    other = large(lambda u, x: 1.001 * slope(x) * u)
+    options = {"tolerance": Tolerance(rtol=1e-2), "method": "probe"}
+    assert compare(large(), other, **options).status is Status.PASSED

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+from numpy_op import product
+
+from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import Status
+
+NAMES = {"gradient_variables": ("w", "v")}
+
+
+def found(op, **changes):
+    findings = check_case(op.case(**changes), op, range(len(op.points)))
+    return {check.name: check for check in findings.checks if check.name.startswith("variables")}
+
+
+def test_without_a_custom_gradient_there_is_nothing_to_say():
+    assert found(product()) == {}
+    assert found(product(), variables=True) == {}
+
+
+def test_what_was_not_checked_is_said():
+    (check,) = found(product(facts=NAMES)).values()
+    assert (check.name, check.status) == ("variables", Status.SKIPPED)
+    assert "has for variables (w, v) weren't checked" in check.message
+
+
+def test_an_order_that_is_of_no_matter_passes():
+    (check,) = found(product(facts=NAMES), variables=True).values()
+    assert (check.name, check.status) == ("variables_order", Status.PASSED)
+
+
+def test_one_variable_has_no_order():
+    assert found(product(facts={"gradient_variables": ("w",)}), variables=True) == {}
+
+
+def test_the_order_need_not_be_checked():
+    off = {"variables": True, "checks_off": frozenset({"variables_order"})}
+    assert found(product(facts=NAMES), **off) == {}
+
+
+def test_another_order_that_gives_another_gradient_is_found():
+    op = product(facts=NAMES)
+    op.reordered = lambda _: product(lambda u, a, b: (u * a, u * b), facts=NAMES).operation()
+    (check,) = found(op, variables=True).values()
+    assert check.status is Status.MISMATCHED
+    assert check.message.startswith("dy/da differs with the variables in another order: ")
+
+
+def test_another_order_that_fails_is_found():
+    def fails(_sample):
+        raise CaseFailedError("gradient", "no such shape.")
+
+    op = product(facts=NAMES)
+    op.reordered = fails
+    (check,) = found(op, variables=True).values()
+    assert check.status is Status.MISMATCHED
+    assert check.message.startswith(
+        "with the variables in another order, the gradient fails: no such shape. Do"
+    )
+
+
+def test_another_order_that_gives_another_gradient_of_a_large_pair_is_found():
+    points = [{"a": np.linspace(1, 2, 80), "b": np.linspace(-1, 3, 80)}]
+    op = product(facts=NAMES, points=points)
+    assert found(op, variables=True, method="probe")["variables_order"].status is Status.PASSED
+    op.reordered = lambda _: product(lambda u, a, b: (u * a, u * b), facts=NAMES, points=points).operation()
+    (check,) = found(op, variables=True, method="probe").values()
+    assert check.status is Status.MISMATCHED
+    assert check.message.startswith("dy/da differs with the variables in another order: ")

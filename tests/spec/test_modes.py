@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from gradcheck_cli.spec.modes import in_each_mode
+
+SPEC = "op: f\nforward: m:f\ninputs: {x: {shape: [2]}}\n"
+
+
+@pytest.fixture
+def cases(cases_of):
+    return lambda text, *options: [
+        (case.name, case.mode, case.modes, case.device)
+        for case in in_each_mode(cases_of(SPEC + text), *options)
+    ]
+
+
+def test_graph_is_the_default(cases):
+    assert cases("") == [("default", "graph", ("graph",), None)]
+
+
+def test_a_case_for_each_mode_in_the_order_of_the_spec(cases):
+    found = cases("modes: [xla, graph]\ncases: [{name: a, modes: [eager]}]")
+    assert [one[:2] for one in found] == [("default", "xla"), ("default", "graph"), ("a", "eager")]
+    assert found[1][2] == ("xla", "graph")
+
+
+def test_the_command_line_overrides(cases):
+    found = cases("modes: [xla]\ndevice: GPU:0", ("eager", "graph", "eager"), "CPU:0")
+    assert found == [
+        ("default", "eager", ("eager", "graph"), "CPU:0"),
+        ("default", "graph", ("eager", "graph"), "CPU:0"),
+    ]
+
+
+def test_a_device_alone_leaves_the_modes(cases):
+    assert cases("modes: [xla]", (), "CPU:0") == [("default", "xla", ("xla",), "CPU:0")]

@@ -1,0 +1,104 @@
+"""What is relied on of TensorFlow's private parts where it runs eagerly."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend import private_eager
+from gradcheck_cli.tensorflow_backend.eager_record import identity
+
+
+@pytest.fixture
+def x():
+    return tf.constant([1.0, 2.0])
+
+
+def test_ops_that_run_are_observed_with_what_goes_in_and_out(x):
+    seen = []
+    with private_eager.ops_observed(lambda *step: seen.append(step)):
+        y = tf.tanh(x)
+    tf.exp(x)
+    ((op_type, inputs, outputs),) = seen
+    assert op_type == "Tanh"
+    assert [identity(tensor) for tensor in inputs] == [identity(x)]
+    assert [identity(tensor) for tensor in outputs] == [identity(y)]
+
+
+def test_functions_are_run_op_by_op_and_only_within(x):
+    function = tf.function(tf.tanh)
+    function(x)
+    seen = []
+    with private_eager.ops_observed(lambda op_type, *_: seen.append(op_type)):
+        with private_eager.functions_run_eagerly():
+            function(x)
+        assert seen == ["Tanh"]
+        function(x)
+    assert "Tanh" not in seen[1:]
+
+
+def test_the_seed_is_given_back():
+    tf.random.set_seed(3)
+    expected = tf.random.uniform([]).numpy()
+    tf.random.set_seed(3)
+    with private_eager.seed_restored():
+        tf.random.set_seed(9)
+        tf.random.uniform([])
+    assert tf.random.uniform([]).numpy() == expected
+
+
+def test_draws_are_the_same_after_the_same_seed(x):
+    layer = tf.function(lambda x: tf.nn.dropout(x, 0.5))
+    with private_eager.seed_restored():
+        draws = []
+        for _ in range(2):
+            tf.random.set_seed(5)
+            draws.append(
+                [tf.random.normal([3]).numpy().tolist(), tf.random.normal([3], seed=1).numpy().tolist()]
+            )
+            layer(x)
+    assert draws[0] == draws[1]
+
+
+def test_stop_gradients_are_replaced_and_told_whether_backpropagation_meets_them(x):
+    @tf.custom_gradient
+    def stepped_over(x):
+        return tf.stop_gradient(x), lambda upstream: upstream
+
+    met = []
+
+    def replace(value, is_met):
+        met.append(is_met)
+        return value + 1
+
+    recomputed = tf.recompute_grad(lambda x: tf.stop_gradient(x))  # noqa: PLW0108 (a Python function)
+    with private_eager.stop_gradients_replaced(replace):
+        values = [function(x).numpy().tolist() for function in (tf.stop_gradient, stepped_over, recomputed)]
+    assert met == [True, False, True]
+    assert values == [[2.0, 3.0]] * 3
+    assert tf.stop_gradient(x).numpy().tolist() == [1.0, 2.0]
+
+
+WRITES = {
+    "assign": lambda variable: variable.assign([3.0, 3.0]),
+    "assign_add": lambda variable: variable.assign_add([1.0, 1.0]),
+    "assign_sub": lambda variable: variable.assign_sub([1.0, 1.0]),
+    "scatter_nd_update": lambda variable: variable.scatter_nd_update([[0]], [7.0]),
+    "in a function": lambda variable: tf.function(lambda: variable.assign_add([1.0, 1.0]))(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes_are_noted_before_they_happen(write):
+    variable = tf.Variable([1.0, 2.0])
+    noted = []
+    with (
+        private_eager.functions_run_eagerly(),
+        private_eager.writes_noted(lambda one: noted.append((one is variable, one.numpy().tolist()))),
+    ):
+        write(variable)
+    assert noted
+    assert noted[0] == (True, [1.0, 2.0])
+    before = len(noted)
+    write(variable)
+    assert len(noted) == before

@@ -1,0 +1,151 @@
+"""What is relied on of TensorFlow's private parts, and of Keras', about variables."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend import private, private_variables
+
+
+@pytest.fixture
+def weights():
+    return [tf.Variable([1.0], name=name) for name in ("b", "a", "c")]
+
+
+def traced(function):
+    return tf.compat.v1.wrap_function(function, [tf.TensorSpec([1])])
+
+
+def test_a_traced_function_tells_its_variables(weights):
+    fixed = tf.Variable([1.0], trainable=False)
+    function = traced(tf.function(lambda x: x * weights[2] * weights[0] * fixed))
+    assert [variable.name for variable in private_variables.trainable_of(function)] == ["b:0", "c:0"]
+
+
+def test_a_variables_handle_is_captured_as_a_tensor_of_the_graph(weights):
+    function = traced(lambda x: x * weights[0])
+    inner = private_variables.captured_handles(function)[id(weights[0].handle)]
+    assert [op.type for op in inner.consumers()] == ["ReadVariableOp"]
+    assert id(weights[1].handle) not in private_variables.captured_handles(function)
+
+
+def test_handles_are_found_of_variables_that_are_only_written_to(weights):
+    def forward(x):
+        weights[0].assign(x)
+        return x
+
+    ((handle, dtype),) = private_variables.handles_of_variables(traced(forward))
+    assert handle is weights[0].handle
+    assert dtype == tf.float32
+
+
+def test_a_table_is_no_variable():
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2.0]), 0.0)
+    assert private_variables.handles_of_variables(traced(lambda x: x * table.lookup(tf.constant(1)))) == []
+
+
+def test_a_module_tells_where_its_variables_are(weights):
+    module = tf.Module()
+    module.first, module.rest = weights[0], {"two": weights[1:]}
+    assert private_variables.attribute_paths(module) == {
+        id(weights[0]): "first",
+        id(weights[1]): "rest.two.0",
+        id(weights[2]): "rest.two.1",
+    }
+
+
+def test_a_keras_layer_tells_its_variables_paths():
+    layer = keras.layers.Dense(2, name="own")
+    layer.build((None, 3))
+    assert sorted(private_variables.keras_paths(layer).values()) == ["own/bias", "own/kernel"]
+    assert set(private_variables.keras_paths(layer)) == {id(one.value) for one in layer.variables}
+    assert private_variables.keras_paths(tf.tanh) == {}
+
+
+def test_keras_names_start_anew_and_go_on():
+    before = keras.layers.Dense(2).name
+    with private_variables.keras_names_from_the_start():
+        assert keras.layers.Dense(2).name == "dense"
+    after = keras.layers.Dense(2).name
+    number = int((before.partition("_")[2]) or 0)
+    assert after == f"dense_{number + 1}"
+
+
+def ordered(weights, seen, *, recompute=False):
+    def gradient(upstream, variables=None):
+        seen.append([variable.name for variable in variables])
+        return upstream, [tf.ones([1]) for _ in variables]
+
+    def forward(x):
+        for weight in weights:
+            x += weight
+        return x
+
+    if recompute:
+        return tf.recompute_grad(forward)
+    return tf.custom_gradient(lambda x: (forward(x), gradient))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_order_of_variables_is_by_name_or_reversed(weights, reverse, eager):
+    seen, told = [], []
+    function = ordered(weights, seen)
+
+    def note(variables):
+        told.append([variable.name for variable in variables])
+
+    def differentiate(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    with private_variables.order_of_variables(note, reverse=reverse):
+        differentiate(tf.ones([1])) if eager else traced(differentiate)
+    names = ["a:0", "b:0", "c:0"]
+    assert seen == told == [names[::-1] if reverse else names]
+    if not eager:
+        return
+    with private_variables.order_of_variables(note):  # nothing of it is left behind
+        pass
+    differentiate(tf.ones([1]))
+    assert sorted(seen[-1]) == names
+
+
+def test_recompute_grad_is_not_told_of(weights):
+    told = []
+    with private_variables.order_of_variables(told.append):
+        ordered(weights, [], recompute=True)(tf.ones([1]))
+    assert told == []
+
+
+def test_a_graph_tells_a_custom_gradients_variables(weights):
+    function = ordered(weights, [])
+
+    def nodes(function):
+        graph = traced(function).graph.as_graph_def()
+        inner = [node for body in graph.library.function for node in body.node_def]
+        return [
+            variable.name
+            for node in [*graph.node, *inner]
+            for variable in private.custom_gradient_variables(node)
+        ]
+
+    assert nodes(function) == nodes(tf.function(function)) == ["a:0", "b:0", "c:0"]
+    assert nodes(ordered(weights, [], recompute=True)) == []
+    assert nodes(tf.tanh) == []
+
+
+def test_the_order_of_variables_may_be_asked_for_within_itself(weights):
+    seen = []
+    function = ordered(weights, seen)
+    with private_variables.order_of_variables(lambda _: None, reverse=True):
+        with private_variables.order_of_variables(lambda _: None):
+            pass
+        with tf.GradientTape() as tape:
+            y = function(tf.ones([1]))
+        tape.gradient(y, weights)
+    assert seen == [["c:0", "b:0", "a:0"]]

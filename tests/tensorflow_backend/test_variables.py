@@ -1,0 +1,389 @@
+"""Variables as inputs: which there are, under which names, and what is found about their gradients."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.results import Status
+from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.modes import in_each_mode
+
+GRAPH_AND_EAGER = ["graph", "eager"]
+ALL = ["graph", "dynamic", "eager", "xla"]
+X = {"x": {"shape": [4, 3]}}
+
+
+@pytest.fixture
+def run_in(case_of):
+    """Return a function that checks a spec in modes, and returns the results by mode."""
+
+    def run(modes, **spec):
+        cases = in_each_mode([case_of(**{"inputs": X, "variables": True, **spec})], modes)
+        return {case.mode: run_case(case) for case in cases}
+
+    return run
+
+
+def statuses(result):
+    return {pair.label: str(pair.status) for pair in result.pairs}
+
+
+def failed(result):
+    return {check.name: check.message for check in result.checks if check.status is not Status.PASSED}
+
+
+def variable(*values, **settings):
+    return tf.Variable(list(values), dtype=tf.float64, **settings)
+
+
+def closure():
+    weight, shift = variable(1.0, 2.0, 0.5, name="weight"), variable(0.25, 0.5, 1.0)
+    return lambda x: tf.tanh(weight * x) + shift
+
+
+def in_a_tf_function():
+    return tf.function(closure())
+
+
+class Module(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.kernel = variable(1.0, -2.0, 0.5)
+        self.inner = [variable(0.5, 0.25, 1.0), variable(2.0, name="own")]
+
+    def __call__(self, x):
+        return tf.sin(x * self.kernel) * self.inner[0] + self.inner[1]
+
+    def method(self, x):
+        return self(x) * self.kernel
+
+
+def in_a_loop():
+    weight = variable(1.0, 0.5, 0.25, name="weight")
+
+    def forward(x):
+        return tf.while_loop(
+            lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(weight * y)), (0, x), maximum_iterations=3
+        )[1]
+
+    return forward
+
+
+def recomputed():
+    return tf.recompute_grad(closure())
+
+
+def looked_up():
+    table = tf.Variable(np.arange(6.0).reshape(3, 2) / 7, name="table")
+    return lambda x: tf.nn.embedding_lookup(table, [0, 2, 2]) * x[0, 0]
+
+
+def complex_weight():
+    weight = tf.Variable([1 + 2j, 0.5j], name="weight", dtype=tf.complex128)
+    return lambda x: weight * weight * tf.cast(x[0, :2], tf.complex128)
+
+
+def dense():
+    return keras.layers.Dense(2, activation="tanh", dtype="float64")
+
+
+def two_layers():
+    return keras.Sequential([dense(), dense()])
+
+
+def around_a_layer():
+    layer = dense()
+    return lambda x: layer(x) ** 2
+
+
+FOUND = {
+    "a closure": (closure, ["weight", "shift"]),
+    "a tf.function": (in_a_tf_function, ["weight", "shift"]),
+    "a module": (Module, ["kernel", "inner.0", "own"]),
+    "a method": (lambda: Module().method, ["kernel", "inner.0", "own"]),
+    "a loop": (in_a_loop, ["weight"]),
+    "recompute_grad": (recomputed, ["weight", "shift"]),
+    "a table": (looked_up, ["table"]),
+    "complex": (complex_weight, ["weight"]),
+    "a layer": (dense, ["kernel", "bias"]),
+    "a function around a layer": (around_a_layer, ["kernel", "bias"]),
+    "two layers": (two_layers, ["dense.kernel", "dense.bias", "dense_1.kernel", "dense_1.bias"]),
+}
+
+
+@pytest.mark.parametrize(("make", "names"), FOUND.values(), ids=FOUND)
+def test_every_trainable_variable_is_an_input_under_its_name(run_in, make, names):
+    results = run_in(GRAPH_AND_EAGER, forward=make, build={})
+    expected = {f"dy/d{name}": "passed" for name in ["x", *names]}
+    assert {mode: (statuses(result), failed(result)) for mode, result in results.items()} == dict.fromkeys(
+        GRAPH_AND_EAGER, (expected, {})
+    )
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "xla"])
+@pytest.mark.parametrize("make", [closure, in_a_tf_function, two_layers])
+def test_in_the_other_modes_too(run_in, mode, make):
+    assert run_in([mode], forward=make, build={})[mode].status is Status.PASSED
+
+
+def test_names_that_are_taken_are_counted_up(run_in):
+    first, second, third = variable(1.0, name="x"), variable(2.0, name="x"), variable(3.0, name="a b:c")
+    result = run_in(["graph"], forward=lambda x: x * first + second * third)["graph"]
+    assert list(statuses(result)) == ["dy/dx", "dy/dx_1", "dy/dx_2", "dy/da_b"] or "dy/dx_1" in statuses(
+        result
+    )
+
+
+def test_a_layer_has_the_same_names_however_many_were_made_before(run_in):
+    dense(), dense()
+    assert "dy/ddense_1.kernel" in statuses(run_in(["graph"], forward=two_layers, build={})["graph"])
+    name = dense().name
+    assert int(name.rpartition("_")[2]) >= 2  # Keras counts on as if nothing had been
+
+
+def test_a_layers_first_weights_depend_on_the_seed_alone(run_in):
+    def value(seed):
+        seen = []
+
+        def make():
+            layer = dense()
+            seen.append(layer)
+            return layer
+
+        run_in(["graph"], forward=make, build={}, seed=seed)
+        return seen[0].kernel.numpy().tolist()
+
+    assert value(0) == value(0) != value(1)
+
+
+def test_variables_that_are_not_trainable_or_not_floating_are_no_inputs(run_in):
+    weight, count = variable(2.0, name="weight"), tf.Variable(3, name="count")
+    fixed = variable(0.5, name="fixed", trainable=False)
+    result = run_in(["graph"], forward=lambda x: x * weight * fixed * tf.cast(count, tf.float64))["graph"]
+    assert statuses(result) == {"dy/dx": "passed", "dy/dweight": "passed"}
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_a_forward_without_variables_is_told(run_in, mode):
+    result = run_in([mode], forward=tf.tanh)[mode]
+    assert (result.error.kind, result.error.message) == (
+        "variables",
+        "variables: true, but the forward uses no trainable variable of a floating dtype; drop the key.",
+    )
+
+
+def test_pair_rules_may_name_variables(run_in):
+    weight = variable(2.0, name="weight")
+    result = run_in(
+        ["graph"],
+        forward=lambda x: x * tf.stop_gradient(weight),
+        outputs=["y"],
+        pairs={"dy/dweight": {"expect": "disconnected"}},
+    )["graph"]
+    assert (result.status, result.pairs[1].note) == (Status.PASSED, "as expected")
+
+
+def test_none_for_a_variable_is_no_zero(run_in):
+    def make():
+        weight = variable(2.0, name="weight")
+
+        @tf.custom_gradient
+        def forward(x):
+            return x * weight, lambda upstream, variables=None: (upstream * weight, [None] * len(variables))
+
+        return forward
+
+    for result in run_in(GRAPH_AND_EAGER, forward=make, build={}).values():
+        assert statuses(result) == {"dy/dx": "passed", "dy/dweight": "mismatched"}
+
+
+def test_the_variables_are_as_they_were(run_in):
+    weight = variable(2.0, 3.0, 4.0, name="weight")
+    run_in(ALL, forward=lambda x: x * weight)
+    assert weight.numpy().tolist() == [2.0, 3.0, 4.0]
+
+
+# The gradients that a custom gradient has for variables.
+
+
+def affine(gradients):
+    """Return a factory of x * scale + tanh(shift), with gradients for a list of variables by a function."""
+
+    def make():
+        scale, shift = variable(1.0, 2.0, 0.5, name="scale"), variable(0.1, 0.2, 0.3, name="shift")
+
+        @tf.custom_gradient
+        def forward(x):
+            def gradient(upstream, variables=None):
+                own = {
+                    "scale:0": tf.reduce_sum(upstream * x, axis=0),
+                    "shift:0": tf.reduce_sum(upstream * (1 - tf.tanh(shift) ** 2), axis=0),
+                }
+                return upstream * scale, gradients(own, variables)
+
+            return x * scale + tf.tanh(shift), gradient
+
+        return forward
+
+    return make
+
+
+by_name = affine(lambda own, variables: [own[variable.name] for variable in variables])
+by_position = affine(lambda own, _: [own["scale:0"], own["shift:0"]])
+by_the_other_position = affine(lambda own, _: [own["shift:0"], own["scale:0"]])
+one_wrong = affine(
+    lambda own, variables: [
+        own[variable.name] * (1.5 if variable.name == "shift:0" else 1.0) for variable in variables
+    ]
+)
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_gradients_by_name_pass(run_in, mode):
+    result = run_in([mode], forward=by_name, build={})[mode]
+    assert (statuses(result), failed(result)) == (
+        {"dy/dx": "passed", "dy/dscale": "passed", "dy/dshift": "passed"},
+        {},
+    )
+    assert "variables_order" in {check.name for check in result.checks}
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_a_gradient_that_is_wrong_for_one_variable_is_found(run_in, mode):
+    result = run_in([mode], forward=one_wrong, build={})[mode]
+    assert statuses(result) == {"dy/dx": "passed", "dy/dscale": "passed", "dy/dshift": "mismatched"}
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_gradients_by_position_are_found(run_in, mode):
+    result = run_in([mode], forward=by_position, build={})[mode]
+    assert set(statuses(result).values()) == {"passed"}
+    assert list(failed(result)) == ["variables_order"]
+    assert failed(result)["variables_order"].endswith(
+        "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
+    )
+    assert result.status is Status.MISMATCHED
+
+
+def test_the_wrong_position_is_wrong_every_time(run_in):
+    for result in run_in(GRAPH_AND_EAGER, forward=by_the_other_position, build={}).values():
+        assert statuses(result)["dy/dscale"] == "mismatched"
+
+
+def test_the_order_is_of_no_matter_inside_a_tf_function_either(run_in):
+    for result in run_in(GRAPH_AND_EAGER, forward=lambda: tf.function(by_position()), build={}).values():
+        assert "variables_order" in failed(result)
+
+
+def test_an_order_that_changes_the_shapes_is_found(run_in):
+    def make():
+        scale, shift = variable(1.0, 2.0, 0.5, name="scale"), variable(0.1, name="shift")
+
+        @tf.custom_gradient
+        def forward(x):
+            def gradient(upstream, variables=None):
+                assert len(variables) == 2
+                return upstream * scale, [
+                    tf.reduce_sum(upstream * x, axis=0),
+                    tf.reshape(tf.reduce_sum(upstream), [1]),
+                ]
+
+            return x * scale + shift, gradient
+
+        return forward
+
+    for result in run_in(GRAPH_AND_EAGER, forward=make, build={}).values():
+        assert list(failed(result)) == ["variables_order"]
+
+
+def test_the_check_can_be_turned_off(run_in):
+    result = run_in(["graph"], forward=by_position, build={}, checks={"variables_order": False})["graph"]
+    assert result.status is Status.PASSED
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_gradients_for_variables_that_were_not_checked_are_told(run_in, mode):
+    result = run_in([mode], forward=one_wrong, build={}, variables=False)[mode]
+    assert result.status is Status.PASSED
+    assert failed(result) == {
+        "variables": "the gradients that a custom gradient has for variables (scale, shift) weren't checked; "
+        "say 'variables: true' to check them."
+    }
+
+
+@pytest.mark.parametrize("make", [closure, recomputed, dense])
+def test_tensorflows_own_gradients_for_variables_are_no_matter_for_a_notice(run_in, make):
+    for result in run_in(GRAPH_AND_EAGER, forward=make, build={}, variables=False).values():
+        assert failed(result) == {}
+
+
+# State.
+
+
+@pytest.mark.parametrize("mode", ALL)
+def test_batch_statistics_are_put_back(run_in, mode):
+    layers = []
+
+    def make():
+        layer = keras.layers.BatchNormalization(dtype="float64")
+        layers.append(layer)
+        return lambda x: layer(x, training=True)
+
+    result = run_in([mode], forward=make, build={})[mode]
+    assert statuses(result) == dict.fromkeys(["dy/dx", "dy/dgamma", "dy/dbeta"], "passed")
+    assert layers[0].moving_mean.numpy().tolist() == [0.0] * 3
+    assert layers[0].moving_variance.numpy().tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_state_that_the_forward_uses_is_the_same_in_every_evaluation(run_in, mode):
+    count = variable(1.0, name="count", trainable=False)
+    weight = variable(2.0, name="weight")
+
+    @tf.function
+    def forward(x):
+        count.assign_add([1.0])
+        return x * weight * count
+
+    result = run_in([mode], forward=forward)[mode]
+    assert statuses(result) == {"dy/dx": "passed", "dy/dweight": "passed"}
+    assert count.numpy().tolist() == [1.0]
+
+
+def test_a_float32_variable_stays_in_its_dtype(run_in):
+    weight = tf.Variable([1.0, 2.0, 0.5], name="weight")
+    for result in run_in(
+        GRAPH_AND_EAGER, forward=lambda x: x * weight, inputs={"x": {"shape": [4, 3], "dtype": "float32"}}
+    ).values():
+        assert (result.status, result.numeric_dtype) == (Status.PASSED, "float32")
+
+
+def test_a_float32_input_of_a_float64_layer_is_judged_in_float64(run_in):
+    weight = variable(1.0, 2.0, 0.5, name="weight")
+    for result in run_in(
+        GRAPH_AND_EAGER,
+        forward=lambda x: tf.cast(x, tf.float64) * weight,
+        inputs={"x": {"shape": [4, 3], "dtype": "float32"}},
+    ).values():
+        assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
+
+
+@pytest.mark.parametrize("mode", GRAPH_AND_EAGER)
+def test_a_complex_step_moves_no_variable(run_in, mode):
+    weight = variable(1.0, 2.0, 0.5, name="weight")
+    result = run_in([mode], forward=lambda x: x * tf.cast(weight, x.dtype), method="complex_step")[mode]
+    assert result.error.message == (
+        "method: complex_step can't move variables, which stay real: use method: auto."
+    )
+
+
+def test_modes_that_use_other_variables_are_told(run_in):
+    first, second = variable(2.0, name="first"), variable(2.0, name="second")
+    results = run_in(GRAPH_AND_EAGER, forward=lambda x: x * (first if tf.executing_eagerly() else second))
+    assert failed(results["eager"])["modes"] == (
+        "the forward uses other variables in each mode: the inputs are x, second in mode graph, x, first in "
+        "mode eager."
+    )
