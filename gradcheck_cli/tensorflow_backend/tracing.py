@@ -208,6 +208,10 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
             kept["joint"] = [
                 dense(gradient, tensor) for gradient, tensor in zip(together, wanted, strict=True)
             ]
+        if len(sources) == 1:  # what is wanted is all there is: nothing to prune, which copies the graph
+            own = [gradient for gradient in kept["gradients"][sources[0]] if gradient is not None]
+            if own:
+                return [tf.identity(gradient) for gradient in own]
         return [tf.identity(output) for output in outputs]
 
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
@@ -218,6 +222,8 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     if bound.override is not None:
         path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
     draws = frozen.draws_among(kept["forward"], inputs, whole.inputs) if traced.held.draws else []
+    has_effects = any(op.type in path.WRITES for op in whole.graph.get_operations())
+    is_whole = len(sources) == 1 and not draws and not has_effects
     functions: dict[int, Any] = {}
     connected: dict[int, tuple[int, ...]] = {}
     faults: dict[int, str] = {}
@@ -231,8 +237,12 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
                 )
         connected[number] = tuple(which for which, gradient in gradients.items() if gradient is not None)
         if connected[number]:
-            functions[number] = whole.prune(
-                [*kept["inputs"], upstream, *draws], [gradients[which] for which in connected[number]]
+            functions[number] = (
+                whole
+                if is_whole
+                else whole.prune(
+                    [*kept["inputs"], upstream, *draws], [gradients[which] for which in connected[number]]
+                )
             )
     everything = [gradient for row in kept["gradients"].values() for gradient in row if gradient is not None]
     joint = {
