@@ -154,7 +154,7 @@ class Shared(Strict):
     method: Method = Field(
         default="auto",
         description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
-        "and random probes where a Jacobian has more than two million elements, structural zeros aside. "
+        "and random probes where a Jacobian has more than half a million elements, structural zeros aside. "
         "full: every element, whatever the size. probe: random probes, whatever the size. central, ladder: "
         "one of the two ways of differencing alone. complex_step: for a forward that is analytic.",
     )
