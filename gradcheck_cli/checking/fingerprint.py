@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.operation import Operation, TensorInfo
 
+# Elements of a tensor from which on projections are taken one at a time.
+_LARGE = 2**18
 COUNT = 3  # a change that one random projection hides by chance, three don't
 _DIGITS = 8  # after the point: nine in all
 _LARGEST_SEED = 2**32
@@ -73,29 +75,44 @@ def fingerprints(
         Of a pair without a path, no projections of a gradient. Of a forward that can't be evaluated beside
         its point, none of a forward.
     """
+    found: dict[Pair, Fingerprint] = {}
+    largest = max(packed_size(info) for info in (*op.inputs, *op.outputs))
+    every = list(range(COUNT))
+    # Of large ones one after another: each takes as much memory as inputs and outputs do.
+    for some in [every] if largest <= _LARGE else [[number] for number in every]:
+        for pair, found_now in _projected(op, pairs, some, domains or {}, nondeterminism).items():
+            before = found.get(pair, Fingerprint((), ()))
+            found[pair] = Fingerprint(
+                before.analytic + found_now.analytic, before.forward + found_now.forward
+            )
+    return found
+
+
+def _projected(
+    op: Operation,
+    pairs: Sequence[Pair],
+    which: Sequence[int],
+    domains: Mapping[int, tuple[float | None, float | None]],
+    nondeterminism: float,
+) -> dict[Pair, Fingerprint]:
+    """Return some projections of each pair's gradient and forward."""
     unit = _unit_roundoff(op)
     scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
     step, rounding = scale.step, scale.roundings * unit
-    upstreams = {output: _seeded("upstream", op.outputs[output]) for output in {pair[0] for pair in pairs}}
-    directions = {number: _direction(op, number) for number in {pair[1] for pair in pairs}}
-    gradients = {output: op.vjp(output, unpack(u, op.outputs[output])) for output, u in upstreams.items()}
-    sizes = {output: _magnitude(op, output, upstreams[output]) for output in upstreams}
     found: dict[Pair, Fingerprint] = {}
-    for number, direction in directions.items():
-        outputs = [output for output, other in pairs if other == number]
-        bounds = (domains or {}).get(number, (None, None))
-        differences = _differences(op, number, step * direction, bounds)
-        for output in outputs:
-            gradient = gradients[output][number]
+    for output in sorted({pair[0] for pair in pairs}):
+        info = op.outputs[output]
+        upstream = _seeded("upstream", info, which)
+        gradients = op.vjp(output, unpack(upstream, info))
+        size = _magnitude(op, output, upstream)
+        for number in [other for produced, other in pairs if produced == output]:
+            direction, gradient = _direction(op, number, which), gradients[number]
+            differences = _differences(op, number, step * direction, domains.get(number, (None, None)))
             found[output, number] = Fingerprint(
                 ()
                 if gradient is None
-                else _analytic(
-                    pack(gradient, op.inputs[number]), direction, sizes[output], rounding, nondeterminism
-                ),
-                ()
-                if differences is None
-                else _forward(differences[output], upstreams[output], sizes[output], rounding, step),
+                else _analytic(pack(gradient, op.inputs[number]), direction, size, rounding, nondeterminism),
+                () if differences is None else _forward(differences[output], upstream, size, rounding, step),
             )
     return found
 
@@ -105,32 +122,36 @@ def _unit_roundoff(op: Operation) -> float:
     return max(precision_of(name).unit_roundoff for name in {*names, *op.low_precision, "float64"})
 
 
-def _seeded(role: str, info: TensorInfo) -> Float:
-    """Return (COUNT, packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
+def _seeded(role: str, info: TensorInfo, which: Sequence[int]) -> Float:
+    """Return (len(which), packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
 
     They depend on the tensor's name and shape alone: a new output changes no other pair's fingerprint. None
     is near 0, which would hide an element.
     """
-    text = f"{role}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
-    seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % _LARGEST_SEED
-    # The old generator's stream is frozen for ever; the new one's may change with NumPy, and all baselines
-    # would be broken.
-    generator = np.random.RandomState(seed)
-    signs = 2.0 * generator.randint(0, 2, (COUNT, packed_size(info))) - 1
-    # Multiples of 2^-7 are exact in every dtype, bfloat16 too.
-    return np.asarray(signs * generator.randint(64, 129, signs.shape) / 128.0)
+    rows = np.empty((len(which), packed_size(info)))
+    for row, number in enumerate(which):
+        text = f"{role}:{number}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
+        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % _LARGEST_SEED
+        # The old generator's stream is frozen for ever; the new one's may change with NumPy, and all
+        # baselines would be broken.
+        generator = np.random.RandomState(seed)
+        # Multiples of 2^-7 are exact in every dtype, bfloat16 too; int16 keeps a large one's small.
+        drawn = generator.randint(64, 129, rows.shape[1], dtype=np.int16)
+        drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
+        np.divide(drawn, 128.0, out=rows[row])
+    return rows
 
 
-def _direction(op: Operation, number: int) -> Float:
-    """Return (COUNT, packed size): relative to each element, and to the largest where one is 0."""
+def _direction(op: Operation, number: int, which: Sequence[int]) -> Float:
+    """Return (len(which), packed size): relative to each element, and to the largest where one is 0."""
     info = op.inputs[number]
     point = np.abs(pack(op.point[number][np.newaxis], info)[0])
     largest = float(np.max(point, initial=0.0)) or 1.0
-    return np.asarray(_seeded("direction", info) * np.where(point > 0, point, largest))
+    return np.asarray(_seeded("direction", info, which) * np.where(point > 0, point, largest))
 
 
 def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
-    """Return sum |u_i f_i|, (COUNT,): what rounding of the forward, and cancellation, are relative to."""
+    """Return sum |u_i f_i| of each upstream: what rounding of the forward and cancellation are relative to."""
     value = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
     return np.asarray(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
 
@@ -138,7 +159,7 @@ def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
 def _differences(
     op: Operation, number: int, displacement: Float, bounds: tuple[float | None, float | None]
 ) -> list[Float] | None:
-    """Return f(x + d) - f(x - d) of every output, (COUNT, packed size); `None` where f can't be evaluated."""
+    """Return f(x + d) - f(x - d) of every output, shaped like d; `None` where f can't be evaluated."""
     info = op.inputs[number]
     point = pack(op.point[number][np.newaxis], info)
     precision = precision_of(info.dtype)
@@ -150,14 +171,14 @@ def _differences(
         values = op.evaluate({number: unpack(points, info)})
     except CaseFailedError:  # a forward that asserts what a point beside this one isn't
         return None
-    found = []
+    found, count = [], len(displacement)
     for value, produced in zip(values, op.outputs, strict=True):
         if not produced.is_differentiable:
-            found.append(np.zeros((COUNT, 0)))
+            found.append(np.zeros((count, 0)))
             continue
         packed = pack(value, produced)
         with np.errstate(invalid="ignore", over="ignore"):
-            found.append(np.asarray(packed[:COUNT] - packed[COUNT:]))
+            found.append(np.asarray(packed[:count] - packed[count:]))
     return found
 
 
