@@ -151,7 +151,7 @@ def _direction(op: Operation, number: int, which: Sequence[int]) -> Float:
 
 
 def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
-    """Return sum |u_i f_i| of each upstream: what rounding of the forward and cancellation are relative to."""
+    """Return sum |u_i f_i| of each upstream: what rounding of the forward is relative to."""
     value = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
     return np.asarray(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
 
