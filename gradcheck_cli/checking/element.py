@@ -54,9 +54,7 @@ def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
         place: the element's row and column.
     """
     (row, column), (output, number) = place, pair
-    upstream = np.zeros(target.base.size)
-    upstream[row] = 1.0
-    gradient = target.pull(upstream)
+    gradient = target.row(row)
     with np.errstate(invalid="ignore"):
         effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
     effect[column] = -1.0

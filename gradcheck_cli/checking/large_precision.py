@@ -10,8 +10,9 @@ from gradcheck_cli.checking.jacobian import pull_back, working_precision
 from gradcheck_cli.checking.large_upstream import random_upstream
 from gradcheck_cli.checking.packing import index_of, packed_size
 from gradcheck_cli.checking.precision import GROSS
+from gradcheck_cli.checking.sample import label_of
 from gradcheck_cli.numerics import FLOAT64, rule_for
-from gradcheck_cli.numerics.probe import chunks
+from gradcheck_cli.numerics.probe import chunks, follow
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.operation import Operation
@@ -48,7 +49,7 @@ def precision_of_declared(
             worst, excess = part.start + place, float(share[place])
     if not lossy:
         return "", None
-    label = f"d{declared.outputs[output].name}/d{declared.inputs[number].name}"
+    label = label_of(declared, pair)
     where = list(index_of(worst, declared.inputs[number]))
     warning = (
         f"precision: {label}: for a random upstream, {lossy} of {wanted.size} elements lose more than "
@@ -68,17 +69,11 @@ def _pull(op: Operation, pair: Pair, upstream: Float) -> Float:
 
 def _row_of(operations: Operations, pair: Pair, upstream: Float, column: int) -> int:
     """Follow the error in one input's gradient to the output that it comes from."""
-    start, stop = 0, upstream.size
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        errors = []
-        for half in (slice(start, middle), slice(middle, stop)):
-            part = np.zeros(upstream.size)
-            part[half] = upstream[half]
-            found, wanted = (
-                _pull(op, pair, part)[column] for op in (operations.declared, operations.formula)
-            )
-            error = abs(float(found) - float(wanted))
-            errors.append(error if np.isfinite(error) else np.inf)
-        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
-    return start
+
+    def error_of(half: slice) -> float:
+        part = np.zeros(upstream.size)
+        part[half] = upstream[half]
+        found, wanted = (_pull(op, pair, part)[column] for op in (operations.declared, operations.formula))
+        return abs(float(found) - float(wanted))
+
+    return follow(upstream.size, error_of)

@@ -14,7 +14,8 @@ import numpy as np
 from gradcheck_cli.checking.jacobian import pull_back, working_precision
 from gradcheck_cli.checking.operation import Operation
 from gradcheck_cli.checking.packing import packed_size
-from gradcheck_cli.checking.upstream import CANCELLATION, ROUNDINGS
+from gradcheck_cli.checking.sample import label_of
+from gradcheck_cli.checking.upstream import CANCELLATION, ROUNDINGS, coarse
 from gradcheck_cli.numerics.probe import chunks
 from gradcheck_cli.results import CheckResult, Status
 
@@ -127,12 +128,7 @@ def same_upstreams(  # noqa: PLR0913, PLR0917 (two forms of an op, and how the o
 
 def random_upstream(op: Operation, output: int, seed: int, number: int) -> Float:
     """Draw an upstream with components exact in every dtype: eight bits, below one."""
-    drawn = np.random.default_rng([seed, output, number]).random(packed_size(op.outputs[output]))
-    drawn -= 0.5
-    drawn *= 256
-    np.rint(drawn, out=drawn)
-    drawn /= 128
-    return drawn
+    return coarse(np.random.default_rng([seed, output, number]), packed_size(op.outputs[output]))
 
 
 def _pull(op: Operation, output: int, numbers: list[int], upstream: Float) -> _Pulled:
@@ -182,7 +178,7 @@ def _linear(case: Case, op: Operation, first: _Pulled) -> CheckResult:
 
 
 def _mismatch(op: Operation, first: _Pulled, number: int, what: str) -> CheckResult:
-    label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
+    label = label_of(op, (first.output, number))
     return CheckResult("linearity", Status.MISMATCHED, f"{label} {what}")
 
 
@@ -226,7 +222,7 @@ def _zero(op: Operation, first: _Pulled) -> CheckResult:
         wrong = (gradient != 0) & np.isfinite(first.gradients[number])
         if wrong.any():
             where = int(np.argmax(wrong))
-            label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
+            label = label_of(op, (first.output, number))
             return CheckResult(
                 "zero_upstream",
                 Status.MISMATCHED,
@@ -247,11 +243,11 @@ def _same(  # noqa: PLR0913, PLR0917 (two runs, and how they came about)
     for number, gradient in first.gradients.items():
         other = again.gradients.get(number)
         if other is None:
-            label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
+            label = label_of(op, (first.output, number))
             return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
         where = _differs(op, number, other, gradient, room=case.nondeterminism)
         if where is not None:
-            label = f"d{op.outputs[first.output].name}/d{op.inputs[number].name}"
+            label = label_of(op, (first.output, number))
             return CheckResult(
                 name,
                 Status.MISMATCHED,

@@ -217,12 +217,13 @@ class Search:
             )
             return
         for row in self.generator.choice(rows, min(_SPOILT_ROWS, rows.size), replace=False):
-            upstream = np.zeros(base.size)
-            upstream[row] = 1.0
-            gradient = np.abs(self.target.pull(upstream))
+            gradient = np.abs(self.target.row(row))
             column = int(np.argmax(np.where(np.isnan(gradient), np.inf, gradient)))
-            if self._judge(int(row), column).verdict == Verdict.MISMATCH:
+            verdict = self._judge(int(row), column).verdict
+            if verdict == Verdict.MISMATCH:
                 return
+            if verdict == Verdict.INCONCLUSIVE:
+                self.elements.pop()  # the row counts as missed, whatever else is known of it
 
     def _too_weak(self) -> str:
         power = self.case.power

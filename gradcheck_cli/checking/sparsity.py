@@ -15,7 +15,7 @@ import numpy as np
 
 from gradcheck_cli.checking.jacobian import Jacobian, one_upstreams, pull_back
 from gradcheck_cli.checking.packing import packed_size
-from gradcheck_cli.checking.upstream import rounding_slack
+from gradcheck_cli.checking.upstream import coarse, rounding_slack
 from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def compressed_jacobian(
 def _is_confirmed(op: Operation, output: int, number: int, found: Jacobian, seed: int) -> bool:
     """Whether random upstreams give what the Jacobian says: an element that it lacks would show."""
     generator = np.random.default_rng([seed, output, number])
-    upstream = np.round(generator.uniform(-1, 1, (_CONFIRMATIONS, found.values.shape[0])) * 128) / 128
+    upstream = coarse(generator, (_CONFIRMATIONS, found.values.shape[0]))
     gradient = pull_back(op, output, upstream)[number]
     if gradient is None:
         return False

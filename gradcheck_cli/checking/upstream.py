@@ -57,10 +57,21 @@ def pull_random(op: Operation, output: int, seed: int) -> Pulled:
     is_half = working_precision(op, op.outputs[output].dtype).name == "float16"
     sizes = _SIZES_FLOAT16 if is_half else _SIZES
     upstream = np.zeros((1 + len(sizes), rows))
-    # Rounded to bfloat16's eight bits, an upstream is exact in every dtype.
-    coarse = np.round(generator.uniform(-1, 1, (len(sizes), rows)) * 128) / 128
-    upstream[1:] = coarse * np.asarray(sizes)[:, np.newaxis]
+    upstream[1:] = coarse(generator, (len(sizes), rows)) * np.asarray(sizes)[:, np.newaxis]
     return Pulled(output, upstream, pull_back(op, output, upstream))
+
+
+def coarse(generator: np.random.Generator, shape: int | tuple[int, int]) -> Float:
+    """Draw numbers between -1 and 1 of eight bits, bfloat16's: as upstreams they are exact in every dtype.
+
+    They may be as many as memory allows: drawn in one array.
+    """
+    drawn = generator.random(shape)
+    drawn -= 0.5
+    drawn *= 256
+    np.rint(drawn, out=drawn)
+    drawn /= 128
+    return drawn
 
 
 def each_gradient(op: Operation, pulled: list[Pulled]) -> list[tuple[Pulled, int, str]]:

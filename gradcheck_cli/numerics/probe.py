@@ -39,6 +39,7 @@ _SPOILT = 2.0**-10
 # times its curvature.
 _CURVATURE = 2.0**11
 _MOST_BENT = 2.0**-3
+# ... but for those that differ by three times as much at twice the step: a curve's by four, a kink's by two.
 _CURVES = 3.0
 # A row that moves by less, relative to its rounding error, than this part of what is typical weighs less: its
 # noise would drown the others.
@@ -103,6 +104,12 @@ class Target:
         self.evaluations += 1
         with np.errstate(all="ignore"):
             return np.asarray(self.evaluate(point), dtype=np.float64)
+
+    def row(self, number: int) -> Float:
+        """Return a row of the analytic Jacobian, (n,)."""
+        upstream = np.zeros(self.base.size)
+        upstream[number] = 1.0
+        return self.pull(upstream)
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,7 @@ class Probe:
         size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
         upstream: u.
         gradient: the vjp of it.
-        is_lenient: whether what is tolerated is no alarm.
+        level: what the error must exceed to be an alarm: one of the two.
     """
 
     error: float
@@ -188,12 +195,7 @@ class Probe:
     size: float
     upstream: Float
     gradient: Float
-    is_lenient: bool = False
-
-    @property
-    def level(self) -> float:
-        """What an error must exceed to be an alarm."""
-        return self.tolerated if self.is_lenient else self.bound
+    level: float
 
     @property
     def is_alarm(self) -> bool:
@@ -306,14 +308,15 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     from_vjp, terms = differenced.direction.moved(gradient, 1.0)
     numeric, size, noise, doubt, squares = _sums(differenced, upstream)
     bound = _SIGMAS * noise + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
+    tolerated = bound + _tolerated(differenced, upstream, abs(numeric), max(size, terms))
     return Probe(
         error=abs(from_vjp - numeric),
         bound=bound,
-        tolerated=bound + _tolerated(differenced, upstream, abs(numeric), max(size, terms)),
+        tolerated=tolerated,
         size=size,
         upstream=upstream,
         gradient=gradient,
-        is_lenient=target.is_lenient,
+        level=tolerated if target.is_lenient else bound,
     )
 
 
@@ -404,32 +407,31 @@ def _some_rows(upstream: Float, count: int, generator: np.random.Generator) -> n
     return drawn if drawn.size <= count else generator.choice(drawn, count, replace=False)
 
 
-def bisect_input(differenced: Differenced, probe: Probe) -> int:
-    """Follow an alarm to one input: the half that errs more, again and again."""
-    start, stop = 0, probe.gradient.size
+def follow(size: int, error_of: Callable[[slice], float]) -> int:
+    """Follow an error to one of `size` elements: the half that errs more, again and again; NaN errs most."""
+    start, stop = 0, size
     while stop - start > 1:
         middle = (start + stop) // 2
-        errors = [_error_of(differenced, probe, slice(*half)) for half in ((start, middle), (middle, stop))]
-        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
+        first, second = (
+            np.nan_to_num(error_of(half), nan=np.inf) for half in (slice(start, middle), slice(middle, stop))
+        )
+        start, stop = (start, middle) if first >= second else (middle, stop)
     return start
 
 
-def _error_of(differenced: Differenced, probe: Probe, part: slice) -> float:
-    half, factor = differenced.direction.only(part), _nearer(probe)
-    with np.errstate(all="ignore"):
-        change = half.difference(factor)
-        change[differenced.is_spoilt] = 0.0
-        numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
-    from_vjp, _ = half.moved(probe.gradient, factor)
-    error = abs(from_vjp - numeric)
-    return error if np.isfinite(error) else np.inf
+def bisect_input(differenced: Differenced, probe: Probe) -> int:
+    """Follow an alarm to one input."""
+    factor = _nearer(probe)
 
+    def error_of(part: slice) -> float:
+        half = differenced.direction.only(part)
+        with np.errstate(all="ignore"):
+            change = half.difference(factor)
+            change[differenced.is_spoilt] = 0.0
+            numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
+        return abs(half.moved(probe.gradient, factor)[0] - numeric)
 
-def _nearer(probe: Probe) -> float:
-    """Return the part of the step at which the alarm is still clear: each half crosses kinks of its own."""
-    if not (np.isfinite(probe.error) and probe.error > 0):
-        return 1.0
-    return float(np.clip(np.exp2(np.ceil(np.log2(_CLEAR * probe.bound / probe.error))), _NEAREST, 1.0))
+    return follow(probe.gradient.size, error_of)
 
 
 def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
@@ -440,16 +442,19 @@ def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
         change = single.difference(factor)
         change[differenced.is_spoilt] = 0.0
     moved = float((single.side(factor, there) - single.side(-factor, there))[0])
-    start, stop = 0, probe.upstream.size
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        errors = []
-        for half in (slice(start, middle), slice(middle, stop)):
-            upstream = np.zeros(probe.upstream.size)
-            upstream[half] = probe.upstream[half]
-            with np.errstate(all="ignore"):
-                numeric = float(np.sum(upstream[half] * change[half]))
-                error = abs(float(single.target.pull(upstream)[column]) * moved - numeric)
-            errors.append(error if np.isfinite(error) else np.inf)
-        start, stop = (start, middle) if errors[0] >= errors[1] else (middle, stop)
-    return start
+
+    def error_of(part: slice) -> float:
+        upstream = np.zeros(probe.upstream.size)
+        upstream[part] = probe.upstream[part]
+        with np.errstate(all="ignore"):
+            numeric = float(np.sum(upstream[part] * change[part]))
+            return abs(float(single.target.pull(upstream)[column]) * moved - numeric)
+
+    return follow(probe.upstream.size, error_of)
+
+
+def _nearer(probe: Probe) -> float:
+    """Return the part of the step at which the alarm is still clear: each half crosses kinks of its own."""
+    if not (np.isfinite(probe.error) and probe.error > 0):
+        return 1.0
+    return float(np.clip(np.exp2(np.ceil(np.log2(_CLEAR * probe.bound / probe.error))), _NEAREST, 1.0))
