@@ -16,7 +16,7 @@ from gradcheck_cli.results import Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.case import Findings
+    from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 

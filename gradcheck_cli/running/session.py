@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gradcheck_cli
-from gradcheck_cli.checking.case import Findings, check_case
+from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.checking.sample import label_of, pairs_of

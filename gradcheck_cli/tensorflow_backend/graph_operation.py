@@ -133,12 +133,25 @@ class GraphOperation(TracedCase):
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph tells."""
         trace = self._forward
+        return any(
+            path.leads_to(start, trace.outputs[output], trace.held.stops) for start in self._starts(number)
+        )
+
+    def _starts(self, number: int) -> list[Any]:
+        """Return the graph's tensors that hold an input; of a variable, what is read from its handle."""
+        trace = self._forward
         if number < self.at.count:
-            starts = [trace.inputs[number]]
-        else:
-            handle = trace.handles[number - self.at.count]
-            starts = [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
-        return any(path.leads_to(start, trace.outputs[output], trace.held.stops) for start in starts)
+            return [trace.inputs[number]]
+        handle = trace.handles[number - self.at.count]
+        return [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
+
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether a NumPy function without a gradient lies between this input and this output."""
+        trace = self._forward
+        return any(
+            path.passes_numpy(trace.function.graph, start, trace.outputs[output])
+            for start in self._starts(number)
+        )
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""

@@ -8,7 +8,7 @@ import pytest
 
 from gradcheck_cli.checking.backward import OpPlace
 from gradcheck_cli.checking.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.case import Findings
+from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
