@@ -76,7 +76,7 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
     checks = tuple(replace(check, name=f"{SECOND}.{check.name}") for check in second.checks)
     return replace(
         found,
-        pairs=(*found.pairs, *second.pairs),
+        pairs=(*found.pairs, *(replace(pair, order=2) for pair in second.pairs)),
         checks=(*found.checks, *checks),
         warnings=tuple(dict.fromkeys((*found.warnings, *second.warnings))),
     )
