@@ -264,16 +264,12 @@ def _told_of(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
 
 
 def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
+    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+
     if result.error is not None:
         return f"{result.error.kind}: {result.error.message}"
     found = [(pair.status, pair.note or pair.message) for pair in pairs] or [
         (check.status, f"{check.name}: {check.message}") for check in result.checks
     ]
-    status, why = next(((one, told) for one, told in found if one is not _passed()), (result.status, ""))
-    return f"{status}: {why}" if why else str(status)
-
-
-def _passed() -> object:
-    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
-
-    return Status.PASSED
+    failed = [f"{status}: {why}" if why else str(status) for status, why in found if status != Status.PASSED]
+    return failed[0] if failed else str(result.status)
