@@ -53,6 +53,12 @@ class Opener(Protocol[Op]):
     def declared(self, sample: int) -> Op:
         """Open the op in the dtypes that the spec names."""
 
+    def gradients_seen(self, own: Op) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called as an opened op's vjp was built.
+
+        CaseFailedError where one that the spec covers wasn't.
+        """
+
     def in_float64(self, own: Op) -> Op | None:
         """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
 
@@ -74,6 +80,7 @@ class Findings:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,6 +94,12 @@ class _Gathered:
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
     sparsities: dict[Pair, Sparsity] | None = None
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+
+    def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
+        """Require what the spec covers at each sample point: another branch of a forward is other ops."""
+        seen = opener.gradients_seen(op) if pairs else {}
+        self.gradients_seen = self.gradients_seen or seen
 
 
 def check_case(
@@ -140,7 +153,8 @@ def check_case(
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
     pairs, found = expect_of_case(case, gathered.memory.added_to(first, pairs), tuple(checks))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
-    return Findings(pairs, found, tuple(dict.fromkeys(gathered.warnings)), numeric)
+    warnings = tuple(dict.fromkeys(gathered.warnings))
+    return Findings(pairs, found, warnings, numeric, gathered.gradients_seen)
 
 
 def _require_finite(op: Operation) -> None:
@@ -180,6 +194,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     gathered: _Gathered,
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
+    gathered.see_gradients(opener, op, pairs)
     operations = _operations(case, opener, sample, op)
     gathered.first = gathered.first or operations
     if gathered.sparsities is None:

@@ -138,6 +138,7 @@ def run_case(case: Case) -> CaseResult:
         warnings=findings.warnings,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
+        gradients_seen=dict(findings.gradients_seen),
     )
 
 
