@@ -14,10 +14,12 @@ from gradcheck_cli.tensorflow_backend.covering import require_seen
 from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.opening import GraphOpener, agree, require_complex, require_real
+from gradcheck_cli.tensorflow_backend.second_order import vjp_opener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
 
 
@@ -47,6 +49,10 @@ class EagerOpener:
         """Open the op with the variables of its custom gradients in reverse order."""
         return EagerOperation(self.case, sample, shared=self.shared, reverse=True)
 
+    def vjp(self, own: Operation) -> EagerOpener:
+        """Return what opens the vjp of an opened op as an op of its own."""
+        return vjp_opener(self, own)  # type: ignore[no-any-return]
+
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
@@ -63,7 +69,8 @@ class EagerOpener:
             with private_eager.functions_run_eagerly():
                 return EagerOperation(self.case, own.sample, shared=self.shared).gradients_seen
 
-        return require_seen(self.case, own.gradients_seen, opened)
+        is_vjp = self.shared.vjp is not None
+        return require_seen(self.case, own.gradients_seen, opened, is_vjp=is_vjp)
 
     def in_float64(self, own: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
         """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""

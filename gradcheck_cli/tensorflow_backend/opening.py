@@ -14,6 +14,7 @@ from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.covering import require_seen
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.how import GRAPH, How
+from gradcheck_cli.tensorflow_backend.second_order import vjp_opener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,10 @@ class GraphOpener:
         """Open the op with the variables of its custom gradients in reverse order."""
         return GraphOperation(self.case, sample, shared=self.shared, how=self.how, reverse=True)
 
+    def vjp(self, own: Operation) -> GraphOpener:
+        """Return what opens the vjp of an opened op as an op of its own."""
+        return vjp_opener(self, own)  # type: ignore[no-any-return]
+
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
@@ -72,7 +77,8 @@ class GraphOpener:
                 again = GraphOperation(self.case, own.sample, shared=self.shared, how=own.how)
                 return again.gradients_seen
 
-        return require_seen(self.case, own.gradients_seen, anew)
+        is_vjp = self.shared.vjp is not None
+        return require_seen(self.case, own.gradients_seen, anew, is_vjp=is_vjp)
 
     def in_float64(self, own: GraphOperation) -> GraphOperation | None:
         """Open an opened op in float64 too; `None` where that isn't the same function.

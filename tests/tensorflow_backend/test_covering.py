@@ -111,3 +111,13 @@ def test_a_case_for_other_versions_is_skipped_with_both(run):
     assert check.message == f"it is for TensorFlow <2.0; this is {tf.__version__}."
     assert found.is_for_another_version
     assert str(run(op_type="Tanh", inputs=X, tensorflow=">=2.16").status) == "passed"
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_whose_gradient_runs_is_a_matter_of_the_first_order(run, mode):
+    # The second order of a product takes the gradients of other ops.
+    inputs = {"a": {"shape": [2, 2]}, "b": {"shape": [2, 2]}}
+    found = run(op_type="MatMul", inputs=inputs, second_order=True, modes=[mode])
+    assert {pair.order for pair in found.pairs} == {1, 2}
+    assert "MatMul" in found.gradients_seen
+    assert found.error is None
