@@ -143,6 +143,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         warnings=findings.warnings,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
+        gradients_seen=dict(findings.gradients_seen),
     )
 
 
