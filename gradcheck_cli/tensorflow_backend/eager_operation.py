@@ -129,6 +129,10 @@ class EagerOperation(CalledCase):
         record, start = self._call.record, self._places[number]
         return record.leads_to(start, self._base[output], self._call.stops)
 
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether a NumPy function lies between this input and this output, by what ran at the base point."""
+        return self._call.record.passes_numpy(self._places[number], self._base[output])
+
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         return self._pulled({output: upstream})
