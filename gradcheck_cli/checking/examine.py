@@ -11,6 +11,7 @@ import numpy as np
 from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.deterministic import check_frozen, check_random
 from gradcheck_cli.checking.form import check_form, with_dtype_faults
+from gradcheck_cli.checking.forward_mode import settled
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
 from gradcheck_cli.checking.large_precision import precision_of_declared
 from gradcheck_cli.checking.large_upstream import large_upstream_checks
@@ -177,7 +178,10 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     if gathered.sparsities is None:
         gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
     declared, formula = take_jacobians(case, operations, pairs, gathered.sparsities)
-    judged = judge_pairs(case, operations, formula, rules)
+    judged = {
+        pair: settled(case, operations, pair, rules[pair], found)
+        for pair, found in judge_pairs(case, operations, formula, rules).items()
+    }
     large = [pair for pair in pairs if pair not in judged]
     warnings: list[str] = []
     if operations.has_reference_precision:

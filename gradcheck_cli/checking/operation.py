@@ -124,6 +124,18 @@ class Operation(Protocol):
             Per input, shape (B, *input.shape), or `None` where there's no path.
         """
 
+    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+        """Push tangents of one input forward, taking no notice of custom gradients.
+
+        Args:
+            number: the input's number.
+            tangents: shape (B, *input.shape).
+
+        Returns:
+            Per output, shape (B, *output.shape), or `None` where nothing moves; `None` in place of all where
+            forward mode isn't independent of the gradient under test.
+        """
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once.
 

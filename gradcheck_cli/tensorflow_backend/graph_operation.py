@@ -179,6 +179,9 @@ class GraphOperation(TracedCase):
             result[number] = gradient
         return result
 
+    def jvp(self, number: int, tangents: Array) -> None:
+        """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         result: list[Array | None] = [None] * len(self.inputs)

@@ -146,6 +146,9 @@ class LocalOperation:
         """Pull upstreams of one output back to every input that moves."""
         return self.joint_vjp({output: upstream})
 
+    def jvp(self, number: int, tangents: Array) -> None:
+        """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
+
     def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         """Pull upstreams of all outputs back at once; missing ones are zero."""
         connected = [number for number, gradient in enumerate(self._gradients) if gradient is not None]

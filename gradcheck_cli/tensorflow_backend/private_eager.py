@@ -128,6 +128,38 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
 
 
 @contextlib.contextmanager
+def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note()` as each `tf.custom_gradient` is called eagerly, but for `tf.recompute_grad`'s own."""
+    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+
+    def decorated(function: Any, args: Any, keywords: Any) -> Any:
+        if not private_variables.recomputes(function):
+            note()
+        return decorator(function, args, keywords)
+
+    custom_gradient._eager_mode_decorator = decorated  # noqa: SLF001
+    try:
+        yield
+    finally:
+        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def custom_gradients_left_out() -> Iterator[None]:
+    """Let a `tf.custom_gradient` that is called eagerly be its body alone.
+
+    Forward mode goes through the body anyway; but where that leads nowhere (a `stop_gradient`), TensorFlow
+    takes the custom gradient after all.
+    """
+    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+    custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]  # noqa: SLF001
+    try:
+        yield
+    finally:
+        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
 def stop_gradients_let_through() -> Iterator[None]:
     """Let what runs within count as not met by backpropagation: it is backpropagation itself."""
     token = _LETTING_THROUGH.set(True)
