@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ from gradcheck_cli.tensorflow_backend import private, registry
 from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gradcheck_cli.spec.case import Case
 
@@ -60,7 +61,20 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
         raise CaseSkippedError(
             "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
         )
-    return exported(**arguments)
+    return exported(**_as_exported(op_type, exported, arguments))
+
+
+def _as_exported(op_type: str, exported: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Rename arguments that the exported function calls otherwise than the OpDef does (`axis`).
+
+    Renamed ones keep their order.
+    """
+    known = [name for name in inspect.signature(exported).parameters if name != "name"]
+    definition = private.op_def(op_type)
+    named = [argument.name for argument in definition.input_arg] if definition is not None else []
+    new = [name for name in known if name not in named and name not in arguments]
+    renamed = dict(zip([name for name in named if name not in known], new, strict=False))
+    return {renamed.get(name, name): value for name, value in arguments.items()}
 
 
 def unknown_op_type(op_type: str) -> str:
