@@ -31,6 +31,10 @@ _HARMLESS_STATEFUL = {
     "If",
     "Case",
     "Assert",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Print",
+    "PrintV2",
     "Empty",
 }
 # Their derivative is zero wherever there is one.

@@ -152,6 +152,8 @@ def draws_inside(x):
         (draws_inside, ("RandomStandardNormal",)),
         (lambda x: tf.nn.dropout(x, 0.5), ("RandomUniform",)),
         (lambda x: tf.numpy_function(lambda value: value, [x], x.dtype), ()),
+        (lambda x: tf.debugging.check_numerics(x, "x"), ()),
+        (lambda x: tf.compat.v1.Print(x, [x], first_n=0), ()),
         (tf.tanh, ()),
     ],
 )
