@@ -174,6 +174,14 @@ def test_reading_a_variable_is_no_draw(case_of):
     assert random_types(case_of, lambda x: x * variable) == ()
 
 
+def test_a_reference_variable_is_no_draw(case_of):
+    def forward(x):
+        variable = tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype)
+        return tf.identity(tf.raw_ops.Assign(ref=variable, value=x))
+
+    assert random_types(case_of, forward) == ()
+
+
 def test_ops_between_inputs_and_outputs():
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float64, [2], name="x")
