@@ -74,6 +74,9 @@ class Findings:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
+    not_differentiated: tuple[
+        tuple[str, str], ...
+    ] = ()  # outputs of integers and the like, with their dtypes
 
 
 @dataclass
@@ -125,7 +128,8 @@ def check_case(
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
-        return Findings(*expect_of_case(case, malformed(first, rules, error), (check_form(first, error),)))
+        wrong = expect_of_case(case, malformed(first, rules, error), (check_form(first, error),))
+        return Findings(*wrong, not_differentiated=_without_gradient(first))
     pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
     if gathered.first is not None and "modes" not in case.checks_off:
@@ -140,7 +144,12 @@ def check_case(
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
     pairs, found = expect_of_case(case, gathered.memory.added_to(first, pairs), tuple(checks))
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
-    return Findings(pairs, found, tuple(dict.fromkeys(gathered.warnings)), numeric)
+    warnings = tuple(dict.fromkeys(gathered.warnings))
+    return Findings(pairs, found, warnings, numeric, _without_gradient(first))
+
+
+def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
+    return tuple((output.name, output.dtype) for output in op.outputs if not output.is_differentiable)
 
 
 def _require_finite(op: Operation) -> None:

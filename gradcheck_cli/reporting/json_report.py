@@ -106,6 +106,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         "samples": case.samples,
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
+        "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],
         "checks": [_check(check) for check in case.checks],
         "pairs": [_pair(pair) for pair in case.pairs],
     }

@@ -136,6 +136,7 @@ def run_case(case: Case) -> CaseResult:
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
+        not_differentiated=findings.not_differentiated,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
     )

@@ -55,6 +55,7 @@ class TracedCase:
     reverse: bool = False
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
 
     @cached_property
     def at(self) -> SamplePoint:
@@ -74,11 +75,15 @@ class TracedCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = declared_outputs.names(self.case, len(self._forward.dtypes))
+        names = self._output_names
         return tuple(
             TensorInfo(name, dtype.name, value.shape, dtypes.is_differentiable(dtype))
             for name, dtype, value in zip(names, self._forward.dtypes, self.base_values, strict=True)
         )
+
+    @property
+    def _output_names(self) -> list[str]:
+        return declared_outputs.names(self.case, len(self._forward.dtypes), self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -134,6 +139,7 @@ class TracedCase:
             self._dtype_of,
             self.point,
             modified=self._modified,
+            names=self._names,
             built=self.shared.built,
             shape_of=self.how.shape,
         )
@@ -150,7 +156,8 @@ class TracedCase:
             variables=self.shared.variables,
         )
         role = "reference" if self.surrogate else "forward"
-        declared_outputs.check_dtypes(self.case, trace.dtypes, self._dtype_of, role)
+        names = declared_outputs.names(self.case, len(trace.dtypes), self._names)
+        declared_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
         return trace
 
     @cached_property
