@@ -16,10 +16,11 @@ import gradcheck_cli
 from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
+from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Mutant, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
@@ -97,10 +98,11 @@ def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
     began = time.perf_counter()
     findings = Findings()
+    mutants: tuple[Mutant, ...] = ()
     error: CaseError | None = None
     try:
         with users_code(case):
-            findings = _check(case)
+            findings, mutants = _mutate(case) if case.corruptions else (_check(case), ())
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
     except CaseFailedError as failure:
@@ -140,6 +142,7 @@ def run_case(case: Case) -> CaseResult:
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
+        mutants=mutants,
     )
 
 
@@ -157,6 +160,16 @@ def _check(case: Case) -> Findings:
         if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
             return findings
         return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+
+
+def _mutate(case: Case) -> tuple[Findings, tuple[Mutant, ...]]:
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+
+    with on_device(case.device):
+        opener = opener_of(case, case.mode)
+        return mutate(opener.case, opener, points(case), case.corruptions)
 
 
 @contextlib.contextmanager

@@ -153,6 +153,8 @@ class Case:
         power: what probes must be able to see.
         full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
+        corruptions: ways in which its gradients are corrupted, to see whether that is found; empty to
+            check it as it is.
         covers: op types that the spec says its backward pass calls the registered gradient functions of.
         tensorflow: the versions that it is for; empty for any.
     """
@@ -194,6 +196,7 @@ class Case:
     second_order: bool = False
     description: str = ""
     variant: str | None = None
+    corruptions: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     tensorflow: str = ""
 
