@@ -37,9 +37,7 @@ _NO_CHANGE = 1e-5
 _ROWS = 3  # random upstreams by which it is seen whether anything changes
 
 
-def mutate(
-    case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]
-) -> tuple[Findings, tuple[Mutant, ...]]:
+def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]) -> Findings:
     """Corrupt a case's gradients, and those of its second order where the spec has that checked.
 
     Args:
@@ -49,8 +47,8 @@ def mutate(
         corruptions: names among `CORRUPTIONS`.
 
     Returns:
-        What is found without any corruption, and what became of each corruption that changes a gradient that
-        is right.
+        What is found without any corruption, with what became of each corruption (`mutants`) that changes a
+        gradient that is right.
 
     Raises:
         CaseFailedError: the case can't be checked as it is.
@@ -73,7 +71,7 @@ def mutate(
             mutants += second.mutants(corruptions)
         except CaseSkippedError:
             pass  # there is no second order: nothing to corrupt
-    return found, tuple(mutants)
+    return replace(found, mutants=tuple(mutants))
 
 
 @dataclass

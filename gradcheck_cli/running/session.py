@@ -20,11 +20,11 @@ from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Mutant, Report, Status, case_status
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
-from gradcheck_cli.running.pairs import open_pair
+from gradcheck_cli.running.pairs import listed_pairs, open_pair
 from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -96,13 +96,16 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
+    return _result(case, _mutate if case.corruptions else _check)
+
+
+def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     began = time.perf_counter()
     findings = Findings()
-    mutants: tuple[Mutant, ...] = ()
     error: CaseError | None = None
     try:
         with users_code(case):
-            findings, mutants = _mutate(case) if case.corruptions else (_check(case), ())
+            findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
     except CaseFailedError as failure:
@@ -142,8 +145,13 @@ def run_case(case: Case) -> CaseResult:
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
-        mutants=mutants,
+        mutants=findings.mutants,
     )
+
+
+def list_pairs(case: Case) -> CaseResult:
+    """Open a case and return its pairs, each as skipped: nothing is checked."""
+    return _result(case, lambda case: Findings(listed_pairs(case)))
 
 
 def _check(case: Case) -> Findings:
@@ -162,7 +170,7 @@ def _check(case: Case) -> Findings:
         return with_blame(opener.case, findings, opener, time.perf_counter() - began)
 
 
-def _mutate(case: Case) -> tuple[Findings, tuple[Mutant, ...]]:
+def _mutate(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415

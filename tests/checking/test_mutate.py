@@ -17,7 +17,8 @@ GENERATOR = np.random.default_rng(0)
 
 def tried(made, corruptions=ALL, **changes):
     """Return what becomes of each corruption of each pair, and what is found without any."""
-    findings, mutants = mutate(made.case(**changes), made, range(len(made.points)), corruptions)
+    findings = mutate(made.case(**changes), made, range(len(made.points)), corruptions)
+    mutants = findings.mutants
     return {(one.pair, one.corruption): one.outcome for one in mutants}, findings, mutants
 
 
