@@ -34,7 +34,7 @@ from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.checking.variables import check_variables
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
@@ -61,6 +61,7 @@ class Findings:
     not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs of integers and such, with their dtypes
     first: Operation | None = None  # at the first sample point; None where nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    mutants: tuple[Mutant, ...] = ()
 
 
 @dataclass

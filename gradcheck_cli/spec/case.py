@@ -159,6 +159,8 @@ class Case:
         power: what probes must be able to see.
         full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
+        corruptions: ways in which its gradients are corrupted, to see whether that is found; empty to
+            check it as it is.
         covers: op types that the spec says its backward pass calls the registered gradient functions of.
         tensorflow: the versions that it is for; empty for any.
     """
@@ -200,6 +202,7 @@ class Case:
     second_order: bool = False
     description: str = ""
     variant: str | None = None
+    corruptions: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     tensorflow: str = ""
 
