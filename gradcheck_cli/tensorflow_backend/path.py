@@ -31,6 +31,12 @@ _HARMLESS_STATEFUL = {
     "If",
     "Case",
     "Assert",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Print",
+    "PrintV2",
+    # A reference variable that a graph makes holds nothing until the graph assigns it, at each call.
+    "VariableV2",
     "Empty",
 }
 # Their derivative is zero wherever there is one.

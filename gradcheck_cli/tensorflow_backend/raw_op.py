@@ -13,7 +13,7 @@ from gradcheck_cli.tensorflow_backend import private, registry
 from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gradcheck_cli.spec.case import Case
 
@@ -61,20 +61,27 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
         raise CaseSkippedError(
             "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
         )
-    return exported(**_as_exported(op_type, exported, arguments))
+    return exported(**_exported_names(private.op_def(op_type), exported, arguments))
 
 
-def _as_exported(op_type: str, exported: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Rename arguments that the exported function calls otherwise than the OpDef does (`axis`).
+def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments under the names of TensorFlow's Python function for an op type.
 
-    Renamed ones keep their order.
+    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other
+    where there are several.
     """
-    known = [name for name in inspect.signature(exported).parameters if name != "name"]
-    definition = private.op_def(op_type)
-    named = [argument.name for argument in definition.input_arg] if definition is not None else []
-    new = [name for name in known if name not in named and name not in arguments]
-    renamed = dict(zip([name for name in named if name not in known], new, strict=False))
-    return {renamed.get(name, name): value for name, value in arguments.items()}
+    taken = list(inspect.signature(exported).parameters)
+    inferred = {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    own = [arg.name for arg in definition.input_arg]
+    own += [attr.name for attr in definition.attr if attr.name not in inferred]
+    renamed = [name for name in own if name not in taken]
+    names = [name for name in taken if name not in own and name != "name"]
+    if len(renamed) != len(names):
+        return arguments
+    known = dict(zip(renamed, names, strict=True))
+    return {known.get(name, name): value for name, value in arguments.items()}
 
 
 def unknown_op_type(op_type: str) -> str:

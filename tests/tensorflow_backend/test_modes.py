@@ -270,6 +270,32 @@ def test_raw_ops_are_called_eagerly_whose_exported_arguments_have_other_names(ru
     assert {result.status for result in (*summed.values(), *chosen.values())} == {Status.PASSED}
 
 
+RENAMED = {
+    "Squeeze": {"attrs": {"squeeze_dims": [1]}, "inputs": {"input": {"shape": [2, 1]}}},
+    "SplitV": {
+        "attrs": {"num_split": 2},
+        "inputs": {
+            "value": {"shape": [3]},
+            "size_splits": {"value": [1, 2], "dtype": "int32"},
+            "split_dim": {"value": 0, "dtype": "int32"},
+        },
+    },
+    "Select": {
+        "inputs": {
+            "condition": {"value": [True, False], "dtype": "bool"},
+            "t": {"shape": [2]},
+            "e": {"shape": [2]},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("op_type", RENAMED)
+def test_raw_ops_are_called_eagerly_by_the_names_of_their_python_functions(run_in, op_type):
+    result = run_in(["eager"], op_type=op_type, **RENAMED[op_type])["eager"]
+    assert (result.status, result.error) == (Status.PASSED, None)
+
+
 def eager_only(x):
     return x * x if float(tf.reduce_sum(x).numpy()) > 0 else 3 * x
 
