@@ -108,7 +108,7 @@ def examine(
     first = opener.declared(samples[0])
     _require_finite(first)
     rules = _rules(case, first, known)
-    random = check_random(first)
+    random = check_random(first, case)
     if random is not None:
         return Findings(checks=(random,))
     frozen = check_frozen(first)
