@@ -59,6 +59,7 @@ class Findings:
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
     first: Operation | None = None  # at the first sample point; None where nothing could be judged
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,6 +73,12 @@ class _Gathered:
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
     sparsities: dict[Pair, Sparsity] | None = None
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+
+    def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
+        """Require what the spec covers at each sample point: another branch of a forward is other ops."""
+        seen = opener.gradients_seen(op) if pairs else {}
+        self.gradients_seen = self.gradients_seen or seen
 
 
 def examine(
@@ -126,7 +133,8 @@ def examine(
     checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     pairs = gathered.memory.added_to(first, pairs)
-    return Findings(pairs, tuple(checks), tuple(dict.fromkeys(gathered.warnings)), numeric, first)
+    warnings = tuple(dict.fromkeys(gathered.warnings))
+    return Findings(pairs, tuple(checks), warnings, numeric, first, gathered.gradients_seen)
 
 
 def _require_finite(op: Operation) -> None:
@@ -173,6 +181,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     gathered: _Gathered,
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
+    gathered.see_gradients(opener, op, pairs)
     operations = _operations(case, opener, sample, op)
     gathered.first = gathered.first or operations
     if gathered.sparsities is None:

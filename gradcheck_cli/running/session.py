@@ -23,7 +23,7 @@ from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, St
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
-from gradcheck_cli.running.pairs import open_pair
+from gradcheck_cli.running.pairs import listed_pairs, open_pair
 from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -95,12 +95,16 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
+    return _result(case, _check)
+
+
+def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
     try:
         with users_code(case):
-            findings = _check(case)
+            findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
     except CaseFailedError as failure:
@@ -139,7 +143,13 @@ def run_case(case: Case) -> CaseResult:
         warnings=findings.warnings,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
+        gradients_seen=dict(findings.gradients_seen),
     )
+
+
+def list_pairs(case: Case) -> CaseResult:
+    """Open a case and return its pairs, each as skipped: nothing is checked."""
+    return _result(case, lambda case: Findings(listed_pairs(case)))
 
 
 def _check(case: Case) -> Findings:

@@ -258,6 +258,18 @@ def test_raw_ops_are_called_eagerly(run_in):
     assert {result.status for result in results.values()} == {Status.PASSED}
 
 
+def test_raw_ops_are_called_eagerly_whose_exported_arguments_have_other_names(run_in):
+    axis = {"value": [1], "dtype": "int32"}
+    summed = run_in(ALL, op_type="Sum", inputs={"input": {"shape": [2, 3]}, "reduction_indices": axis})
+    condition = {"value": [True, False], "dtype": "bool"}
+    chosen = run_in(
+        ALL,
+        op_type="Select",
+        inputs={"condition": condition, "t": {"shape": [2]}, "e": {"shape": [2]}},
+    )
+    assert {result.status for result in (*summed.values(), *chosen.values())} == {Status.PASSED}
+
+
 RENAMED = {
     "Squeeze": {"attrs": {"squeeze_dims": [1]}, "inputs": {"input": {"shape": [2, 1]}}},
     "SplitV": {
