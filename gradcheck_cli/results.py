@@ -38,6 +38,9 @@ SEVERITY = (
     Status.SKIPPED,
 )
 
+# The check under which a case is skipped that its spec doesn't mean for the TensorFlow that is here.
+VERSION_CHECK = "tensorflow"
+
 FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
 UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
 
@@ -70,7 +73,8 @@ class PairResult:
     was taken. `evaluations` counts evaluations of the forward, `columns` the input's real elements that they
     were for, over all samples; pairs of one input share both. Where random probes judged,
     `miss_probability` is the chance that an error of the relative size `miss_size` in one element was missed;
-    errors and `allowed` are then relative to the probes' own size.
+    errors and `allowed` are then relative to the probes' own size. `order` is 2 where the output is itself a
+    gradient.
     """
 
     label: str
@@ -97,6 +101,7 @@ class PairResult:
     message: str = ""
     fingerprint: Fingerprint | None = None
     tolerance: Tolerance | None = None
+    order: int = 1
 
 
 @dataclass(frozen=True)
@@ -140,12 +145,18 @@ class CaseResult:
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it is checked; 0 where it wasn't
     source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
+    gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
 
     @property
     def skipped(self) -> bool:
         """Whether anything of the case was skipped."""
         found = {self.status, *(pair.status for pair in self.pairs), *(one.status for one in self.checks)}
         return Status.SKIPPED in found
+
+    @property
+    def is_for_another_version(self) -> bool:
+        """Whether it was skipped since its spec means it for other versions of TensorFlow."""
+        return self.status is Status.SKIPPED and any(check.name == VERSION_CHECK for check in self.checks)
 
 
 @dataclass(frozen=True)
@@ -219,15 +230,20 @@ class Report:
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
-        if case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
+        if not case.is_for_another_version and case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
             return False
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
     @property
     def _leaves_a_case_unchecked(self) -> bool:
-        """Whether some case was skipped in every mode: nothing unchecked is green."""
+        """Whether some case was skipped in every mode: nothing unchecked is green.
+
+        One that its spec means for other versions of TensorFlow isn't meant to be checked.
+        """
         skipped, checked = set(), set()
         for case in self.cases:
+            if case.is_for_another_version:
+                continue
             key = (case.spec, case.op, case.case, case.dtype)
             if case.status is Status.SKIPPED:
                 skipped.add((*key, case.mode))

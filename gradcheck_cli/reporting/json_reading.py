@@ -134,6 +134,7 @@ def _case(content: Object) -> CaseResult:
         source=content["source"] or "",
         checks_off=tuple(content["checks_off"]),
         samples=content["samples"],
+        gradients_seen=dict(content.get("gradients_seen", {})),  # reports from before it was counted lack it
     )
 
 
@@ -167,6 +168,7 @@ def _pair(content: Object) -> PairResult:
         message=content["message"],
         tolerance=_optional(content["tolerance"], _tolerance),
         fingerprint=_optional(content["fingerprint"], _fingerprint),
+        order=content["order"],
     )
 
 

@@ -104,6 +104,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         "source": case.source or None,
         "checks_off": list(case.checks_off),
         "samples": case.samples,
+        "gradients_seen": case.gradients_seen,
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
         "checks": [_check(check) for check in case.checks],
@@ -125,6 +126,7 @@ def _check(check: CheckResult) -> dict[str, object]:
 def _pair(pair: PairResult) -> dict[str, object]:
     return {
         "label": pair.label,
+        "order": pair.order,
         "output": pair.output,
         "input": pair.input,
         "status": str(pair.status),

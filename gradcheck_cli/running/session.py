@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gradcheck_cli
-from gradcheck_cli.checking.case import Findings, check_case
+from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
 from gradcheck_cli.checking.packing import packed_size
-from gradcheck_cli.checking.sample import label_of, pairs_of
-from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.running.pairs import listed_pairs, open_pair
 from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -94,12 +95,16 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
+    return _result(case, _check)
+
+
+def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
     try:
         with users_code(case):
-            findings = _check(case)
+            findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
     except CaseFailedError as failure:
@@ -138,7 +143,13 @@ def run_case(case: Case) -> CaseResult:
         warnings=findings.warnings,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
+        gradients_seen=dict(findings.gradients_seen),
     )
+
+
+def list_pairs(case: Case) -> CaseResult:
+    """Open a case and return its pairs, each as skipped: nothing is checked."""
+    return _result(case, lambda case: Findings(listed_pairs(case)))
 
 
 def _check(case: Case) -> Findings:
@@ -223,13 +234,8 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
     with users_code(case), on_device(case.device):
         from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
 
-        opener = opener_of(case, case.mode)
+        opener, declared, (output, number) = open_pair(opener_of(case, case.mode), label, sample)
         case = opener.case
-        declared = opener.declared(sample)
-        labels = {label_of(declared, pair): pair for pair in pairs_of(declared)}
-        if label not in labels:
-            raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(labels) or 'none'}.")
-        output, number = labels[label]
         differenced = declared if case.reference is None else opener.surrogate(sample)
         differenced = opener.in_float64(differenced) or differenced
         matrix = analytic_rows(declared, output)[number]

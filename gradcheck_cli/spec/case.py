@@ -40,7 +40,8 @@ class InputSpec:
     """One tensor that goes into the op.
 
     `domain` holds the bounds that no perturbation leaves, `None` where there is none. `scale` is the
-    typical magnitude, for the step. `differentiate: false` passes the tensor through.
+    typical magnitude, for the step. `differentiate: false` passes the tensor through. `upstream_of` names an
+    output of the forward where the op is its vjp, and this the upstream.
     """
 
     name: str
@@ -52,6 +53,7 @@ class InputSpec:
     scale: float | None = None
     away_from: tuple[float, ...] = ()
     min_gap: float | None = None
+    upstream_of: str = ""
 
     @property
     def is_variable(self) -> bool:
@@ -75,11 +77,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What a spec says of one output: its name, and dtype and shape where they are given."""
+    """What a spec says of one output: its name, and dtype and shape where they are given.
+
+    `gradient_of` names an output of the forward where the op is its vjp, and this one of the gradients.
+    """
 
     name: str
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
+    gradient_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,7 @@ class Case:
         mode: the one that this case is checked in: graph, dynamic, eager or xla.
         variables: whether each trainable variable that the forward uses is an input of its own. The reader of
             specs can't know them: the backend adds them to the arguments.
+        second_order: whether the vjp is checked as a function of its own, of the inputs and of the upstream.
         device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
         freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
@@ -146,6 +153,8 @@ class Case:
         power: what probes must be able to see.
         full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
+        covers: op types that the spec says its backward pass calls the registered gradient functions of.
+        tensorflow: the versions that it is for; empty for any.
     """
 
     op: str
@@ -182,8 +191,11 @@ class Case:
     mode: str = "graph"
     device: str | None = None
     variables: bool = False
+    second_order: bool = False
     description: str = ""
     variant: str | None = None
+    covers: tuple[str, ...] = ()
+    tensorflow: str = ""
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:
@@ -194,6 +206,11 @@ class Case:
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
         return f"{self.path}:{self.line}"
+
+    @property
+    def is_raw_op(self) -> bool:
+        """Whether an op type is called by itself, with the gradient that is registered for it."""
+        return self.op_type is not None and self.forward is None and self.gradient is None
 
     @property
     def is_generated(self) -> bool:

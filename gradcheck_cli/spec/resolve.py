@@ -152,6 +152,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             mode=model.modes[0],
             device=model.device,
             variables=model.variables,
+            second_order=model.second_order,
             seed=model.seed if origin.seed is None else origin.seed,
             timeout=model.timeout,
             tags=tuple(model.tags),
@@ -160,6 +161,8 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             description=model.description or "",
             variant=variant,
+            covers=tuple(dict.fromkeys(model.covers or ())),
+            tensorflow=model.tensorflow or "",
         )
         for variant, (arguments, outputs) in zip(variants, found, strict=True)
         if arguments

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
 if TYPE_CHECKING:
@@ -22,6 +24,22 @@ def names(case: Case, count: int) -> list[str]:
     if case.outputs:
         return [output.name for output in case.outputs]
     return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
+
+
+def infos(case: Case, found: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorInfo, ...]:
+    """Describe the outputs.
+
+    Args:
+        case: the case.
+        found: the outputs' dtypes.
+        shapes: their shapes at the base point.
+    """
+    named = names(case, len(found))
+    owners = [output.gradient_of for output in case.outputs] or [""] * len(named)
+    return tuple(
+        TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owner)
+        for name, dtype, shape, owner in zip(named, found, shapes, owners, strict=True)
+    )
 
 
 def check_dtypes(case: Case, found: Sequence[Any], dtype_of: Callable[[str], str], role: str) -> None:

@@ -47,6 +47,8 @@ class NumpyOperation:
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()
+    numpy_between: tuple = ()
+    forward_mode: object = None
     evaluated: list = field(default_factory=list)
 
     def _own(self, values):
@@ -91,6 +93,12 @@ class NumpyOperation:
 
     def leads_to(self, output, number):
         return (output, number) in self.linked
+
+    def passes_numpy(self, output, number):
+        return (output, number) in self.numpy_between
+
+    def jvp(self, number, tangents):
+        return None if self.forward_mode is None else self.forward_mode(self, number, tangents)
 
     def vjp(self, output, upstream):
         rows = [self._pull(output, row) for row in written_out(upstream, self.outputs[output].shape)]
@@ -164,13 +172,16 @@ class Numpy:
             # The values are those that the declared dtype can hold, in float64 too.
             tuple(widen(value.astype(numpy_dtype(own[name]))) for name, value in point.items()),
             self.outputs,
-            **{"low_precision": low, **self.facts},
+            **{"low_precision": low, **{name: fact for name, fact in self.facts.items() if name != "seen"}},
         )
         self.opened.append(made)
         return made
 
     def declared(self, sample):
         return self.operation(sample)
+
+    def gradients_seen(self, own):  # noqa: ARG002 (nothing is traced: a test says what was seen)
+        return self.facts.get("seen", {})
 
     def in_float64(self, own):
         if not own.low_precision or self.refuses_float64:
