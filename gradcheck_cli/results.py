@@ -70,7 +70,8 @@ class PairResult:
     was taken. `evaluations` counts evaluations of the forward, `columns` the input's real elements that they
     were for, over all samples; pairs of one input share both. Where random probes judged,
     `miss_probability` is the chance that an error of the relative size `miss_size` in one element was missed;
-    errors and `allowed` are then relative to the probes' own size.
+    errors and `allowed` are then relative to the probes' own size. `order` is 2 where the output is itself a
+    gradient.
     """
 
     label: str
@@ -97,6 +98,7 @@ class PairResult:
     message: str = ""
     fingerprint: Fingerprint | None = None
     tolerance: Tolerance | None = None
+    order: int = 1
 
 
 @dataclass(frozen=True)

@@ -1,95 +1,24 @@
-"""Check one case: every pair at every sample point, the structural checks, then what the spec expects."""
+"""Check one case: its gradient, its gradient's own gradient if asked to, then what the spec expects."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
-from gradcheck_cli.checking.deterministic import check_frozen, check_random
+from gradcheck_cli.checking.examine import Findings, examine
 from gradcheck_cli.checking.expectations import expect_of_case
-from gradcheck_cli.checking.form import check_form, with_dtype_faults
-from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
-from gradcheck_cli.checking.large_precision import precision_of_declared
-from gradcheck_cli.checking.large_upstream import large_upstream_checks
-from gradcheck_cli.checking.memory import Memory
-from gradcheck_cli.checking.modes import check_modes
-from gradcheck_cli.checking.operation import GradientFormError, Operation
-from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
-from gradcheck_cli.checking.precision import judge_declared
-from gradcheck_cli.checking.probing import probe_pair, refused, with_element
-from gradcheck_cli.checking.reference_forward import check_reference_forward
-from gradcheck_cli.checking.sample import (
-    Operations,
-    Pair,
-    judge_pairs,
-    label_of,
-    pairs_of,
-    tolerance_of,
-)
-from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
-from gradcheck_cli.checking.variables import check_variables
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.results import CheckResult, PairResult, Status
-from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
+from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.checking.pair_sample import PairSample
-    from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.spec.case import Case, PairRule
+    from gradcheck_cli.checking.opener import Op, Opener
+    from gradcheck_cli.spec.case import Case
 
-Op = TypeVar("Op", bound=Operation)
-
-
-class Opener(Protocol[Op]):
-    """Opens a case as an op at a sample point, traced afresh at each call."""
-
-    def declared(self, sample: int) -> Op:
-        """Open the op in the dtypes that the spec names."""
-
-    def in_float64(self, own: Op) -> Op | None:
-        """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
-
-    def in_complex(self, own: Op) -> Op:
-        """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
-
-    def reordered(self, sample: int) -> Op:
-        """Open the op as declared, with the variables of custom gradients in reverse order."""
-
-    def surrogate(self, sample: int) -> Op:
-        """Open the spec's reference function in the dtypes that the spec names."""
-
-
-@dataclass
-class Findings:
-    """What was found about one case."""
-
-    pairs: tuple[PairResult, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
-    warnings: tuple[str, ...] = ()
-    numeric_dtype: str = ""
-    not_differentiated: tuple[
-        tuple[str, str], ...
-    ] = ()  # outputs of integers and the like, with their dtypes
-
-
-@dataclass
-class _Gathered:
-    """What the sample points have given so far."""
-
-    samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
-    checks: list[CheckResult] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    first: Operations | None = None  # at the first sample point
-    seen_upstreams: bool = False
-    memory: Memory = field(default_factory=Memory)
-    sparsities: dict[Pair, Sparsity] | None = None
+SECOND = "second_order"
 
 
 def check_case(
@@ -113,157 +42,41 @@ def check_case(
     Raises:
         CaseFailedError: the case can't be checked.
     """
-    first = opener.declared(samples[0])
-    _require_finite(first)
-    rules = _rules(case, first)
-    random = check_random(first)
-    if random is not None:
-        return Findings(checks=(random,))
-    frozen = check_frozen(first)
-    if frozen is not None and frozen.status is not Status.PASSED:
-        return Findings(checks=(frozen,))
-    gathered = _Gathered(checks=[] if frozen is None else [frozen])
-    try:
-        for sample in samples:
-            op = first if sample == samples[0] else opener.declared(sample)
-            _check_sample(case, opener, sample, op, rules, gathered)
-    except GradientFormError as error:
-        wrong = expect_of_case(case, malformed(first, rules, error), (check_form(first, error),))
-        return Findings(*wrong, not_differentiated=_without_gradient(first))
-    pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
-    sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
-    if gathered.first is not None and "modes" not in case.checks_off:
-        gathered.checks += check_modes(
-            case,
-            gathered.first,
-            {pair: rules[pair] for pair in sound},
-            gathered.sparsities or {},
-            samples[0],
-            others,
-        )
-    checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
-    pairs, found = expect_of_case(case, gathered.memory.added_to(first, pairs), tuple(checks))
-    numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
-    warnings = tuple(dict.fromkeys(gathered.warnings))
-    return Findings(pairs, found, warnings, numeric, _without_gradient(first))
+    found = examine(case, opener, samples, others)
+    if case.second_order and found.first is not None:
+        found = _with_second_order(opener, samples, found)
+    pairs, checks = expect_of_case(case, found.pairs, found.checks)
+    return replace(found, pairs=pairs, checks=checks)
 
 
-def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
-    return tuple((output.name, output.dtype) for output in op.outputs if not output.is_differentiable)
-
-
-def _require_finite(op: Operation) -> None:
-    """Refuse inputs where there can be no difference: NaN and infinities have no neighbours.
+def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findings) -> Findings:
+    """Add what is found of the vjp as a function; that it can't be had at all is a finding, too.
 
     Raises:
-        CaseFailedError: of kind "values".
+        CaseFailedError: of kind "pairs": a rule matches no pair of either order.
     """
-    for info, value in zip(op.inputs, op.point, strict=True):
-        if info.is_differentiable and not np.isfinite(value).all():
-            where = tuple(int(index) for index in np.argwhere(~np.isfinite(value))[0])
-            raise CaseFailedError(
-                "values",
-                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take "
-                "there; give a finite value, or say 'differentiate: false'.",
-            )
-
-
-def _rules(case: Case, op: Operation) -> dict[Pair, PairRule | None]:
-    labels = {pair: label_of(op, pair) for pair in pairs_of(op)}
-    unmatched = unmatched_rules(case.pairs, labels.values())
-    if unmatched:
-        globs = ", ".join(repr(rule.glob) for rule in unmatched)
-        raise CaseFailedError(
-            "pairs",
-            f"pairs: {globs} matches none of the pairs: {', '.join(labels.values()) or 'there are none'}.",
+    first: Any = found.first  # an op of this opener's
+    labels = [label_of(first, pair) for pair in pairs_of(first)]
+    if not any(first.is_connected(*pair) for pair in pairs_of(first)):
+        told = CheckResult(
+            SECOND, Status.SKIPPED, "every gradient is None: there is nothing to differentiate."
         )
-    return {pair: rule_for(case.pairs, label) for pair, label in labels.items()}
-
-
-def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part in)
-    case: Case,
-    opener: Opener[Op],
-    sample: int,
-    op: Op,
-    rules: dict[Pair, PairRule | None],
-    gathered: _Gathered,
-) -> None:
-    pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
-    operations = _operations(case, opener, sample, op)
-    gathered.first = gathered.first or operations
-    if gathered.sparsities is None:
-        gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
-    declared, formula = take_jacobians(case, operations, pairs, gathered.sparsities)
-    judged = judge_pairs(case, operations, formula, rules)
-    large = [pair for pair in pairs if pair not in judged]
-    warnings: list[str] = []
-    if operations.has_reference_precision:
-        # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
-        wrong, warnings = judge_declared(case, operations, declared, judged, rules)
-        judged |= wrong
-    for pair in large:
-        if any((earlier.verdict == Verdict.MISMATCH).any() for earlier in gathered.samples.get(pair, [])):
-            continue  # found wrong, and what found it takes its time
-        judged[pair], warning = _probe(case, operations, pair, rules[pair], sample)
-        warnings += [warning] if warning else []
-    if operations.has_reference_precision and "precision" not in case.checks_off:
-        gathered.warnings += warnings
-        gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
-    gathered.memory.keep(case, operations, rules)
-    for pair, result in judged.items():
-        gathered.samples.setdefault(pair, []).append(result)
-    # Where a pair is expected to be wrong, what its upstream does to it is of no interest.
-    sound = {pair: matrix for pair, matrix in declared.items() if not is_expected_wrong(rules[pair])}
-    # Traced again at the first point; the others are traced afresh anyway.
-    again = None if gathered.seen_upstreams else lambda: opener.declared(sample)
-    gathered.checks += upstream_checks(case, op, sound, again)
-    if not gathered.seen_upstreams:
-        known = [pair for pair in large if pair not in sound and not is_expected_wrong(rules[pair])]
-        gathered.checks += large_upstream_checks(case, op, known, lambda: opener.declared(sample))
-        gathered.checks += check_variables(case, op, sound, known, lambda: opener.reordered(sample))
-    gathered.seen_upstreams = True
-    if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
-        gathered.checks.append(check_inputs_unmodified(op))
-    if case.reference_forward:
-        gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
-
-
-def _probe(
-    case: Case, operations: Operations, pair: Pair, rule: PairRule | None, sample: int
-) -> tuple[PairSample, str]:
-    """Judge a pair by probes: its formula, then what its declared dtype makes of that; with a warning."""
-    if case.full_only:
-        return refused(operations, pair), ""
-    found = probe_pair(case, operations, pair, tolerance_of(case, operations, pair, rule), sample)
-    if not operations.has_reference_precision:
-        return found, ""
-    warning, element = precision_of_declared(case, operations, pair)
-    if element is not None and operations.differenced is operations.formula:
-        own = Operations(operations.declared, operations.declared, operations.declared)
-        again = with_element(case, own, pair, tolerance_of(case, own, pair, rule), element, found)
-        if (again.verdict == Verdict.MISMATCH).any():
-            return again, ""
-    return found, warning
-
-
-def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:
-    formula = opener.in_float64(op) or op
-    if case.reference is None:
-        return Operations(op, formula, formula, _in_complex(case, opener, formula))
-    surrogate = opener.surrogate(sample)
-    surrogate = opener.in_float64(surrogate) or surrogate
-    if _shapes(surrogate) != _shapes(op):
-        raise CaseFailedError(
-            "outputs",
-            f"the reference's outputs must have the forward's shapes {_shapes(op)}, "
-            f"but have {_shapes(surrogate)}.",
-        )
-    return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
-
-
-def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
-    return opener.in_complex(differenced) if case.method == "complex_step" else None
-
-
-def _shapes(op: Operation) -> list[list[int]]:
-    return [list(output.shape) for output in op.outputs]
+        return replace(found, checks=(*found.checks, told))
+    try:
+        vjp = opener.vjp(first)
+        second = examine(vjp.case, vjp, samples, known=labels)
+    except CaseSkippedError as skipped:
+        told = CheckResult(SECOND, Status.SKIPPED, skipped.message)
+        return replace(found, checks=(*found.checks, told))
+    except CaseFailedError as failure:
+        if failure.kind == "pairs":
+            raise
+        told = CheckResult(SECOND, Status.ERROR, f"of the vjp as a function: {failure.message}")
+        return replace(found, checks=(*found.checks, told))
+    checks = tuple(replace(check, name=f"{SECOND}.{check.name}") for check in second.checks)
+    return replace(
+        found,
+        pairs=(*found.pairs, *(replace(pair, order=2) for pair in second.pairs)),
+        checks=(*found.checks, *checks),
+        warnings=tuple(dict.fromkeys((*found.warnings, *second.warnings))),
+    )

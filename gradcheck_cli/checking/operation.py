@@ -18,12 +18,17 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, dtype (TensorFlow's name of it) and shape of an input or output at the base point."""
+    """Name, dtype (TensorFlow's name of it) and shape of an input or output at the base point.
+
+    `of` names an output of the forward where this is a gradient of it, or an upstream for it: where the op is
+    a vjp that is differentiated itself.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     is_differentiable: bool = True
+    of: str = ""
 
     @property
     def size(self) -> int:
@@ -105,6 +110,9 @@ class Operation(Protocol):
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as can be told."""
 
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether a NumPy function lies between this input and this output, which nothing differentiates."""
+
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back to every input.
 
@@ -114,6 +122,18 @@ class Operation(Protocol):
 
         Returns:
             Per input, shape (B, *input.shape), or `None` where there's no path.
+        """
+
+    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+        """Push tangents of one input forward, taking no notice of custom gradients.
+
+        Args:
+            number: the input's number.
+            tangents: shape (B, *input.shape).
+
+        Returns:
+            Per output, shape (B, *output.shape), or `None` where nothing moves; `None` in place of all where
+            forward mode isn't independent of the gradient under test.
         """
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pair_sample import PairSample
 
 
+_TELLING = ("forward_mode", "ladder")  # what one sample alone needed is what the pair took
+
+
 @dataclass(frozen=True)
 class _Errors:
     """One sample's errors: absolute, relative to the larger side, and as a share of the bound."""
@@ -104,7 +107,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         input=taken.name,
         status=status,
         connected=is_connected,
-        method="ladder" if any(sample.method == "ladder" for sample in samples) else first.method,
+        method=next((name for name in _TELLING if any(one.method == name for one in samples)), first.method),
         reference_dtype=first.numeric_dtype,
         evaluations=sum(sample.evaluations for sample in samples),
         columns=sum(sample.size[1] for sample in samples if sample.evaluations),

@@ -31,7 +31,7 @@ class PairSample:
         reason: `numerics.Reason` codes.
         is_connected: whether the gradient is a tensor, not `None`.
         evaluations: of the forward.
-        method: "central", "ladder", "complex_step", "probe" or "none".
+        method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
         numeric_dtype: the dtype that was differenced in.
         noisy: how many elements' tolerance was widened, since the forward is noisy.
         shape: (m, n) of the Jacobian; `None` where every element of it was judged.

@@ -68,13 +68,15 @@ def pairs_of(op: Operation) -> list[Pair]:
         for output, produced in enumerate(op.outputs)
         if produced.is_differentiable
         for number, taken in enumerate(op.inputs)
-        if taken.is_differentiable
+        # Of a vjp: a gradient of one output has nothing to do with another one's upstream.
+        if taken.is_differentiable and taken.of in {"", produced.of}
     ]
 
 
 def label_of(op: Operation, pair: Pair) -> str:
-    """Return a pair's label, such as `dM1/dM0`."""
-    return f"d{op.outputs[pair[0]].name}/d{op.inputs[pair[1]].name}"
+    """Return a pair's label, such as `dM1/dM0`; `d2M1/dM0.dt0` where the output is the gradient dM1/dM0."""
+    produced, taken = op.outputs[pair[0]], op.inputs[pair[1]]
+    return f"d2{produced.name[1:]}.d{taken.name}" if produced.of else f"d{produced.name}/d{taken.name}"
 
 
 def judge_pairs(

@@ -168,6 +168,7 @@ def _pair(content: Object) -> PairResult:
         message=content["message"],
         tolerance=_optional(content["tolerance"], _tolerance),
         fingerprint=_optional(content["fingerprint"], _fingerprint),
+        order=content["order"],
     )
 
 

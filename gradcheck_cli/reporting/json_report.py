@@ -126,6 +126,7 @@ def _check(check: CheckResult) -> dict[str, object]:
 def _pair(pair: PairResult) -> dict[str, object]:
     return {
         "label": pair.label,
+        "order": pair.order,
         "output": pair.output,
         "input": pair.input,
         "status": str(pair.status),

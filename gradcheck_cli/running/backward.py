@@ -8,16 +8,18 @@ import numpy as np
 
 from gradcheck_cli.checking.backward import PassTrace, summary_of, traced
 from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.checking.sample import pairs_of
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.running.blaming import PathBlame, blame_path
+from gradcheck_cli.running.pairs import open_pair
 from gradcheck_cli.running.session import start_tensorflow, users_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 
 
 def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) -> tuple[PassTrace, ...]:
@@ -37,9 +39,9 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
         from gradcheck_cli.tensorflow_backend.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
         from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
 
-        op = GraphOpener(case).declared(0)
+        _, op, paths = _paths(GraphOpener(case), label)
         found, known = [], set()
-        for output, numbers in _paths(op, label):
+        for output, numbers in paths:
             try:
                 walked = walk(op, output, numbers)
             except GradientFormError as error:
@@ -86,26 +88,30 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415 (late: TensorFlow)
         from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
-        opener = GraphOpener(case)
-        op = opener.declared(0)
+        opener, _, paths = _paths(GraphOpener(case), label)
         return tuple(
-            blame_path(case, output, numbers, points(case), opener) for output, numbers in _paths(op, label)
+            blame_path(opener.case, output, numbers, points(case), opener) for output, numbers in paths
         )
 
 
-def _paths(op: Operation, label: str | None) -> list[tuple[int, list[int]]]:
-    """Return (output number, input numbers) of what is asked for."""
+def _paths(
+    opener: GraphOpener, label: str | None
+) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
+    """Return (output number, input numbers) of what is asked for, the op that has them, and its opener."""
+    if label is not None:
+        found = open_pair(opener, label)
+        output, number = found.pair
+        return found.opener, found.op, [(output, [number])]
+    op = opener.declared(0)
     pairs = pairs_of(op)
-    labels = {label_of(op, pair): pair for pair in pairs}
     if not pairs:
         raise CaseFailedError(
             "pairs",
             "there is nothing to differentiate: no floating-point output, or no floating-point input.",
         )
-    if label is None:
-        outputs = dict.fromkeys(output for output, _ in pairs)
-        return [(output, [number for place, number in pairs if place == output]) for output in outputs]
-    if label not in labels:
-        raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(labels)}.")
-    output, number = labels[label]
-    return [(output, [number])]
+    outputs = dict.fromkeys(output for output, _ in pairs)
+    return (
+        opener,
+        op,
+        [(output, [number for place, number in pairs if place == output]) for output in outputs],
+    )

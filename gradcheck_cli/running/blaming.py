@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.blame import find_blame
 from gradcheck_cli.checking.blame_result import Blame, sentence
 from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
+from gradcheck_cli.running.pairs import open_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.case import Findings
+    from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 
@@ -109,8 +109,13 @@ def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float
     """
     # A raw op, or a forward under one custom gradient, is one op: the pair says it all.
     is_one = case.binding in ("custom_gradient", "defun") or case.forward is None
-    wrong = [pair.label for pair in findings.pairs if pair.status is Status.MISMATCHED and pair.elements]
-    if is_one or case.reference is not None or not wrong:
+    orders = (2,) if is_one or case.reference is not None else (1, 2)
+    wrong = [
+        pair.label
+        for pair in findings.pairs
+        if pair.status is Status.MISMATCHED and pair.elements and pair.order in orders
+    ]
+    if not wrong:
         return findings
     began = time.perf_counter()
     lines: dict[str, str] = {}
@@ -133,16 +138,30 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
 
     try:
-        op = opener.declared(0)
-        output, number = next(pair for pair in pairs_of(op) if label_of(op, pair) == label)
+        opener, op, (output, number) = open_pair(opener, label)
+        stops = op.unheld_stops(output, number) if op.outputs[output].of else []
+        if stops:
+            return _cut_off(stops)
         if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
             return ""
-        found = blame_path(case, output, [number], points(case), opener).blame
+        found = blame_path(opener.case, output, [number], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
         return f"no op can be named: {type(error).__name__}: {error}"
     return sentence(found) if len(found.ops) > 1 else ""
+
+
+def _cut_off(stops: Sequence[Any]) -> str:
+    """Name the `stop_gradient`s of a gradient function: they make it right once, and wrong twice."""
+    from gradcheck_cli.tensorflow_backend.frames import place_in_users_code  # noqa: PLC0415 (late: TensorFlow)
+
+    places = dict.fromkeys(place_in_users_code(op) for op in stops)
+    where = ", ".join(place for place in places if place)
+    return (
+        f"a stop_gradient inside the custom gradient{where and f' at {where}'} lets the gradient count as "
+        "constant when it is differentiated itself; leave it out"
+    )
 
 
 def exit_code_of(found: Sequence[PathBlame]) -> int:

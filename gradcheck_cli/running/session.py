@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gradcheck_cli
-from gradcheck_cli.checking.case import Findings, check_case
+from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
 from gradcheck_cli.checking.packing import packed_size
-from gradcheck_cli.checking.sample import label_of, pairs_of
-from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.running.pairs import open_pair
 from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -224,13 +225,8 @@ def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
     with users_code(case), on_device(case.device):
         from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
 
-        opener = opener_of(case, case.mode)
+        opener, declared, (output, number) = open_pair(opener_of(case, case.mode), label, sample)
         case = opener.case
-        declared = opener.declared(sample)
-        labels = {label_of(declared, pair): pair for pair in pairs_of(declared)}
-        if label not in labels:
-            raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(labels) or 'none'}.")
-        output, number = labels[label]
         differenced = declared if case.reference is None else opener.surrogate(sample)
         differenced = opener.in_float64(differenced) or differenced
         matrix = analytic_rows(declared, output)[number]

@@ -43,7 +43,8 @@ class InputSpec:
     """One tensor that goes into the op.
 
     `domain` holds the bounds that no perturbation leaves, `None` where there is none. `scale` is the
-    typical magnitude, for the step. `differentiate: false` passes the tensor through.
+    typical magnitude, for the step. `differentiate: false` passes the tensor through. `upstream_of` names an
+    output of the forward where the op is its vjp, and this the upstream.
     """
 
     name: str
@@ -55,6 +56,7 @@ class InputSpec:
     scale: float | None = None
     away_from: tuple[float, ...] = ()
     min_gap: float | None = None
+    upstream_of: str = ""
 
     @property
     def is_variable(self) -> bool:
@@ -81,11 +83,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What a spec says of one output: its name, and dtype and shape where they are given."""
+    """What a spec says of one output: its name, and dtype and shape where they are given.
+
+    `gradient_of` names an output of the forward where the op is its vjp, and this one of the gradients.
+    """
 
     name: str
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
+    gradient_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,7 @@ class Case:
         mode: the one that this case is checked in: graph, dynamic, eager or xla.
         variables: whether each trainable variable that the forward uses is an input of its own. The reader of
             specs can't know them: the backend adds them to the arguments.
+        second_order: whether the vjp is checked as a function of its own, of the inputs and of the upstream.
         device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
         freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
@@ -188,6 +195,7 @@ class Case:
     mode: str = "graph"
     device: str | None = None
     variables: bool = False
+    second_order: bool = False
     description: str = ""
     variant: str | None = None
 

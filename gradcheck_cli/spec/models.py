@@ -169,6 +169,11 @@ class Shared(Strict):
         default=False,
         description="Makes every trainable variable that the forward uses an input of its own, by its name.",
     )
+    second_order: Flag = Field(
+        default=False,
+        description="Checks the gradient's own gradient too: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du by the "
+        "upstream u.",
+    )
     device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
     samples: Count = Field(default=2, description="Points at which drawn values are checked.")
     seed: Seed = Field(default=0, description="Seed of the drawn values.")

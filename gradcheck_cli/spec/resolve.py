@@ -144,6 +144,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             mode=model.modes[0],
             device=model.device,
             variables=model.variables,
+            second_order=model.second_order,
             seed=model.seed if origin.seed is None else origin.seed,
             timeout=model.timeout,
             tags=tuple(model.tags),

@@ -97,15 +97,12 @@ def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> 
 def _check_pairs(
     log: FaultLog, node: Node, model: OpModel, tensors: list[InputSpec], outputs: tuple[OutputSpec, ...]
 ) -> None:
-    """Log pair rules that can match nothing; of nameless outputs and of variables, that shows at run time.
-
-    So it does of an output's parts: that it is a structure, the forward alone tells.
-    """
+    """Log pair rules that can match nothing; some labels are known at run time only."""
     labels = [
         f"d{out.name}/d{tensor.name}" for out in outputs for tensor in tensors if tensor.is_differentiable
     ]
     pairs = node.get("pairs")
-    if not outputs or pairs is None or model.variables:
+    if not outputs or pairs is None or model.variables or model.second_order:
         return
     for rule in unmatched_rules(rules_of(model), labels):
         if any(could_match(rule.glob, label) for label in labels):

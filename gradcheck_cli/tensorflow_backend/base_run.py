@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from gradcheck_cli.tensorflow_backend.binding import Binder, Bound
     from gradcheck_cli.tensorflow_backend.frozen import Held
+    from gradcheck_cli.tensorflow_backend.second_order import Vjp
     from gradcheck_cli.tensorflow_backend.tracing import ForwardTrace
 
     Array = np.ndarray[Any, Any]
@@ -67,11 +69,17 @@ class Shared:
         draws: by sample point and by whether the reference makes them.
         built: what `build` made, once; a layer's weights are the same in every trace.
         variables: what stands behind the inputs that are variables, in their order.
+        vjp: where the case is the vjp of another.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
     variables: tuple[Any, ...] = ()
+    vjp: Vjp | None = None
+
+    def bound(self, binder: Binder) -> Bound:
+        """Bind what the case is of: its forward, or another's vjp."""
+        return binder.forward() if self.vjp is None else self.vjp.bound(binder, self.variables)
 
 
 @dataclass(frozen=True)

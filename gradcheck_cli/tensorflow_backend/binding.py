@@ -47,10 +47,15 @@ class Override:
 
 @dataclass(frozen=True)
 class Bound:
-    """A function of flat tensors that returns flat outputs, and the override it carries, if any."""
+    """A function of flat tensors that returns flat outputs, and the override it carries, if any.
+
+    `met` returns, after a call, the tensors whose backward pass tells which `stop_gradient` is held; `None`
+    where the outputs do.
+    """
 
     call: Callable[..., list[Any]]
     override: Override | None = None
+    met: Callable[[], Sequence[Any]] | None = None
 
 
 @dataclass(frozen=True)

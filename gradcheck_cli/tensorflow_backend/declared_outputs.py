@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.user_gradient import shape_text
 
 if TYPE_CHECKING:
@@ -24,6 +26,25 @@ def names(case: Case, count: int, found: Sequence[str] = ()) -> list[str]:
     if len(case.outputs) == count:
         return [output.name for output in case.outputs]
     return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
+
+
+def infos(
+    case: Case, dtypes_found: Sequence[Any], shapes: Sequence[tuple[int, ...]], names_found: Sequence[str]
+) -> tuple[TensorInfo, ...]:
+    """Describe the outputs.
+
+    Args:
+        case: the case.
+        dtypes_found: the outputs' dtypes.
+        shapes: their shapes at the base point.
+        names_found: their names by their place in what the forward returned.
+    """
+    named = names(case, len(dtypes_found), names_found)
+    owners = {output.name: output.gradient_of for output in case.outputs}
+    return tuple(
+        TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owners.get(name, ""))
+        for name, dtype, shape in zip(named, dtypes_found, shapes, strict=True)
+    )
 
 
 def check_dtypes(

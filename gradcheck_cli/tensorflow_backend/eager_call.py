@@ -27,6 +27,7 @@ class EagerCall:
         record: what the first call ran.
         reverse: give custom gradients their variables in reverse order.
         gradient_variables: those that a custom gradient has gradients for, by `id`.
+        custom_gradients: how many of the forward's ran at the base point.
         written: each variable that a call writes to, with its value before the first.
     """
 
@@ -36,6 +37,7 @@ class EagerCall:
     reverse: bool = False
     gradient_variables: dict[int, Any] = field(default_factory=dict)
     record: Record = field(default_factory=Record)
+    custom_gradients: int = 0
     written: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     draws: list[str] = field(default_factory=list)
     _stops: list[Any] = field(default_factory=list)
@@ -52,7 +54,17 @@ class EagerCall:
             return value
 
         hold = private_eager.stop_gradients_replaced(stop) if self.freeze else contextlib.nullcontext()
-        with self._put_back(), self._in_order(), hold, private_eager.writes_noted(note):
+
+        def count() -> None:
+            self.custom_gradients += 1
+
+        with (
+            self._put_back(),
+            self._in_order(),
+            hold,
+            private_eager.writes_noted(note),
+            private_eager.custom_gradients_noted(count),
+        ):
             tf.random.set_seed(self.seed)
             outputs = self.record.run(lambda: self.function(*inputs))
         self.draws = self.record.draws(outputs)

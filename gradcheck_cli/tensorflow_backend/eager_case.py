@@ -70,11 +70,9 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = declared_outputs.names(self.case, len(self._base), self._names)
-        return tuple(
-            TensorInfo(name, value.dtype.name, tuple(value.shape), dtypes.is_differentiable(value.dtype))
-            for name, value in zip(names, self._base, strict=True)
-        )
+        found = [value.dtype for value in self._base]
+        shapes = [tuple(value.shape) for value in self._base]
+        return declared_outputs.infos(self.case, found, shapes, self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -119,12 +117,12 @@ class CalledCase:
         names, built = self._names, self.shared.built
         binder = Binder(self.case, self._dtype_of, self.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
-        if self.case.gradient is not None and self.case.gradient.numpy:
+        if self.case.gradient is not None and self.case.gradient.numpy and self.shared.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
             binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        return EagerCall(binder.forward().call, self.case.freeze, seed, self.reverse)
+        return EagerCall(self.shared.bound(binder).call, self.case.freeze, seed, self.reverse)
 
     @cached_property
     def _tensors(self) -> list[Any]:

@@ -12,8 +12,10 @@ from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.opening import GraphOpener, agree, require_complex, require_real
+from gradcheck_cli.tensorflow_backend.second_order import vjp_opener
 
 if TYPE_CHECKING:
+    from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
 
 
@@ -42,6 +44,10 @@ class EagerOpener:
     def reordered(self, sample: int) -> EagerOperation:
         """Open the op with the variables of its custom gradients in reverse order."""
         return EagerOperation(self.case, sample, shared=self.shared, reverse=True)
+
+    def vjp(self, own: Operation) -> EagerOpener:
+        """Return what opens the vjp of an opened op as an op of its own."""
+        return vjp_opener(self, own)  # type: ignore[no-any-return]
 
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_variables
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_eager, private_variables
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.eager_case import CalledCase, failed
 from gradcheck_cli.tensorflow_backend.stacks import value_of
@@ -129,9 +129,41 @@ class EagerOperation(CalledCase):
         record, start = self._call.record, self._places[number]
         return record.leads_to(start, self._base[output], self._call.stops)
 
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether a NumPy function lies between this input and this output, by what ran at the base point."""
+        return self._call.record.passes_numpy(self._places[number], self._base[output])
+
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         return self._pulled({output: upstream})
+
+    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+        """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
+
+        Without a custom gradient, forward mode takes the very gradients that are checked; and a vjp has them
+        in its body.
+        """
+        self._base  # noqa: B018 (the call at the base point notes custom gradients)
+        if not self._call.custom_gradients or self.shared.vjp is not None:
+            return None
+        source = [*self._tensors, *self.shared.variables][number]
+        rows = []
+        for tangent in tangents:
+            given = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
+            with (
+                self._call.unheld() as call,
+                private_eager.functions_run_eagerly(),
+                private_eager.custom_gradients_left_out(),
+                tf.autodiff.ForwardAccumulator(source, given) as forward,
+            ):
+                outputs = call(*self._tensors)
+            rows.append([forward.jvp(output) for output in outputs])
+        return [
+            None
+            if any(value is None for value in column)
+            else np.stack([dtypes.widen(value.numpy()) for value in column])
+            for column in zip(*rows, strict=True)
+        ]
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""

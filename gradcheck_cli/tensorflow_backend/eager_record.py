@@ -44,7 +44,11 @@ class Record:
 
     def run(self, call: Callable[[], Sequence[Any]]) -> list[Any]:
         """Call, note what runs, and return what the call returns."""
-        with private_eager.ops_observed(self._note), private_eager.functions_run_eagerly():
+        with (
+            private_eager.ops_observed(self._note),
+            private_eager.numpy_calls_observed(self._note),
+            private_eager.functions_run_eagerly(),
+        ):
             return list(call())
 
     def _note(self, op_type: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
@@ -88,6 +92,10 @@ class Record:
                     if dtypes.is_differentiable(made.dtype) and identity(made) not in closed
                 }
         return identity(output) in reached
+
+    def passes_numpy(self, tensor: Any, output: Any) -> bool:
+        """Whether a NumPy function lies between a tensor and an output: no tape goes through it."""
+        return any(step.op_type in path.NUMPY_CALLS for step in self.between([tensor], [output]))
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
         """Return dtypes below float64 that occur between inputs and outputs."""

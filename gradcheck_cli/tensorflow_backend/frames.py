@@ -6,8 +6,9 @@ import re
 import sysconfig
 import traceback
 from pathlib import Path
+from typing import Any
 
-from gradcheck_cli.tensorflow_backend import private
+from gradcheck_cli.tensorflow_backend import private, private_gradients
 
 _OWN = str(Path(__file__).resolve().parents[1])
 _LIBRARIES = tuple(
@@ -55,6 +56,15 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
             if entry[0] not in seen:
                 lines += entry
     return tuple(lines)
+
+
+def place_in_users_code(op: Any) -> str:
+    """Return `file:line` of the user's innermost line that made a graph's op; empty where there is none."""
+    for frame in reversed(list(op.traceback)):
+        found = private_gradients.source_place(frame.filename, frame.lineno) or (frame.filename, frame.lineno)
+        if _is_users(found[0]):
+            return f"{_shown(found[0])}:{found[1]}"
+    return ""
 
 
 _RUNTIME_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')

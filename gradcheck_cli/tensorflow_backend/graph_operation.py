@@ -12,6 +12,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, path
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.stand_ins import STOP
 from gradcheck_cli.tensorflow_backend.state import at_values
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traced_case import TracedCase
@@ -133,12 +134,35 @@ class GraphOperation(TracedCase):
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph tells."""
         trace = self._forward
+        return any(
+            path.leads_to(start, trace.outputs[output], trace.held.stops) for start in self._starts(number)
+        )
+
+    def unheld_stops(self, output: int, number: int) -> list[Any]:
+        """Return the `stop_gradient`s between this input and this output that aren't held.
+
+        The forward's are held where backpropagation meets them: those of a vjp are in its gradient functions.
+        """
+        trace = self._forward
+        held = {id(tensor) for tensor in trace.held.stops}
+        between = path.ops_between(self._starts(number), [trace.outputs[output]])
+        return [op for op in between if op.type == STOP and id(op.outputs[0]) not in held]
+
+    def _starts(self, number: int) -> list[Any]:
+        """Return the graph's tensors that hold an input; of a variable, what is read from its handle."""
+        trace = self._forward
         if number < self.at.count:
-            starts = [trace.inputs[number]]
-        else:
-            handle = trace.handles[number - self.at.count]
-            starts = [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
-        return any(path.leads_to(start, trace.outputs[output], trace.held.stops) for start in starts)
+            return [trace.inputs[number]]
+        handle = trace.handles[number - self.at.count]
+        return [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
+
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether a NumPy function without a gradient lies between this input and this output."""
+        trace = self._forward
+        return any(
+            path.passes_numpy(trace.function.graph, start, trace.outputs[output])
+            for start in self._starts(number)
+        )
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
@@ -154,6 +178,9 @@ class GraphOperation(TracedCase):
         for number, gradient in zip(connected, gradients, strict=True):
             result[number] = gradient
         return result
+
+    def jvp(self, number: int, tangents: Array) -> None:
+        """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""

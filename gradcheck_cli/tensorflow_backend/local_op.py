@@ -138,9 +138,16 @@ class LocalOperation:
         """Whether this input moves this output through floating tensors."""
         return path.leads_to(self._fed[number], self._fetched[output], self.walk.held.stops)
 
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether a NumPy function without a gradient lies between this input and this output."""
+        return path.passes_numpy(self._fetched[output].graph, self._fed[number], self._fetched[output])
+
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input that moves."""
         return self.joint_vjp({output: upstream})
+
+    def jvp(self, number: int, tangents: Array) -> None:
+        """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
 
     def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         """Pull upstreams of all outputs back at once; missing ones are zero."""

@@ -12,6 +12,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.how import GRAPH, How
+from gradcheck_cli.tensorflow_backend.second_order import vjp_opener
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.operation import Operation
@@ -51,6 +52,10 @@ class GraphOpener:
     def reordered(self, sample: int) -> GraphOperation:
         """Open the op with the variables of its custom gradients in reverse order."""
         return GraphOperation(self.case, sample, shared=self.shared, how=self.how, reverse=True)
+
+    def vjp(self, own: Operation) -> GraphOpener:
+        """Return what opens the vjp of an opened op as an op of its own."""
+        return vjp_opener(self, own)  # type: ignore[no-any-return]
 
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""

@@ -51,6 +51,7 @@ FLAT = {
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
+NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
 IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
 
 
@@ -79,6 +80,16 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any]) -> bool:
             if op not in seen and op.type not in FLAT:
                 seen.add(op)
                 stack += op.outputs
+    return False
+
+
+def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
+    """Whether a NumPy function without a gradient of its own lies between a tensor and an output."""
+    for op in ops_between([tensor], [output]):
+        if op.type in NUMPY_CALLS and "_gradient_op_type" not in op.node_def.attr:
+            return True
+        if any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op)):
+            return True
     return False
 
 

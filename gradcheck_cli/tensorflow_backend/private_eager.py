@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import op_callbacks
-from tensorflow.python.ops import custom_gradient, gen_array_ops, resource_variable_ops
+from tensorflow.python.ops import custom_gradient, gen_array_ops, resource_variable_ops, script_ops
 
 from gradcheck_cli.tensorflow_backend import private_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+_LETTING_THROUGH = contextvars.ContextVar("letting_through", default=False)
 _WRITES = (
     "assign",
     "assign_add",
@@ -100,13 +102,14 @@ def seed_restored() -> Iterator[None]:
 def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
     """Let `replace(result, is_met)` say what each `stop_gradient` returns to its caller.
 
-    `is_met` is false inside the forward of a `tf.custom_gradient`, over which backpropagation steps.
+    `is_met` is false inside the forward of a `tf.custom_gradient`, over which backpropagation steps, and
+    where `stop_gradients_let_through`.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator  # noqa: SLF001
     depth = 0
 
     def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name of it)
-        return replace(original(input, name=name), not depth)
+        return replace(original(input, name=name), not depth and not _LETTING_THROUGH.get())
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
@@ -122,6 +125,66 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
         yield
     finally:
         gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note()` as each `tf.custom_gradient` is called eagerly, but for `tf.recompute_grad`'s own."""
+    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+
+    def decorated(function: Any, args: Any, keywords: Any) -> Any:
+        if not private_variables.recomputes(function):
+            note()
+        return decorator(function, args, keywords)
+
+    custom_gradient._eager_mode_decorator = decorated  # noqa: SLF001
+    try:
+        yield
+    finally:
+        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def custom_gradients_left_out() -> Iterator[None]:
+    """Let a `tf.custom_gradient` that is called eagerly be its body alone.
+
+    Forward mode goes through the body anyway; but where that leads nowhere (a `stop_gradient`), TensorFlow
+    takes the custom gradient after all.
+    """
+    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+    custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]  # noqa: SLF001
+    try:
+        yield
+    finally:
+        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def stop_gradients_let_through() -> Iterator[None]:
+    """Let what runs within count as not met by backpropagation: it is backpropagation itself."""
+    token = _LETTING_THROUGH.set(True)
+    try:
+        yield
+    finally:
+        _LETTING_THROUGH.reset(token)
+
+
+@contextlib.contextmanager
+def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note("PyFunc", inputs, outputs)` after each NumPy function called eagerly, where it is no op."""
+    original = script_ops.py_func_common
+
+    def observed(func: Any, inp: Any, Tout: Any, stateful: bool = True, name: Any = None) -> Any:  # noqa: FBT001, FBT002, N803 (TensorFlow's own signature)
+        results = original(func, inp, Tout, stateful, name)
+        if tf.executing_eagerly():
+            note("PyFunc", tf.nest.flatten(inp), tf.nest.flatten(results))
+        return results
+
+    script_ops.py_func_common = observed
+    try:
+        yield
+    finally:
+        script_ops.py_func_common = original
 
 
 @contextlib.contextmanager

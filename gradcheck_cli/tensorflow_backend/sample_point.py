@@ -53,6 +53,7 @@ class SamplePoint:
                 tensor.dtype if tensor.is_variable else self.dtype_of(tensor.dtype),
                 value.shape,
                 tensor.is_differentiable,
+                of=tensor.upstream_of,
             )
             for tensor, value in zip(self.case.tensors, self.point, strict=True)
         )

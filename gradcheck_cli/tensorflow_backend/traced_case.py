@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, tracing
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
 from gradcheck_cli.tensorflow_backend.batching import Batched
@@ -22,6 +21,7 @@ from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.operation import TensorInfo
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.binding import Bound
     from gradcheck_cli.tensorflow_backend.frozen import Held
@@ -75,11 +75,8 @@ class TracedCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = self._output_names
-        return tuple(
-            TensorInfo(name, dtype.name, value.shape, dtypes.is_differentiable(dtype))
-            for name, dtype, value in zip(names, self._forward.dtypes, self.base_values, strict=True)
-        )
+        shapes = [value.shape for value in self.base_values]
+        return declared_outputs.infos(self.case, self._forward.dtypes, shapes, self._names)
 
     @property
     def _output_names(self) -> list[str]:
@@ -100,14 +97,15 @@ class TracedCase:
     def bound(self) -> Bound:
         """Bind forward and gradient, for a trace that has a gradient in it."""
         shapes = [output.shape for output in self.outputs]
-        return Binder(
+        binder = Binder(
             self.case,
             self._dtype_of,
             self.point,
             shapes,
             built=self.shared.built,
             shape_of=self.how.shape,
-        ).forward()
+        )
+        return self.shared.bound(binder)
 
     @property
     def forward(self) -> tracing.ForwardTrace:
@@ -143,7 +141,7 @@ class TracedCase:
             built=self.shared.built,
             shape_of=self.how.shape,
         )
-        bound = binder.reference() if self.surrogate else binder.forward()
+        bound = binder.reference() if self.surrogate else self.shared.bound(binder)
         # Another draw at each sample point; never 0, which stands for none.
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         freeze = self.case.freeze

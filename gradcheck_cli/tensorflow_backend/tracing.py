@@ -91,16 +91,20 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     with private_variables.order_of_variables(lambda _: None):
-        function, graph_inputs, graph_outputs = _trace_once(bound, signature, contextlib.nullcontext(), seed)
+        function, graph_inputs, graph_outputs, met = _trace_once(
+            bound, signature, contextlib.nullcontext(), seed
+        )
     inputs = moving(function, graph_inputs, differentiable, variables)
     held = frozen.Held()
     if freeze:
         stand_ins = None
-        if frozen.must_be_opened(function.graph, inputs, graph_outputs):
+        if frozen.must_be_opened(function.graph, inputs, met):
             stand_ins = StandIns(frozen.is_random)
-            function, graph_inputs, graph_outputs = _trace_once(bound, signature, stand_ins.tracing(), seed)
+            function, graph_inputs, graph_outputs, met = _trace_once(
+                bound, signature, stand_ins.tracing(), seed
+            )
             inputs = moving(function, graph_inputs, differentiable, variables)
-        held = frozen.find(function, inputs, graph_outputs, stand_ins)
+        held = frozen.find(function, inputs, met, stand_ins)
     return ForwardTrace(
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
@@ -138,19 +142,19 @@ def moving(
 
 def _trace_once(
     bound: Bound, signature: Sequence[Any], context: contextlib.AbstractContextManager[None], seed: int | None
-) -> tuple[Any, list[Any], list[Any]]:
+) -> tuple[Any, list[Any], list[Any], list[Any]]:
     kept: list[list[Any]] = []
 
     def forward(*tensors: Any) -> list[Any]:
         tf.compat.v1.set_random_seed(seed)  # of this graph alone
         with context:
             outputs = [tf.identity(output) for output in bound.call(*tensors)]
-        kept[:] = [list(tensors), outputs]
+        kept[:] = [list(tensors), outputs, outputs if bound.met is None else list(bound.met())]
         return list(outputs)
 
     function = wrapped(forward, signature)
     require_no_leak(function, "forward")
-    return function, kept[0], kept[1]
+    return function, kept[0], kept[1], kept[2]
 
 
 def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of it)

@@ -47,6 +47,8 @@ class NumpyOperation:
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()
+    numpy_between: tuple = ()
+    forward_mode: object = None
     evaluated: list = field(default_factory=list)
 
     def _own(self, values):
@@ -91,6 +93,12 @@ class NumpyOperation:
 
     def leads_to(self, output, number):
         return (output, number) in self.linked
+
+    def passes_numpy(self, output, number):
+        return (output, number) in self.numpy_between
+
+    def jvp(self, number, tangents):
+        return None if self.forward_mode is None else self.forward_mode(self, number, tangents)
 
     def vjp(self, output, upstream):
         rows = [self._pull(output, row) for row in written_out(upstream, self.outputs[output].shape)]

@@ -8,7 +8,7 @@ import pytest
 
 from gradcheck_cli.checking.backward import OpPlace
 from gradcheck_cli.checking.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.case import Findings
+from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
@@ -22,7 +22,7 @@ INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
 OP = SimpleNamespace(
     inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))], at=SimpleNamespace(count=len(INPUTS))
 )
-OPENER = SimpleNamespace(declared=lambda sample: OP)  # noqa: ARG005 (the real one's signature)
+OPENER = SimpleNamespace(case=CASE, declared=lambda sample: OP)  # noqa: ARG005 (the real one's signature)
 WRONG = OpVerdict(OpPlace("a", "Op"), Status.MISMATCHED, evidence="it is off")
 
 

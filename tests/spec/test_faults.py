@@ -236,17 +236,6 @@ def test_ops(faults_of, text, line, message):
     )
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "second_order",
-    ],
-)
-def test_keys_of_later_versions_are_unknown(faults_of, key):
-    (fault,) = faults_of(f"{ONE}{key}: 1\n")
-    assert fault.startswith(f"a.yaml:4: {key}: unknown key. ")
-
-
 def test_every_fault_at_once_and_none_that_only_follows(faults_of):
     found = faults_of("""
         op: huber

@@ -102,3 +102,49 @@ def test_writes_are_noted_before_they_happen(write):
     before = len(noted)
     write(variable)
     assert len(noted) == before
+
+
+@tf.custom_gradient
+def tripled(x):
+    return 3.0 * tf.stop_gradient(x), lambda upstream: 7.0 * tf.stop_gradient(upstream)
+
+
+def test_custom_gradients_are_noted_but_not_recompute_grads():
+    noted = []
+    with private_eager.custom_gradients_noted(lambda: noted.append(1)):
+        tripled(tf.constant(1.0))
+        tf.recompute_grad(tf.sin)(tf.constant(1.0))
+    assert noted == [1]
+
+
+def test_custom_gradients_left_out_are_their_body():
+    x = tf.constant(2.0)
+    with private_eager.custom_gradients_left_out(), tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tripled(x) + x
+    assert (y.numpy(), tape.gradient(y, x).numpy()) == (8.0, 1.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tripled(x) + x
+    assert tape.gradient(y, x).numpy() == 8.0
+
+
+def test_stop_gradients_that_are_let_through_count_as_not_met():
+    met = []
+    x = tf.constant(2.0)
+    with private_eager.stop_gradients_replaced(lambda value, is_met: met.append(is_met) or value):
+        tf.stop_gradient(x)
+        with private_eager.stop_gradients_let_through():
+            tf.stop_gradient(x)
+    assert met == [True, False]
+
+
+@pytest.mark.parametrize("call", [tf.numpy_function, tf.compat.v1.py_func])
+def test_numpy_functions_are_observed_eagerly(call):
+    x, seen = tf.constant(2.0), []
+    with private_eager.numpy_calls_observed(lambda *one: seen.append(one)):
+        y = call(lambda value: value + 1, [x], tf.float32)
+    ((name, inputs, outputs),) = seen
+    assert (name, len(inputs), len(outputs)) == ("PyFunc", 1, 1)
+    assert inputs[0] is x
+    assert outputs[0] is y

@@ -1,0 +1,42 @@
+"""What opens a case as ops: the one Protocol through which `checking` reaches a backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from gradcheck_cli.checking.operation import Operation
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
+
+Op = TypeVar("Op", bound=Operation)
+
+
+class Opener(Protocol[Op]):
+    """Opens a case as an op at a sample point, traced afresh at each call.
+
+    Attributes:
+        case: the case, with what only opening it can tell: its variables are among the arguments.
+    """
+
+    @property
+    def case(self) -> Case:
+        """The case that is opened."""
+
+    def declared(self, sample: int) -> Op:
+        """Open the op in the dtypes that the spec names."""
+
+    def in_float64(self, own: Op) -> Op | None:
+        """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
+
+    def in_complex(self, own: Op) -> Op:
+        """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
+
+    def reordered(self, sample: int) -> Op:
+        """Open the op as declared, with the variables of custom gradients in reverse order."""
+
+    def vjp(self, own: Op) -> Opener[Op]:
+        """Return what opens the vjp of an opened op as an op of its own, to be differentiated again."""
+
+    def surrogate(self, sample: int) -> Op:
+        """Open the spec's reference function in the dtypes that the spec names."""
