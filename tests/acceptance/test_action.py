@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from acceptance_root import ROOT
 
+BASH = shutil.which("bash") or "/bin/bash"
 ACTION = yaml.safe_load((ROOT / ".github/actions/gradcheck/action.yml").read_text())
 SPEC = "op: cube\nforward: functions:cube\ninputs: {x: {shape: [2]}}\n"
 CODE = """
@@ -42,7 +44,7 @@ def run(tmp_path):
             "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
         }
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
