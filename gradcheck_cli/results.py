@@ -166,6 +166,7 @@ class CaseResult:
     output_file: str = ""  # where all of it is, where more is to be kept than those lines
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it is checked; 0 where it wasn't
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
     source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose

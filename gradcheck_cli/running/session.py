@@ -142,6 +142,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
+        not_differentiated=findings.not_differentiated,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
