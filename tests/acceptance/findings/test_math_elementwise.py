@@ -158,3 +158,44 @@ def test_a_cast_to_float8_is_disconnected():
         return tf.cast(tf.cast(x, tf.dtypes.experimental.float8_e5m2), tf.float32)
 
     assert gradients(through, np.float32(1)) == [None]
+
+
+# --- second order ---
+
+
+def second(function, *values, by):
+    """Return the second derivative of a scalar function, by its last argument and then by one of them."""
+    tensors = [tf.constant(value, tf.float64) for value in values]
+    with tf.GradientTape() as outer:
+        outer.watch(tensors)
+        with tf.GradientTape() as inner:
+            inner.watch(tensors)
+            y = function(*tensors)
+        first = inner.gradient(y, tensors[-1])
+    return float(outer.gradient(first, tensors[by]))
+
+
+def test_zeta_by_q_then_x_lacks_a_term():
+    x, q = 2.5, 1.5
+    exact = float(mpmath.diff(lambda s: mpmath.diff(lambda a: mpmath.zeta(s, a), q), x))
+    found = second(tf.math.zeta, x, q, by=0)
+    # -x zeta(x + 1, q) by x, its second factor held.
+    assert found == pytest.approx(-float(mpmath.zeta(x + 1, q)))
+    assert abs(found - exact) > 0.1
+    assert second(tf.math.zeta, x, q, by=1) == pytest.approx(x * (x + 1) * float(mpmath.zeta(x + 2, q)))
+
+
+def test_bessel_i0_has_twice_its_curvature_at_0():
+    assert float(mpmath.diff(lambda x: mpmath.besseli(0, x), 0, 2)) == pytest.approx(0.5)
+    assert second(tf.math.bessel_i0, 0, by=0) == 1
+
+
+def test_nan_from_a_division_that_is_discarded():
+    assert np.isnan(second(tf.math.bessel_i1, 0, by=0))
+    assert np.isnan(second(tf.math.bessel_i1e, 0, by=0))
+    assert np.isnan(second(tf.math.special.bessel_j1, 0, by=0))
+    assert np.isnan(second(tf.math.special.spence, 1, by=0))
+    # Where mpmath has 0 and 1/2 (the dilogarithm of 1 - x).
+    assert float(mpmath.diff(lambda x: mpmath.besselj(1, x), 0, 2)) == pytest.approx(0, abs=1e-9)
+    curvature = mpmath.diff(lambda x: mpmath.polylog(2, 1 - x), 1, 2)
+    assert float(mpmath.re(curvature)) == pytest.approx(0.5)
