@@ -108,3 +108,47 @@ def test_cumulative_logsumexp_of_minus_infinity():
     # y1 = log(exp(-inf) + exp(2)) = 2: slopes 0 and 1.
     found = gradient(lambda x: tf.math.cumulative_logsumexp(x)[1], np.array([-np.inf, 2.0]))
     np.testing.assert_allclose(found, [np.nan, 1])
+
+
+# --- second order ---
+
+
+def test_the_hessian_of_a_product_with_a_zero():
+    found = hessian(tf.reduce_prod, np.array([0.0, 2.0, 3.0]))
+    exact = np.array([[0, 3, 2], [3, 0, 0], [2, 0, 0]])  # the product of the elements that are left
+    assert not np.allclose(found, exact)
+    np.testing.assert_allclose(found[0], exact[0])
+    np.testing.assert_allclose(hessian(tf.reduce_prod, np.array([1.0, 2.0, 3.0]))[0], [0, 3, 2])
+
+
+def test_the_hessian_of_a_segment_product_with_two_zeros():
+    found = hessian(lambda x: tf.math.segment_prod(x, [0, 0, 0])[0], np.array([0.0, 0.0, 1.0]))
+    np.testing.assert_array_equal(found, np.zeros((3, 3)))  # d2y/dx0 dx1 is x2 = 1
+
+
+def test_the_hessian_of_an_unsorted_segment_product_with_a_zero():
+    found = hessian(lambda x: tf.math.unsorted_segment_prod(x, [0, 0, 0], 1)[0], np.array([0.0, 2.0, 3.0]))
+    assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.math.segment_mean(x, [0, 2]),
+        lambda x: tf.math.segment_max(x, [0, 2]),
+        lambda x: tf.math.segment_min(x, [0, 2]),
+        lambda x: tf.math.unsorted_segment_max(x, [0, 2], 3),
+        lambda x: tf.math.unsorted_segment_min(x, [0, 2], 3),
+    ],
+    ids=["mean", "max", "min", "unsorted_max", "unsorted_min"],
+)
+def test_a_gradient_by_the_upstream_of_an_empty_segment(function):
+    x, upstream = tf.constant([1.0, 2.0]), tf.Variable([1.0, 1.0, 1.0])
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = function(x)
+        first = inner.gradient(y, x, upstream)
+    # Each row is a segment of its own here: the gradient is the upstream of its segment.
+    np.testing.assert_array_equal(first, [1, 1])
+    np.testing.assert_array_equal(outer.gradient(first, upstream), [1, np.nan, 1])
