@@ -1,4 +1,4 @@
-"""What quantizing ops are meant to pass on to their gradients: the steps left out, the clamping kept or not."""
+"""What quantizing ops are meant to pass on to their gradients: no steps, and the clamping kept or left out."""
 
 from __future__ import annotations
 
