@@ -62,14 +62,14 @@ def check_joint_linearity(
             continue
         found, expected = pack(joint, info), np.sum(parts, axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            slack = np.sum(
-                [
-                    rounding_slack(op, one.output, number, one.upstream[:rows], matrix)
-                    for one in pulled
-                    if (matrix := analytic.get((one.output, number))) is not None
-                ],
-                axis=0,
-            )
+            slacks = [
+                rounding_slack(op, one.output, number, one.upstream[:rows], matrix)
+                for one in pulled
+                if (matrix := analytic.get((one.output, number))) is not None
+            ]
+        if not slacks:  # each of this input's pairs is skipped, or expected to be wrong
+            continue
+        slack = np.sum(slacks, axis=0)
         sizes = [max(float(np.max(np.abs(one.upstream[row]))) for one in pulled) for row in range(rows)]
         right = np.array(
             [is_linear(op, number, found[row], expected[row], slack[row], sizes[row]) for row in range(rows)]
