@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from gradcheck_cli.spec.input_model import InputModel, Strict, described
+from gradcheck_cli.spec.input_model import LIST, MAPPING, NOTHING, Strict, Tensors, described, form_of
 from gradcheck_cli.spec.leaf_types import (
     Binding,
     Count,
@@ -36,15 +36,6 @@ from gradcheck_cli.spec.leaf_types import (
     Versions,
     expects,
 )
-
-# Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
-MAPPING, LIST, NOTHING = "<mapping>", "<list>", "<nothing>"
-
-
-def _form(value: object) -> str:
-    if value is None or isinstance(value, BaseModel):
-        return NOTHING if value is None else MAPPING
-    return LIST if isinstance(value, list) else MAPPING
 
 
 class OutputModel(Strict):
@@ -92,15 +83,6 @@ class ChecksModel(Strict):
     zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
 
 
-Tensors = Annotated[
-    Annotated[InputModel, Tag(MAPPING)]
-    | Annotated[
-        Annotated[list[InputModel], Field(min_length=1), expects("a list of one or more inputs")],
-        Tag(LIST),
-    ]
-    | Annotated[None, Tag(NOTHING)],
-    Discriminator(_form),
-]
 Outputs = Annotated[
     Annotated[Annotated[list[Label], Field(min_length=1), expects("a list of names")], Tag(LIST)]
     | Annotated[
@@ -109,7 +91,7 @@ Outputs = Annotated[
                 Label,
                 Annotated[
                     Annotated[OutputModel, Tag(MAPPING)] | Annotated[None, Tag(NOTHING)],
-                    Discriminator(_form),
+                    Discriminator(form_of),
                 ],
             ],
             Field(min_length=1),
@@ -117,7 +99,7 @@ Outputs = Annotated[
         ],
         Tag(MAPPING),
     ],
-    Discriminator(_form),
+    Discriminator(form_of),
 ]
 
 
@@ -128,7 +110,8 @@ class Shared(Strict):
         Annotated[dict[Label, Tensors], Field(min_length=1), expects("a mapping of names to inputs")] | None
     ) = described(
         "Inputs by name, in forward's positional order (for an op type: by argument name). "
-        "A list is a list argument.",
+        "A list is a list argument; `dict`, `tuple` and `object` make other structures. What forward takes "
+        "by keyword alone is given so, by its name.",
         {"x": {"shape": [3, 2]}},
     )
     attrs: dict[str, Any] | None = described(
