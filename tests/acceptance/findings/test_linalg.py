@@ -1,4 +1,4 @@
-"""What is wrong with the gradients of linear algebra, against closed forms, by hand or by mpmath's differences."""
+"""What is wrong with the gradients of linear algebra, against closed forms: by hand, or by mpmath."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def along(found, direction):
 
 
 def larger_eigenvector(a, b, d):
-    """Return the square of the first element of [[a, b], [conj(b), d]]'s eigenvector of the larger eigenvalue."""
+    """Return |v_0|^2, v the eigenvector of the larger eigenvalue of [[a, b], [conj(b), d]]."""
     return (1 + (a - d) / mpmath.sqrt((a - d) ** 2 + 4 * abs(b) ** 2)) / 2
 
 

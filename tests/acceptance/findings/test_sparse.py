@@ -73,6 +73,6 @@ def test_a_sum_of_sparse_tensors_has_no_second_order():
             y = tf.reduce_sum(total.values**3)
         first = inner.gradient(y, x)
     second = outer.gradient(first, x)
-    # y = x0^3 + 5^3 + (x1 + 7)^3: the gradient is 3 x0^2 and 3 (x1 + 7)^2, which moves by 6 x0 and 6 (x1 + 7).
+    # y = x0^3 + 5^3 + (x1 + 7)^3: the gradient is 3 x0^2 and 3 (x1 + 7)^2, and moves with x.
     np.testing.assert_allclose(first, [3, 3 * 81])
     assert second is None

@@ -1,4 +1,4 @@
-"""What is wrong with the gradients of compressed sparse rows, against the product of the same matrices, dense."""
+"""What is wrong with the gradients of compressed sparse rows, against the same product, dense."""
 
 from __future__ import annotations
 
