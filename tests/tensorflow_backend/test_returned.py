@@ -105,16 +105,16 @@ REFUSED = {
         lambda x: {"a": tf.sin(x), "b": x},
         ["loss", "accuracy"],
         (
-            "the forward returns a dict of a, b, but the spec names loss, accuracy. Name its keys, or the "
-            "whole by one name."
+            "the forward returns a dict of a, b, but the spec names loss, accuracy. Name its keys, or "
+            "the whole by one name."
         ),
     ),
     "a key misspelt": (
         lambda x: State(tf.sin(x), x),
         ["hiden", "cell"],
         (
-            "the forward returns a State of hidden, cell, but the spec names hiden, cell. Name its keys, or the "
-            "whole by one name."
+            "the forward returns a State of hidden, cell, but the spec names hiden, cell. Name its keys, or "
+            "the whole by one name."
         ),
     ),
     "too many names": (
@@ -251,8 +251,8 @@ def test_a_reference_returns_the_same_structure(run):
     assert (other.error.kind, other.error.message) == (
         "outputs",
         (
-            "the reference must return what the forward does, y.accuracy, y.loss, but returns y0, y1: return the "
-            "same structure, or name the outputs in the spec."
+            "the reference must return what the forward does, y.accuracy, y.loss, but returns y0, y1: return "
+            "the same structure, or name the outputs in the spec."
         ),
     )
     named = run(
