@@ -68,10 +68,8 @@ def flat_arrays(case: Case, result: Any) -> Any:
     Raises:
         CaseFailedError: of kind "outputs": its names aren't the spec's.
     """
-    if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
-        return result
-    parts = _parts(result)
-    return result if parts is None else [leaf.value for leaf in _named(case, result, "forward")]
+    is_flat = not any("." in leaf.path for leaf in leaves_of(result))  # lists may be an array's rows
+    return result if is_flat else [leaf.value for leaf in _named(case, result, "forward")]
 
 
 def unique(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:

@@ -60,6 +60,11 @@ def test_a_sparse_tensor_without_nonzeros(read, written):
     assert [draw(case, tensor, 0).shape for tensor in case.tensors] == [(0, 2), (0,), (2,)]
 
 
+def test_a_sparse_tensor_without_elements(read):
+    case = read("{shape: [0, 4], sparse: {nnz: 0}}")
+    assert [draw(case, tensor, 0).shape for tensor in case.tensors] == [(0, 2), (0,), (2,)]
+
+
 def test_every_place_of_a_small_one(read):
     case = read("{shape: [2, 2], sparse: {nnz: 4}}")
     assert values(case)[0] == [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -90,6 +95,10 @@ def test_rows_of_rows_of_vectors(read):
 
 FAULTS = {
     "{sparse: {nnz: 2}}": ("shape: is missing; write the dense shape of the sparse tensor, such as [3, 4]",),
+    "{shape: [], sparse: {nnz: 1}}": (
+        "shape: must have a dimension, but got []; write the dense shape of the sparse tensor, ",
+        "such as [3, 4]",
+    ),
     "{shape: [3, 4], sparse: {}}": (
         "sparse: must have one of indices and nnz, but got neither. Write nnz: 5, for example",
     ),

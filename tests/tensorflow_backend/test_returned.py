@@ -240,6 +240,18 @@ def test_a_dict_through_a_binding(run, binding):
     assert {pair.output for pair in result.pairs} == {"product", "total"}
 
 
+def test_structures_in_a_tuple_through_py_func(run):
+    result = run(
+        forward=lambda x: (np.sin(x), {"b": x * 2, "a": x**2}),
+        gradient=lambda op, u, v, w: u * tf.cos(op.inputs[0]) + v * 2 * op.inputs[0] + 2 * w,
+        binding="py_func",
+        outputs={name: {"dtype": "float64", "shape": [3]} for name in ("sine", "square", "double")},
+        inputs=X,
+    )
+    assert (result.status, result.error) == (Status.PASSED, None)
+    assert [pair.output for pair in result.pairs] == ["sine", "square", "double"]
+
+
 def test_a_reference_returns_the_same_structure(run):
     def forward(x):
         return {"loss": tf.sin(x), "accuracy": tf.exp(x)}
