@@ -34,7 +34,7 @@ from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.checking.variables import check_variables
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
@@ -58,8 +58,10 @@ class Findings:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs of integers and such, with their dtypes
     first: Operation | None = None  # at the first sample point; None where nothing could be judged
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs of integers and the like, with dtypes
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    mutants: tuple[Mutant, ...] = ()
 
 
 @dataclass
@@ -73,6 +75,12 @@ class _Gathered:
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
     sparsities: dict[Pair, Sparsity] | None = None
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+
+    def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
+        """Require what the spec covers at each sample point: another branch of a forward is other ops."""
+        seen = opener.gradients_seen(op) if pairs else {}
+        self.gradients_seen = self.gradients_seen or seen
 
 
 def examine(
@@ -100,7 +108,7 @@ def examine(
     first = opener.declared(samples[0])
     _require_finite(first)
     rules = _rules(case, first, known)
-    random = check_random(first)
+    random = check_random(first, case)
     if random is not None:
         return Findings(checks=(random,))
     frozen = check_frozen(first)
@@ -129,7 +137,9 @@ def examine(
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     pairs = gathered.memory.added_to(first, pairs)
     warnings = tuple(dict.fromkeys(gathered.warnings))
-    return Findings(pairs, tuple(checks), warnings, numeric, first, _without_gradient(first))
+    return Findings(
+        pairs, tuple(checks), warnings, numeric, _without_gradient(first), first, gathered.gradients_seen
+    )
 
 
 def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
@@ -180,6 +190,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     gathered: _Gathered,
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
+    gathered.see_gradients(opener, op, pairs)
     operations = _operations(case, opener, sample, op)
     gathered.first = gathered.first or operations
     if gathered.sparsities is None:

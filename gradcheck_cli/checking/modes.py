@@ -11,7 +11,7 @@ from gradcheck_cli.checking.analytic import analytic_jacobians
 from gradcheck_cli.checking.extent import is_probed
 from gradcheck_cli.checking.large_upstream import find_difference
 from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.checking.packing import index_of, pack
+from gradcheck_cli.checking.packing import index_of, pack, packed_magnitude
 from gradcheck_cli.checking.sample import Operations, label_of, tolerance_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.steps import scales
@@ -199,7 +199,7 @@ def _allowed(  # noqa: PLR0913, PLR0917 (a pair in two modes)
     """Return what the two may differ by: what either may be off by."""
     produced, taken = op.outputs[pair[0]], op.inputs[pair[1]]
     point = np.abs(pack(op.point[pair[1]][np.newaxis], taken)[0])
-    value = pack(op.base_values[pair[0]][np.newaxis], produced)[0]
+    value = packed_magnitude(op.base_values[pair[0]], produced)
     sizes = scales(point)
     return 2 * allowed_error(
         tolerance_of(case, Operations(op, op, op), pair, rule),

@@ -40,8 +40,8 @@ cache_option = click.option(
 )
 
 
-def selection_options(function: Function) -> Function:
-    """Add the options that `select` reads, and those of a `Stopper`."""
+def naming_options(function: Function) -> Function:
+    """Add the options by which cases are asked for by name, as `choose` reads them."""
     for option in reversed(
         (
             click.option(
@@ -62,8 +62,19 @@ def selection_options(function: Function) -> Function:
                 "op_types",
                 multiple=True,
                 metavar="TYPE",
-                help="Check specs with this op_type; repeatable.",
+                help="Check specs with this op_type, or that cover it; repeatable.",
             ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def selection_options(function: Function) -> Function:
+    """Add the options that `select` reads, and those of a `Stopper`."""
+    for option in reversed(
+        (
+            naming_options,
             click.option(
                 "--last-failed", is_flag=True, help="Check what failed when it last ran; all, if nothing did."
             ),

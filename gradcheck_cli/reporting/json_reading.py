@@ -135,6 +135,7 @@ def _case(content: Object) -> CaseResult:
         source=content["source"] or "",
         checks_off=tuple(content["checks_off"]),
         samples=content["samples"],
+        gradients_seen=dict(content.get("gradients_seen", {})),  # reports from before it was counted lack it
     )
 
 

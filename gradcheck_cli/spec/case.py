@@ -159,6 +159,10 @@ class Case:
         power: what probes must be able to see.
         full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
+        corruptions: ways in which its gradients are corrupted, to see whether that is found; empty to
+            check it as it is.
+        covers: op types that the spec says its backward pass calls the registered gradient functions of.
+        tensorflow: the versions that it is for; empty for any.
     """
 
     op: str
@@ -198,6 +202,9 @@ class Case:
     second_order: bool = False
     description: str = ""
     variant: str | None = None
+    corruptions: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
+    tensorflow: str = ""
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:
@@ -208,6 +215,11 @@ class Case:
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
         return f"{self.path}:{self.line}"
+
+    @property
+    def is_raw_op(self) -> bool:
+        """Whether an op type is called by itself, with the gradient that is registered for it."""
+        return self.op_type is not None and self.forward is None and self.gradient is None
 
     @property
     def is_generated(self) -> bool:

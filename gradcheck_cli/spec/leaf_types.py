@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, Wr
 from pydantic_core import PydanticCustomError
 
 from gradcheck_cli.spec.dtypes import DTYPES, VARYING_DTYPES, DtypeName, VaryingDtypeName
+from gradcheck_cli.spec.versions import is_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +92,12 @@ _MODULE_PATTERN = r"^[^\s:{}]+:[^\s:{}]+$"
 
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
 Texts = Annotated[list[Text], expects("a list of texts")]
+OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
+Versions = Annotated[
+    str,
+    allows("versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20'", is_specifier),
+    WithJsonSchema({"type": "string"}),
+]
 Label = Annotated[
     str,
     Field(pattern=_LABEL_PATTERN),

@@ -25,6 +25,7 @@ from gradcheck_cli.spec.leaf_types import (
     Module,
     NonNegative,
     OpName,
+    OpTypes,
     PairExpectation,
     Positive,
     Seed,
@@ -32,6 +33,7 @@ from gradcheck_cli.spec.leaf_types import (
     Texts,
     VaryingDtypes,
     VaryingShape,
+    Versions,
     expects,
 )
 
@@ -168,6 +170,14 @@ class Shared(Strict):
     variables: Flag = Field(
         default=False,
         description="Makes every trainable variable that the forward uses an input of its own, by its name.",
+    )
+    covers: OpTypes | None = described(
+        "Op types whose own registered gradient function must be seen to run in the case's backward pass, "
+        "wherever in it; else the case is an error. An op_type without forward and gradient covers itself.",
+        ["StatelessIf", "MatMul"],
+    )
+    tensorflow: Versions | None = described(
+        "Versions of TensorFlow that the case is for; with any other it is skipped.", ">=2.18"
     )
     second_order: Flag = Field(
         default=False,

@@ -153,6 +153,8 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             description=model.description or "",
             variant=variant,
+            covers=tuple(dict.fromkeys(model.covers or ())),
+            tensorflow=model.tensorflow or "",
         )
         for variant, (arguments, outputs) in zip(variants, found, strict=True)
         if arguments

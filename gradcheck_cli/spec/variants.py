@@ -97,7 +97,10 @@ def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> 
 def _check_pairs(
     log: FaultLog, node: Node, model: OpModel, tensors: list[InputSpec], outputs: tuple[OutputSpec, ...]
 ) -> None:
-    """Log pair rules that can match nothing; some labels are known at run time only."""
+    """Log pair rules that can match nothing; some labels are known at run time only.
+
+    So are those of an output's parts: that it is a structure, the forward alone tells.
+    """
     labels = [
         f"d{out.name}/d{tensor.name}" for out in outputs for tensor in tensors if tensor.is_differentiable
     ]

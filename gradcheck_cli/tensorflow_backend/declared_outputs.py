@@ -29,21 +29,20 @@ def names(case: Case, count: int, found: Sequence[str] = ()) -> list[str]:
 
 
 def infos(
-    case: Case, dtypes_found: Sequence[Any], shapes: Sequence[tuple[int, ...]], names_found: Sequence[str]
+    case: Case, named: Sequence[str], found: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[TensorInfo, ...]:
     """Describe the outputs.
 
     Args:
         case: the case.
-        dtypes_found: the outputs' dtypes.
+        named: the outputs' names.
+        found: the outputs' dtypes.
         shapes: their shapes at the base point.
-        names_found: their names by their place in what the forward returned.
     """
-    named = names(case, len(dtypes_found), names_found)
     owners = {output.name: output.gradient_of for output in case.outputs}
     return tuple(
         TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owners.get(name, ""))
-        for name, dtype, shape in zip(named, dtypes_found, shapes, strict=True)
+        for name, dtype, shape in zip(named, found, shapes, strict=True)
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames, private_gradients
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.eager_call import EagerCall
@@ -42,6 +44,7 @@ class CalledCase:
         in_complex: call in complex128, for the complex step.
         shared: what the case's factory built, and the variables among the inputs.
         reverse: give custom gradients their variables in reverse order.
+        seen: how often each registered gradient function was called, where that is counted.
     """
 
     case: Case
@@ -50,6 +53,7 @@ class CalledCase:
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
     reverse: bool = False
+    seen: Counter[str] = field(default_factory=Counter)
     _names: list[str] = field(default_factory=list)
 
     @cached_property
@@ -70,16 +74,23 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
+        names = declared_outputs.names(self.case, len(self._base), self._names)
         found = [value.dtype for value in self._base]
-        shapes = [tuple(value.shape) for value in self._base]
-        return declared_outputs.infos(self.case, found, shapes, self._names)
+        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self._base])
 
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self._base]
 
-    def _gradients(self, upstreams: Mapping[int, Stack]) -> list[dict[int, Any]]:
+    def _counting(self) -> contextlib.AbstractContextManager[None]:
+        return private_gradients.gradients_counted(self.seen)
+
+    def _gradients(
+        self,
+        upstreams: Mapping[int, Stack],
+        watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
         sources = [*self._tensors, *self.shared.variables]
         wanted = {number: sources[number] for number in self.at.differentiable}
@@ -94,7 +105,7 @@ class CalledCase:
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(wanted.values())):
+                with in_users_words(list(wanted.values())), watching():
                     found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
                 rows.append(
                     {

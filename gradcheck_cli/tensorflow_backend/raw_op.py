@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -60,7 +61,27 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
         raise CaseSkippedError(
             "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
         )
-    return exported(**arguments)
+    return exported(**_exported_names(private.op_def(op_type), exported, arguments))
+
+
+def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments under the names of TensorFlow's Python function for an op type.
+
+    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other
+    where there are several.
+    """
+    taken = list(inspect.signature(exported).parameters)
+    inferred = {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    own = [arg.name for arg in definition.input_arg]
+    own += [attr.name for attr in definition.attr if attr.name not in inferred]
+    renamed = [name for name in own if name not in taken]
+    names = [name for name in taken if name not in own and name != "name"]
+    if len(renamed) != len(names):
+        return arguments
+    known = dict(zip(renamed, names, strict=True))
+    return {known.get(name, name): value for name, value in arguments.items()}
 
 
 def unknown_op_type(op_type: str) -> str:

@@ -76,7 +76,7 @@ class TracedCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         shapes = [value.shape for value in self.base_values]
-        return declared_outputs.infos(self.case, self._forward.dtypes, shapes, self._names)
+        return declared_outputs.infos(self.case, self._output_names, self._forward.dtypes, shapes)
 
     @property
     def _output_names(self) -> list[str]:
