@@ -79,6 +79,7 @@ NAMED = {
     "every tensor of nested tuples": (lambda x: ((x, x * 2), tf.sin(x)), ["p", "q", "r"], ["p", "q", "r"]),
     "a named tuple by place": (lambda x: Pair(tf.sin(x), x * 2), ["p", "q"], ["p", "q"]),
     "a named tuple by field": (lambda x: Pair(tf.sin(x), x * 2), ["first", "second"], ["first", "second"]),
+    "a named tuple, one by field": (lambda x: Pair(tf.sin(x), x * 2), ["second", "q"], ["second", "q"]),
     "a dataclass by place": (lambda x: State(tf.sin(x), x * 2), ["p", "q"], ["p", "q"]),
 }
 
@@ -109,11 +110,11 @@ REFUSED = {
             "the whole by one name."
         ),
     ),
-    "a key misspelt": (
+    "a field in another's place": (
         lambda x: State(tf.sin(x), x),
-        ["hiden", "cell"],
+        ["cell", "hiden"],
         (
-            "the forward returns a State of hidden, cell, but the spec names hiden, cell. Name its keys, or "
+            "the forward returns a State of hidden, cell, but the spec names cell, hiden. Name its keys, or "
             "the whole by one name."
         ),
     ),
