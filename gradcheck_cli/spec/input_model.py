@@ -66,8 +66,8 @@ class Strict(BaseModel):
 class Uniform(Strict):
     """Uniform between `low` and `high`."""
 
-    low: Real = Field(description="Lower end of the range.")
-    high: Real = Field(description="Upper end of the range.")
+    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
+    high: Real = Field(description="Upper end of the range.", examples=[2.0])
 
 
 class Normal(Strict):
@@ -80,8 +80,8 @@ class Normal(Strict):
 class Integers(Strict):
     """Whole numbers from `low` up to and without `high`."""
 
-    low: Integer = Field(description="Smallest value.")
-    high: Integer = Field(description="End of the range, excluded as in NumPy.")
+    low: Integer = Field(description="Smallest value.", examples=[0])
+    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
 
 
 class Domain(Strict):
