@@ -1,4 +1,4 @@
-"""Functions of decompositions that have derivatives: symmetrised inputs, and outputs that no phase or sign changes."""
+"""Functions of decompositions that have derivatives: of symmetrised inputs, whatever the phases and signs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def eigenvectors(a: Any) -> Any:
 
 
 def eigenvalue_sum(a: Any) -> Any:
-    """Return a function of the eigenvalues that is smooth where some are equal, and for defective matrices."""
+    """Return a function of the eigenvalues that is smooth where some are equal."""
     return tf.reduce_sum(eigenvalues(a) ** 2, axis=-1)
 
 
