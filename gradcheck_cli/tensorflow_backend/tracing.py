@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_variables
+from gradcheck_cli.tensorflow_backend import dtypes, frozen, low_precision, path, private, private_variables
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
@@ -116,7 +116,7 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
                 ]
             )
         ),
-        low_precision=tuple(path.low_precision_dtypes(function.graph, inputs, graph_outputs)),
+        low_precision=tuple(low_precision.dtypes_on_path(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),
         held=held,
