@@ -38,6 +38,9 @@ SEVERITY = (
     Status.SKIPPED,
 )
 
+# The check under which a case is skipped that its spec doesn't mean for the TensorFlow that is here.
+VERSION_CHECK = "tensorflow"
+
 FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
 UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
 
@@ -101,6 +104,28 @@ class PairResult:
     order: int = 1
 
 
+CAUGHT, LEFT_OPEN, MISSED = "caught", "undecided", "missed"  # what becomes of a corruption
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What became of one corruption of one pair's gradient.
+
+    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails) or
+    `missed`. `change` is the largest error that was seen, `allowed` what was allowed where it mattered most,
+    `kinks` how many elements passed for lying between one-sided slopes.
+    """
+
+    pair: str
+    corruption: str
+    outcome: str
+    order: int = 1
+    change: float = 0.0
+    allowed: float = 0.0
+    kinks: int = 0
+    message: str = ""
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """The verdict of one structural check on one case."""
@@ -141,13 +166,21 @@ class CaseResult:
     output_file: str = ""  # where all of it is, where more is to be kept than those lines
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it is checked; 0 where it wasn't
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
     source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
+    gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
+    mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
 
     @property
     def skipped(self) -> bool:
         """Whether anything of the case was skipped."""
         found = {self.status, *(pair.status for pair in self.pairs), *(one.status for one in self.checks)}
         return Status.SKIPPED in found
+
+    @property
+    def is_for_another_version(self) -> bool:
+        """Whether it was skipped since its spec means it for other versions of TensorFlow."""
+        return self.status is Status.SKIPPED and any(check.name == VERSION_CHECK for check in self.checks)
 
 
 @dataclass(frozen=True)
@@ -221,15 +254,20 @@ class Report:
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
-        if case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
+        if not case.is_for_another_version and case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
             return False
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
     @property
     def _leaves_a_case_unchecked(self) -> bool:
-        """Whether some case was skipped in every mode: nothing unchecked is green."""
+        """Whether some case was skipped in every mode: nothing unchecked is green.
+
+        One that its spec means for other versions of TensorFlow isn't meant to be checked.
+        """
         skipped, checked = set(), set()
         for case in self.cases:
+            if case.is_for_another_version:
+                continue
             key = (case.spec, case.op, case.case, case.dtype)
             if case.status is Status.SKIPPED:
                 skipped.add((*key, case.mode))

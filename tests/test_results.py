@@ -131,6 +131,20 @@ def test_another_case_in_another_mode_does_not_make_up_for_one_that_is_skipped()
     assert report(case(SKIPPED), other).exit_code == 3
 
 
+def test_a_case_for_other_versions_fails_a_strict_run_only():
+    other = replace(case(SKIPPED), checks=(CheckResult("tensorflow", SKIPPED),))
+    assert other.is_for_another_version
+    assert report(other).exit_code == 0
+    assert report(other).is_fine(other)
+    assert report(other, case(PASSED, [PASSED])).summary["skipped"] == 1
+    strict = report(other, strict=True)
+    assert strict.exit_code == 3
+    assert not strict.is_fine(other)
+    # Only what is skipped as a whole: of a case that ran, nothing may go unsaid.
+    ran = replace(case(PASSED, [PASSED]), checks=(CheckResult("tensorflow", SKIPPED),))
+    assert not ran.is_for_another_version
+
+
 def test_a_case_that_is_skipped_before_any_pair_counts_once():
     summary = in_modes(graph=PASSED, xla=SKIPPED).summary
     assert (summary["skipped"], summary["cases"], summary["specs"]) == (1, 2, 1)

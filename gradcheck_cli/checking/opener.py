@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from gradcheck_cli.checking.operation import Operation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
@@ -25,6 +27,12 @@ class Opener(Protocol[Op]):
 
     def declared(self, sample: int) -> Op:
         """Open the op in the dtypes that the spec names."""
+
+    def gradients_seen(self, own: Op) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called as an opened op's vjp was built.
+
+        CaseFailedError where one that the spec covers wasn't.
+        """
 
     def in_float64(self, own: Op) -> Op | None:
         """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""

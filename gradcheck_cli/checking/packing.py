@@ -40,6 +40,16 @@ def unpack(vectors: Float, info: TensorInfo) -> Array:
     return vectors.reshape(len(vectors), *info.shape)
 
 
+def packed_magnitude(values: Array, info: TensorInfo) -> Float:
+    """Return the size of what each packed position holds a part of, (packed_size,), for tolerances.
+
+    Both parts of a complex number have its modulus: either is rounded relative to the whole, so that an
+    imaginary part of zero is only as good as the real one.
+    """
+    magnitude = np.abs(np.asarray(values).reshape(info.size)).astype(np.float64)
+    return np.concatenate([magnitude, magnitude]) if info.is_complex else magnitude
+
+
 def index_of(position: int, info: TensorInfo) -> tuple[int, ...]:
     """Return the tensor's own index of a packed position."""
     return tuple(int(index) for index in np.unravel_index(position % max(info.size, 1), info.shape))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.jacobian import Jacobian, packed_point, working_precision
-from gradcheck_cli.checking.packing import index_of, pack
+from gradcheck_cli.checking.packing import index_of, packed_magnitude
 from gradcheck_cli.checking.sample import Operations, Pair, judge_pairs, label_of
 from gradcheck_cli.numerics import FLOAT64, Verdict, allowed_error, rule_for
 from gradcheck_cli.numerics.precision import coarsest
@@ -81,7 +81,7 @@ def _beyond(case: Case, operations: Operations, pair: Pair, found: Float, formul
     )
     rule = rule_for(precision, FLOAT64)
     sizes = scales(packed_point(op, number), case.tensors[number].scale)
-    values = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
+    values = packed_magnitude(op.base_values[output], op.outputs[output])
     columns = np.arange(formula.size[1])[np.newaxis] if formula.columns is None else formula.columns
     allowed = allowed_error(
         rule,

@@ -17,7 +17,7 @@ from gradcheck_cli.checking.jacobian import (
     packed_point,
     working_precision,
 )
-from gradcheck_cli.checking.packing import packed_size
+from gradcheck_cli.checking.packing import packed_magnitude, packed_size
 from gradcheck_cli.checking.pair_sample import PairSample
 from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, rule_for
 from gradcheck_cli.numerics.precision import coarsest
@@ -152,6 +152,7 @@ def _judge_sparse(
         high=high,
         scale=case.tensors[number].scale,
         method=_WAYS.get(case.method, case.method),
+        base_value=packed_magnitude(op.base_values[output], op.outputs[output]),
         moves=packed_moves(op, number, [output]),
         sparsity=matrix.sparsity,
     )
@@ -222,6 +223,9 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
             high=high,
             scale=case.tensors[number].scale,
             method=_WAYS.get(case.method, case.method),
+            base_value=np.concatenate(
+                [packed_magnitude(op.base_values[output], op.outputs[output]) for output in outputs]
+            ),
             moves=packed_moves(op, number, outputs),
         )
     judged = {}

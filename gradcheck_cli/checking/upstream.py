@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.jacobian import pull_back, working_precision
-from gradcheck_cli.checking.packing import Float, pack, packed_size
+from gradcheck_cli.checking.packing import Float, pack, packed_magnitude, packed_size
 from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def rounding_slack(op: Operation, output: int, number: int, upstream: Float, mat
     taken, produced = op.inputs[number], op.outputs[output]
     unit = max(working_precision(op, info.dtype).unit_roundoff for info in (produced, taken))
     point = np.abs(pack(op.point[number][np.newaxis], taken)[0])
-    value = np.abs(pack(op.base_values[output][np.newaxis], produced)[0])
+    value = packed_magnitude(op.base_values[output], produced)
     value = np.where(np.isfinite(value), value, 0.0)
     size, step = np.abs(upstream), scales(point).step
     if matrix.sparsity is None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.configured import ListCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from gradcheck_cli.spec.coverage import Coverage
     from gradcheck_cli.tensorflow_backend.registry import GradientEntry
 
 UNCHECKED = 3
@@ -27,7 +29,7 @@ STATUSES = {
 
 
 @click.command("list", cls=ListCommand, short_help="List registered gradients and where they are.")
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=completing.op_types)
 @click.option(
     "--status",
     "statuses",
@@ -42,7 +44,30 @@ STATUSES = {
     metavar="MODULE",
     help="Import MODULE first, and list what it adds; repeatable.",
 )
-@click.option("--specs", "folder", type=click.Path(), metavar="DIR", help="Show which specs cover what.")
+@click.option(
+    "--specs",
+    "folder",
+    type=click.Path(),
+    metavar="DIR",
+    help="Show what specs cover, except (a document with 'exceptions') and miss, and what they say of each "
+    "input.",
+)
+@click.option(
+    "--coverage",
+    "words",
+    multiple=True,
+    type=click.Choice(["covered", "unproven", "excepted", "missing", "gone"]),
+    help="Only these; repeatable; needs --specs. unproven: a spec covers it, but --report holds no case that "
+    "was right and saw its gradient. gone: a spec or an exception names it, but this TensorFlow has no such "
+    "gradient.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A JSON report of a run of these specs: only what it found right counts as covered; needs --specs.",
+)
 @click.option(
     "--uncovered",
     is_flag=True,
@@ -66,6 +91,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     statuses: tuple[str, ...],
     modules: tuple[str, ...],
     folder: str | None,
+    words: tuple[str, ...],
+    report_file: Path | None,
     uncovered: bool,
     fail_under: float | None,
     form: str,
@@ -75,15 +102,22 @@ def command(  # noqa: PLR0913 (one argument per option)
     PATTERN is a glob such as '*matmul*', in any case; a name without * or ? is looked up as it is, op
     types without a gradient included.
 
-    --uncovered and --fail-under look at registered gradients, and at functions with tf.custom_gradient that
+    A spec covers an op type whose gradient it names (a raw op_type, or covers). --uncovered and --fail-under
+    leave excepted ones out. They look at registered gradients, and at functions with tf.custom_gradient that
     stand in a module or a class. Those that a factory makes when it is called can't be seen.
     """
     measures = uncovered or fail_under is not None
     if measures and folder is None:
         raise click.UsageError("--uncovered and --fail-under need --specs DIR.", ctx)
+    if (words or report_file is not None) and folder is None:
+        raise click.UsageError("--coverage and --report need --specs DIR.", ctx)
     if measures:
+        if words or report_file is not None:
+            raise click.UsageError("--coverage and --report go without --uncovered and --fail-under.", ctx)
         ctx.exit(_measure(str(folder), modules, pattern, form, uncovered=uncovered, fail_under=fail_under))
-    covering = None if folder is None else _covering(folder)
+    from gradcheck_cli.cli.covering import Specs  # noqa: PLC0415 (loads the spec models)
+
+    specs = None if folder is None else Specs.read(folder, report_file)
     # Late imports: `list --help` and a bad option shouldn't wait for TensorFlow.
     from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
 
@@ -92,13 +126,19 @@ def command(  # noqa: PLR0913 (one argument per option)
         from gradcheck_cli.tensorflow_backend.registry import op_types, read_gradients  # noqa: PLC0415
 
         entries = read_gradients(modules)
+    if specs is not None:
+        gone = {entry.name: entry for entry in specs.gone(entries)}
+        entries = (*(entry for entry in entries if entry.name not in gone), *gone.values())
     chosen = _choose(entries, pattern, statuses)
+    coverage = None if specs is None else specs.coverage(chosen)
+    if words and coverage is not None:
+        chosen = [entry for entry in chosen if coverage[entry.name].word in words]
     if not chosen:
         from gradcheck_cli.cli.selection import meant  # noqa: PLC0415 (only where nothing matches)
 
         hint = meant(pattern, [entry.name for entry in entries]) if pattern and not _is_glob(pattern) else ""
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
-    _print(chosen, covering, form, len(op_types()))
+    _print(chosen, coverage, form, len(op_types()))
     ctx.exit(0)
 
 
@@ -115,9 +155,10 @@ def _measure(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.reporting.gradient_list import coverage_line  # noqa: PLC0415 (late, as below)
     from gradcheck_cli.running.selection.modules import modules_below  # noqa: PLC0415
     from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.spec.coverage import Coverage  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load  # noqa: PLC0415
 
-    cases = load_cases([folder])
+    loaded = load([folder])
     start_tensorflow()
     failures: list[str] = []
     with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
@@ -129,29 +170,28 @@ def _measure(  # noqa: PLR0913 (one argument per option)
         # Modules first: a function has the name that it has where it is defined.
         everything = read_gradients([*modules, *packages], failures=failures)
         entries = _choose(of_packages(everything, packages), pattern, ())
-        specs = covering(entries, cases)
+        specs = covering(entries, loaded.cases)
+    excepted = {one.op_type for one in loaded.exceptions if one.holds(_tensorflow())} - set(specs)
+    left_out = [entry for entry in entries if entry.name in excepted]
+    entries = [entry for entry in entries if entry.name not in excepted]
     for failure in failures:
         click.echo(failure, err=True)
     bare = [entry for entry in entries if entry.name not in specs]
-    _print(bare if uncovered else entries, specs, form, len(op_types()))
+    found = {name: Coverage("covered", tuple(places)) for name, places in specs.items()}
+    found |= {entry.name: Coverage("missing") for entry in bare}
+    _print(bare if uncovered else entries, found, form, len(op_types()), counted=False)
     percent = 100 * (1 - len(bare) / len(entries)) if entries else 0.0
-    click.echo(coverage_line(len(entries), len(bare)), err=form != "table")
+    click.echo(coverage_line(len(entries), len(bare), len(left_out)), err=form != "table")
     if fail_under is None:
         return 0
     # What couldn't be imported, and a package without gradients, isn't covered either.
     return UNCHECKED if failures or percent < fail_under or not entries else 0
 
 
-def _covering(folder: str) -> dict[str, list[str]]:
-    """Return op type, or `module:attribute` of a forward -> specs, in order."""
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415 (only with --specs)
+def _tensorflow() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 (only here)
 
-    found: dict[str, list[str]] = {}
-    for case in load_cases([folder]):
-        for name in (case.op_type, case.forward.target if case.forward else None):
-            if name is not None and case.spec not in found.setdefault(name, []):
-                found[name].append(case.spec)
-    return found
+    return version("tensorflow")
 
 
 def _is_glob(pattern: str) -> bool:
@@ -161,7 +201,7 @@ def _is_glob(pattern: str) -> bool:
 def _choose(
     entries: Sequence[GradientEntry], pattern: str | None, statuses: Sequence[str]
 ) -> list[GradientEntry]:
-    wanted = set(STATUSES.values())
+    wanted = {*STATUSES.values(), "gone"}
     if statuses and "all" not in statuses:
         wanted = {STATUSES[status] for status in statuses}
     elif not statuses and (pattern is None or _is_glob(pattern)):
@@ -173,7 +213,12 @@ def _choose(
 
 
 def _print(
-    entries: Sequence[GradientEntry], covering: dict[str, list[str]] | None, form: str, op_types: int
+    entries: Sequence[GradientEntry],
+    coverage: Mapping[str, Coverage] | None,
+    form: str,
+    op_types: int,
+    *,
+    counted: bool = True,
 ) -> None:
     from gradcheck_cli.reporting.gradient_list import (  # noqa: PLC0415 (late with the rest)
         gradients_csv,
@@ -182,17 +227,14 @@ def _print(
     )
 
     if form == "csv":
-        click.echo(gradients_csv(entries, covering or {}), nl=False)
+        click.echo(gradients_csv(entries, coverage or {}), nl=False)
         return
     if form == "json":
-        from importlib.metadata import version  # noqa: PLC0415 (only here)
-
-        text = gradients_json(
-            entries, covering or {}, tensorflow_version=version("tensorflow"), op_types=op_types
-        )
+        text = gradients_json(entries, coverage or {}, tensorflow_version=_tensorflow(), op_types=op_types)
         click.echo(text, nl=False)
         return
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
 
     width = terminal_width() if sys.stdout.isatty() else None
-    print_lines(console_for(sys.stdout), gradients_table(entries, covering, op_types=op_types, width=width))
+    lines = gradients_table(entries, coverage, op_types=op_types, width=width, counted=counted)
+    print_lines(console_for(sys.stdout), lines)

@@ -129,11 +129,13 @@ def _case(content: Object) -> CaseResult:
         ),
         pairs=tuple(_pair(one) for one in content["pairs"]),
         warnings=tuple(content["warnings"]),
+        not_differentiated=tuple((one["output"], one["dtype"]) for one in content["not_differentiated"]),
         output=tuple(output["lines"]),
         output_file=output["file"] or "",
         source=content["source"] or "",
         checks_off=tuple(content["checks_off"]),
         samples=content["samples"],
+        gradients_seen=dict(content.get("gradients_seen", {})),  # reports from before it was counted lack it
     )
 
 

@@ -104,8 +104,10 @@ def _case(case: CaseResult) -> dict[str, object]:
         "source": case.source or None,
         "checks_off": list(case.checks_off),
         "samples": case.samples,
+        "gradients_seen": case.gradients_seen,
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
+        "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],
         "checks": [_check(check) for check in case.checks],
         "pairs": [_pair(pair) for pair in case.pairs],
     }

@@ -58,6 +58,7 @@ class LocalWorkers:
         self._is_alone = False  # whether a suspect runs
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
+        self._listing = False
         self._version = ""
 
     @property
@@ -65,12 +66,13 @@ class LocalWorkers:
         """The version of TensorFlow that cases run with; empty before any has run."""
         return self._version
 
-    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended | Waited]:
-        """Run cases; see `Workers.run`."""
+    def run(self, cases: Sequence[Case], *, listing: bool = False) -> Iterator[Started | Ended | Waited]:
+        """Run cases, or only list their pairs; see `Workers.run`."""
+        self._listing = listing
         numbered = [Numbered(number, case) for number, case in enumerate(cases)]
         documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
-        self._version = self._server.wait_until_ready()
+        self._version = self._version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
             yield from self._attend()
@@ -94,7 +96,9 @@ class LocalWorkers:
 
     def _fork(self, cases: list[Numbered]) -> None:
         self._forked += 1
-        self._running[self._forked] = RunningTask(self._server, self._forked, cases, self._limits)
+        self._running[self._forked] = RunningTask(
+            self._server, self._forked, cases, self._limits, listing=self._listing
+        )
 
     def _attend(self) -> Iterator[Started | Ended | Waited]:
         """Wait until something happens, and deal with it."""

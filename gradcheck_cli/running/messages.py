@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """What a process is to do: cases, in order, with at most so many bytes of memory."""
+    """What a process is to do: check cases, in order, with at most so many bytes of memory.
+
+    `listing`: only open them, and say which pairs they have.
+    """
 
     cases: tuple[Case, ...]
     memory: int | None = None
+    listing: bool = False
 
 
 class Message(NamedTuple):

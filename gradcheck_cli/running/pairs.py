@@ -1,4 +1,4 @@
-"""Find a pair by its label, of first or second order, and open the op that has it."""
+"""The pairs that a case has, of first and second order, by label."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradcheck_cli.checking.sample import Pair, label_of, pairs_of
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.results import PairResult, Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.spec.case import Case
 
 
 class OpenedPair(NamedTuple):
@@ -49,3 +51,24 @@ def open_pair(opener: Any, label: str, sample: int = 0) -> OpenedPair:  # noqa: 
 def labels_of(op: Operation) -> dict[str, Pair]:
     """Return the pairs of an op by label."""
     return {label_of(op, pair): pair for pair in pairs_of(op)}
+
+
+def listed_pairs(case: Case) -> tuple[PairResult, ...]:
+    """Open a case and return its pairs, each as skipped: nothing is checked.
+
+    Raises:
+        CaseFailedError: the case can't be opened.
+        CaseSkippedError: it can't have its mode.
+    """
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+
+    with on_device(case.device):
+        opener = opener_of(case, case.mode)
+        op = opener.declared(0)
+        ops = [op, opener.vjp(op).declared(0)] if case.second_order else [op]
+        return tuple(
+            PairResult(label, one.outputs[output].name, one.inputs[number].name, Status.SKIPPED)
+            for one in ops
+            for label, (output, number) in labels_of(one).items()
+        )

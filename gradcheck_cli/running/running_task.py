@@ -52,7 +52,15 @@ class RunningTask:
         left: the cases that have not ended, the one that runs first.
     """
 
-    def __init__(self, server: ForkServer, number: int, cases: Sequence[Numbered], limits: Limits) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        number: int,
+        cases: Sequence[Numbered],
+        limits: Limits,
+        *,
+        listing: bool = False,
+    ) -> None:
         """Have the process forked."""
         self.left = list(cases)
         self.is_open = True
@@ -70,7 +78,7 @@ class RunningTask:
         with theirs:
             server.fork(number, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
         with suppress(OSError):  # dead already: its exit will be reported
-            self.connection.send(Task(tuple(case for _, case in cases), limits.memory))
+            self.connection.send(Task(tuple(case for _, case in cases), limits.memory, listing))
 
     def receive(self) -> Message | None:
         """Return the next message that has come, if there is one."""

@@ -16,6 +16,7 @@ import gradcheck_cli
 from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
+from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
@@ -23,7 +24,7 @@ from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, St
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
-from gradcheck_cli.running.pairs import open_pair
+from gradcheck_cli.running.pairs import listed_pairs, open_pair
 from gradcheck_cli.running.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -95,12 +96,16 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
+    return _result(case, _mutate if case.corruptions else _check)
+
+
+def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
     try:
         with users_code(case):
-            findings = _check(case)
+            findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
     except CaseFailedError as failure:
@@ -137,9 +142,17 @@ def run_case(case: Case) -> CaseResult:
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
+        not_differentiated=findings.not_differentiated,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
+        gradients_seen=dict(findings.gradients_seen),
+        mutants=findings.mutants,
     )
+
+
+def list_pairs(case: Case) -> CaseResult:
+    """Open a case and return its pairs, each as skipped: nothing is checked."""
+    return _result(case, lambda case: Findings(listed_pairs(case)))
 
 
 def _check(case: Case) -> Findings:
@@ -156,6 +169,16 @@ def _check(case: Case) -> Findings:
         if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
             return findings
         return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+
+
+def _mutate(case: Case) -> Findings:
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+
+    with on_device(case.device):
+        opener = opener_of(case, case.mode)
+        return mutate(opener.case, opener, points(case), case.corruptions)
 
 
 @contextlib.contextmanager

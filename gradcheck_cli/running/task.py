@@ -19,10 +19,10 @@ from gradcheck_cli.running import process
 from gradcheck_cli.running.endings import with_limit
 from gradcheck_cli.running.messages import Message
 from gradcheck_cli.running.outcome import failed_case
-from gradcheck_cli.running.session import run_case
+from gradcheck_cli.running.session import list_pairs, run_case
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gradcheck_cli.running.messages import Task
     from gradcheck_cli.spec.case import Case
@@ -79,7 +79,7 @@ class _Runner:
         process.limit_memory(task.memory)
         for case in task.cases:
             self._send()
-            self._send(_checked(case, task.memory))
+            self._send(_done(list_pairs if task.listing else run_case, case, task.memory))
 
     def _send(self, result: CaseResult | None = None) -> None:
         if os.getpid() != self._process:
@@ -91,10 +91,10 @@ class _Runner:
         self._connection.send(Message(os.fstat(self._output).st_size, result))
 
 
-def _checked(case: Case, memory: int | None) -> CaseResult:
+def _done(what: Callable[[Case], CaseResult], case: Case, memory: int | None) -> CaseResult:
     began = time.perf_counter()
     try:
-        result = run_case(case)
+        result = what(case)
     except KeyboardInterrupt as interrupt:  # no Ctrl-C: that doesn't come here
         from gradcheck_cli.tensorflow_backend.frames import user_frames  # noqa: PLC0415 (already imported)
 

@@ -11,6 +11,7 @@ import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.spec import yaml_tree
+from gradcheck_cli.spec.exceptions import Excepted, read_exceptions
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.leaf_types import OP_NAME
 from gradcheck_cli.spec.merge import in_order_of, merge_op
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 SUFFIXES = (".yaml", ".yml")
 
 
+class Loaded(NamedTuple):
+    """What files hold: cases, and op types that none of them can check."""
+
+    cases: tuple[Case, ...]
+    exceptions: tuple[Excepted, ...]
+
+
 def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple[Case, ...]:
     """Read specs.
 
@@ -39,11 +47,19 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 
     Raises:
         SpecError: there are faults: all of them.
-        NoSpecsError: a folder holds no spec.
+        NoSpecsError: a folder holds no spec, or there are exceptions alone.
     """
+    loaded = load(paths, seed=seed)
+    if loaded.exceptions and not loaded.cases:
+        names = ", ".join(map(str, paths))
+        raise NoSpecsError(f"{names}: no specs: only exceptions, which say what has none")
+    return loaded.cases
+
+
+def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
+    """Read specs, and the exceptions that lie among them; see `load_cases`."""
     faults: list[Fault] = []
-    cases: list[Case] = []
-    names: dict[str, str] = {}
+    found = _Found([], [], {}, {})
     seen: set[str] = set()
     empty: list[str] = []
     for path in paths:
@@ -54,12 +70,12 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
             real = os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
-                cases += _load_file(file, faults, names, seed)
+                _load_file(file, faults, found, seed)
     if faults:
         raise SpecError(faults)
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
-    return tuple(cases)
+    return Loaded(tuple(found.cases), tuple(found.exceptions))
 
 
 def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tuple[Case, ...]:
@@ -81,10 +97,11 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         message = f"must hold what YAML can (numbers, text, lists, mappings), but holds {value}"
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     faults: list[Fault] = []
-    cases = _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, {}, seed)
+    found = _Found([], [], {}, {})
+    _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, found, seed)
     if faults:
         raise SpecError(faults)
-    return tuple(cases)
+    return tuple(found.cases)
 
 
 def shown(path: Path) -> str:
@@ -128,32 +145,46 @@ class Source(NamedTuple):
     stem: str
 
 
-def _load_file(file: Path, faults: list[Fault], names: dict[str, str], seed: int | None) -> list[Case]:
+class _Found(NamedTuple):
+    """What is read so far, and the place of each op's name and of each exception."""
+
+    cases: list[Case]
+    exceptions: list[Excepted]
+    names: dict[str, str]
+    excepted: dict[str, str]
+
+
+def _load_file(file: Path, faults: list[Fault], found: _Found, seed: int | None) -> None:
     path = shown(file)
     try:
         content = file.read_bytes()
     except OSError as error:
         faults.append(Fault(path, 0, "", f"can't be read: {_reason(error)}"))
-        return []
-    return _load_content(Source(path, str(Path.cwd() / file.parent), file.stem), content, faults, names, seed)
+        return
+    _load_content(Source(path, str(Path.cwd() / file.parent), file.stem), content, faults, found, seed)
 
 
 def _load_content(
-    source: Source, content: bytes, faults: list[Fault], names: dict[str, str], seed: int | None
-) -> list[Case]:
+    source: Source, content: bytes, faults: list[Fault], found: _Found, seed: int | None
+) -> None:
     documents, broken = yaml_tree.parse(source.path, content)
     log = FaultLog(source.path, broken)
     if not documents and not broken:
         log.faults.append(
             Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs")
         )
-    cases: list[Case] = []
-    ops = [op for document in documents for op in _ops(log, document)]
+    for document in documents:
+        if _holds_exceptions(document):
+            found.exceptions.extend(read_exceptions(log, document, found.excepted))
+    ops = [op for document in documents if not _holds_exceptions(document) for op in _ops(log, document)]
     for node in ops:
-        name = _name(log, node, names, source.stem if len(ops) == 1 else None)
-        cases += resolve(log, node, Origin(name, source.path, source.folder, node.line, seed))
+        name = _name(log, node, found.names, source.stem if len(ops) == 1 else None)
+        found.cases.extend(resolve(log, node, Origin(name, source.path, source.folder, node.line, seed)))
     faults += log.faults
-    return cases
+
+
+def _holds_exceptions(document: Node) -> bool:
+    return isinstance(document.value, dict) and "exceptions" in document.children
 
 
 def _ops(log: FaultLog, document: Node) -> Iterator[Node]:

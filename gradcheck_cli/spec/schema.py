@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from gradcheck_cli.spec.exceptions import ExceptionsFile
 from gradcheck_cli.spec.models import OpModel, OpsFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -14,11 +15,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of one spec document.
 
-    It knows both forms: one op, or `ops:` beside `defaults:`. What takes two keys to judge, such as a
-    generator against a dtype, is beyond it: `gradcheck validate` judges all.
+    It knows each form: one op, `ops:` beside `defaults:`, or `exceptions:`. What takes two keys to judge,
+    such as a generator against a dtype, is beyond it: `gradcheck validate` judges all.
     """
     references, schema = models_json_schema(
-        [(OpModel, "validation"), (OpsFile, "validation")], ref_template="#/$defs/{model}"
+        [(OpModel, "validation"), (OpsFile, "validation"), (ExceptionsFile, "validation")],
+        ref_template="#/$defs/{model}",
     )
     definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
     # An op in a list may get its inputs from `defaults`; an op in a document of its own must name them.
@@ -26,12 +28,17 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "gradcheck spec",
-        "description": "One document of a gradcheck spec: an op, or several under `ops`.",
+        "description": "One document of a gradcheck spec: an op, several under `ops`, or op types that "
+        "have no spec under `exceptions`.",
         "type": "object",
         # Not `anyOf`: where both forms fail, an editor could only say that neither fits.
         "if": {"required": ["ops"]},
         "then": references[OpsFile, "validation"],
-        "else": {**entry, "required": ["inputs"]},
+        "else": {
+            "if": {"required": ["exceptions"]},
+            "then": references[ExceptionsFile, "validation"],
+            "else": {**entry, "required": ["inputs"]},
+        },
         "$defs": definitions,
     }
 

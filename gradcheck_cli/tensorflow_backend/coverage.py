@@ -37,9 +37,9 @@ def _is_within(module: str, packages: Sequence[str]) -> bool:
 def covering(entries: Sequence[GradientEntry], cases: Iterable[Case]) -> dict[str, list[str]]:
     """Return the specs that check each gradient, by the entry's name.
 
-    A spec checks the gradient of the op type that it names, unless it puts another in its place, and the
-    functions that it names: an import under another name is the same function. What its forward calls is
-    not looked into.
+    A spec checks the gradients of the op types that it covers, of the one that it names, unless it puts
+    another in its place, and the functions that it names: an import under another name is the same
+    function. What its forward calls is not looked into.
 
     Args:
         entries: the gradients.
@@ -49,7 +49,7 @@ def covering(entries: Sequence[GradientEntry], cases: Iterable[Case]) -> dict[st
     by_name = {entry.name for entry in entries}
     found: dict[str, list[str]] = {}
     for case in cases:
-        names = {by_function.get(function) for function in _functions(case)}
+        names = {*case.covers, *(by_function.get(function) for function in _functions(case))}
         if case.forward is None and case.gradient is None:
             names.add(case.op_type)
         for name in names & by_name:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, frames, private_gradients
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.eager_call import EagerCall
@@ -21,7 +23,7 @@ from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -42,6 +44,7 @@ class CalledCase:
         in_complex: call in complex128, for the complex step.
         shared: what the case's factory built, and the variables among the inputs.
         reverse: give custom gradients their variables in reverse order.
+        seen: how often each registered gradient function was called, where that is counted.
     """
 
     case: Case
@@ -50,6 +53,8 @@ class CalledCase:
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
     reverse: bool = False
+    seen: Counter[str] = field(default_factory=Counter)
+    _names: list[str] = field(default_factory=list)
 
     @cached_property
     def at(self) -> SamplePoint:
@@ -69,32 +74,38 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
+        names = declared_outputs.names(self.case, len(self._base), self._names)
         found = [value.dtype for value in self._base]
-        return declared_outputs.infos(self.case, found, [tuple(value.shape) for value in self._base])
+        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self._base])
 
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self._base]
 
-    def _gradients(self, upstreams: Mapping[int, Stack]) -> list[dict[int, Any]]:
+    def _counting(self) -> contextlib.AbstractContextManager[None]:
+        return private_gradients.gradients_counted(self.seen)
+
+    def _gradients(
+        self,
+        upstreams: Mapping[int, Stack],
+        watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
         sources = [*self._tensors, *self.shared.variables]
         wanted = {number: sources[number] for number in self.at.differentiable}
-        rows = []
+        rows: list[dict[int, Any]] = []
         with self._call.unheld() as call:
-            with tf.GradientTape(persistent=True) as tape:
-                for tensor in wanted.values():
-                    tape.watch(tensor)
-                outputs = call(*self._tensors)
-            targets = [outputs[output] for output in upstreams]
-            self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of the forward's
             for row in range(len(next(iter(upstreams.values())))):
+                if not rows or self._call.record.gives_once:
+                    tape, outputs = self._taped(call, list(wanted.values()))
+                    self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of forward's
+                targets = [outputs[output] for output in upstreams]
                 flows = [
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(wanted.values())):
+                with in_users_words(list(wanted.values())), watching():
                     found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
                 rows.append(
                     {
@@ -104,17 +115,23 @@ class CalledCase:
                 )
         return rows
 
+    def _taped(self, call: Callable[..., list[Any]], watched: Sequence[Any]) -> tuple[Any, list[Any]]:
+        with tf.GradientTape(persistent=True) as tape:
+            for tensor in watched:
+                tape.watch(tensor)
+            return tape, call(*self._tensors)
+
     # Calls, each made once, when it is first needed.
 
     @cached_property
     def _call(self) -> EagerCall:
-        binder = Binder(self.case, self._dtype_of, self.point, built=self.shared.built)
+        names, built = self._names, self.shared.built
+        binder = Binder(self.case, self._dtype_of, self.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
         if self.case.gradient is not None and self.case.gradient.numpy and self.shared.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
-            plain = Binder(self.case, self._dtype_of, self.point, built=self.shared.built).body()
-            shapes = [tuple(value.shape) for value in self._guarded(plain)]
-            binder = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built)
+            shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
+            binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         return EagerCall(self.shared.bound(binder).call, self.case.freeze, seed, self.reverse)
 
@@ -140,7 +157,8 @@ class CalledCase:
         with at_first_use(self.case, self.shared):
             outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
         found = [value.dtype for value in outputs]
-        declared_outputs.check_dtypes(self.case, found, self._dtype_of, "forward")
+        names = declared_outputs.names(self.case, len(found), self._names)
+        declared_outputs.check_dtypes(self.case, names, found, self._dtype_of, "forward")
         return outputs
 
     def _guarded(self, call: Any) -> list[Any]:

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend import private_eager
 from gradcheck_cli.tensorflow_backend.base_run import Shared
+from gradcheck_cli.tensorflow_backend.covering import require_seen
 from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.opening import GraphOpener, agree, require_complex, require_real
 from gradcheck_cli.tensorflow_backend.second_order import vjp_opener
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
 
@@ -52,6 +56,21 @@ class EagerOpener:
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
+
+    def gradients_seen(self, own: EagerOperation) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called for an upstream of each output.
+
+        Raises:
+            CaseFailedError: of kind "covers": one that the spec covers wasn't.
+        """
+
+        def opened() -> Mapping[str, int]:
+            # The gradient of a tf.function is built once, as it is called under a tape.
+            with private_eager.functions_run_eagerly():
+                return EagerOperation(self.case, own.sample, shared=self.shared).gradients_seen
+
+        is_vjp = self.shared.vjp is not None
+        return require_seen(self.case, own.gradients_seen, opened, is_vjp=is_vjp)
 
     def in_float64(self, own: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
         """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""

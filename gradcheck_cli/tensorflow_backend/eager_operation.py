@@ -89,6 +89,12 @@ class EagerOperation(CalledCase):
             if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
         }
 
+    @property
+    def gradients_seen(self) -> Mapping[str, int]:
+        """How often each registered gradient function was called for one upstream of each output."""
+        self._first_gradients  # noqa: B018 (the calls that are counted)
+        return self.seen
+
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
         rows = []
@@ -195,7 +201,7 @@ class EagerOperation(CalledCase):
         """Gradients for upstreams of ones: which there are, and of which dtype."""
         self._base  # noqa: B018 (the call at the base point comes first)
         return {
-            output: self._gradients({output: np.ones((1, *info.shape))})[0]
+            output: self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
             for output, info in enumerate(self.outputs)
             if info.is_differentiable and self.at.differentiable
         }
@@ -206,7 +212,7 @@ class EagerOperation(CalledCase):
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(self.case, self.base_values)
+        declared_outputs.check_shapes(self.case, [info.name for info in self.outputs], self.base_values)
 
 
 def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:

@@ -70,6 +70,11 @@ class GraphOperation(TracedCase):
         """Per input number, what is wrong with its gradient's dtype."""
         return self._vjp.dtype_faults
 
+    @property
+    def gradients_seen(self) -> Mapping[str, int]:
+        """How often each registered gradient function was called as the vjp was built."""
+        return self._vjp.gradients_seen
+
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`.
 
@@ -209,4 +214,4 @@ class GraphOperation(TracedCase):
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(self.case, self.base_values)
+        declared_outputs.check_shapes(self.case, self._output_names, self.base_values)

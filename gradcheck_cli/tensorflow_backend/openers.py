@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.results import VERSION_CHECK
+from gradcheck_cli.spec import versions
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.binding import Binder
 from gradcheck_cli.tensorflow_backend.dynamic import DynamicOpener
@@ -59,6 +63,18 @@ _OPENERS: dict[str, Any] = {
 }
 
 
+def require_version(case: Case) -> None:
+    """Refuse a case that is for other versions of TensorFlow.
+
+    Raises:
+        CaseSkippedError: of the check `VERSION_CHECK`, with the versions it is for and the one here.
+    """
+    if case.tensorflow and not versions.matches(tf.__version__, case.tensorflow):
+        raise CaseSkippedError(
+            VERSION_CHECK, f"it is for TensorFlow {case.tensorflow}; this is {tf.__version__}."
+        )
+
+
 def opener_of(case: Case, mode: str, like: Any = None) -> Any:
     """Return what opens a case in a mode; its own `case` has the variables among its arguments, if asked to.
 
@@ -68,9 +84,10 @@ def opener_of(case: Case, mode: str, like: Any = None) -> Any:
         like: an opener of the same case in another mode, whose layers, once built, are taken here too.
 
     Raises:
-        CaseSkippedError: the mode has nothing for its binding.
+        CaseSkippedError: it is for other versions of TensorFlow; the mode has nothing for its binding.
         CaseFailedError: the variables can't be found, since the forward raises.
     """
+    require_version(case)
     reason = _REASONS.get((mode, case.binding))
     if reason is None and mode == "xla" and case.gradient is not None and case.gradient.numpy:
         reason = "XLA compiles no Python: the gradient is a NumPy function, called as it runs."

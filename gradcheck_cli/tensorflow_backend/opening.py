@@ -9,12 +9,16 @@ import numpy as np
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import private_gradients
 from gradcheck_cli.tensorflow_backend.base_run import Shared
+from gradcheck_cli.tensorflow_backend.covering import require_seen
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.how import GRAPH, How
 from gradcheck_cli.tensorflow_backend.second_order import vjp_opener
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.eager_operation import EagerOperation
@@ -60,6 +64,21 @@ class GraphOpener:
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
         return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
+
+    def gradients_seen(self, own: GraphOperation) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called as an op's vjp was built.
+
+        Raises:
+            CaseFailedError: of kind "covers": one that the spec covers wasn't.
+        """
+
+        def anew() -> Mapping[str, int]:
+            with private_gradients.functions_differentiated_anew():
+                again = GraphOperation(self.case, own.sample, shared=self.shared, how=own.how)
+                return again.gradients_seen
+
+        is_vjp = self.shared.vjp is not None
+        return require_seen(self.case, own.gradients_seen, anew, is_vjp=is_vjp)
 
     def in_float64(self, own: GraphOperation) -> GraphOperation | None:
         """Open an opened op in float64 too; `None` where that isn't the same function.

@@ -95,6 +95,15 @@ def has_gradient(op_type: str) -> bool:
         return False
 
 
+def is_registered(op_type: str) -> bool:
+    """Whether anything is registered for an op type: a gradient function, or that there is none."""
+    try:
+        ops.gradient_registry.lookup(op_type)
+    except LookupError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class CustomGradient:
     """A `tf.custom_gradient` in a graph: how many results it has, and its gradient function."""

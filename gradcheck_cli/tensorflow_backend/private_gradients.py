@@ -7,16 +7,20 @@ of them to what is relied on.
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.autograph.impl import api as autograph_api
-from tensorflow.python.framework import ops
+from tensorflow.python.eager.polymorphic_function import concrete_function
+from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import gradients_util
 
 from gradcheck_cli.tensorflow_backend import private
+from gradcheck_cli.tensorflow_backend.registry import RUN_TIME_NAME
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator
 
 OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
@@ -68,6 +72,57 @@ def backward_log() -> Iterator[list[Visit]]:
         yield visits
     finally:
         gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def gradients_counted(seen: Counter[str]) -> Iterator[None]:
+    """Count the calls of each registered gradient function meanwhile, by the name it is registered under.
+
+    In graphs, in the bodies of loops, branches and functions whose gradients are built meanwhile, and under
+    tapes: each looks its function up here. Names that are made at run time (those of `tf.custom_gradient`, of
+    calls of a tf.function, and ours) aren't op types, and aren't counted.
+    """
+    original = registry.Registry.lookup
+
+    def lookup(self: Any, name: str | bytes) -> Any:
+        function = original(self, name)
+        # An override's name is read off the op's attr, as bytes.
+        shown = name.decode() if isinstance(name, bytes) else name
+        if self is not ops.gradient_registry or function is None or RUN_TIME_NAME.fullmatch(shown):
+            return function
+
+        @functools.wraps(function)
+        def counted(*args: Any, **keywords: Any) -> Any:
+            seen[shown] += 1
+            return function(*args, **keywords)
+
+        return counted
+
+    registry.Registry.lookup = lookup
+    try:
+        yield
+    finally:
+        registry.Registry.lookup = original
+
+
+@contextlib.contextmanager
+def functions_differentiated_anew() -> Iterator[None]:
+    """Let each call of a tf.function in a graph build the gradient of its body, though it was built before.
+
+    It is kept with the function, which may be as old as the process.
+    """
+    functions = concrete_function._DelayedRewriteGradientFunctions  # noqa: SLF001 (no public way)
+    original = functions.forward_backward
+
+    def anew(self: Any, num_doutputs: int | None = None) -> Any:
+        self._cached_function_pairs.clear()
+        return original(self, num_doutputs)
+
+    functions.forward_backward = anew
+    try:
+        yield
+    finally:
+        functions.forward_backward = original
 
 
 def has_own_gradient(op: Any) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import private, registry
-from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
+from gradcheck_cli.tensorflow_backend.arguments import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,6 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
             f"{', '.join(given) or 'none'}.",
         )
-    named = dict(zip(given, grouped(case, tensors), strict=True))
     attr_names = {attr.name for attr in definition.attr}
     unknown = sorted(set(case.attrs) - attr_names)
     if unknown:
@@ -44,12 +44,13 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    result = _apply(op_type, {**named, **case.attrs})
+    result = _apply(op_type, {**named(case, tensors), **case.attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
             "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
         )
-    return flat_outputs(result, "op_type")
+    # By place: what the OpDef calls them, an eager call alone would tell.
+    return [tf.convert_to_tensor(value) for value in tf.nest.flatten(result)]
 
 
 def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
@@ -60,7 +61,27 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
         raise CaseSkippedError(
             "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
         )
-    return exported(**arguments)
+    return exported(**_exported_names(private.op_def(op_type), exported, arguments))
+
+
+def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments under the names of TensorFlow's Python function for an op type.
+
+    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other
+    where there are several.
+    """
+    taken = list(inspect.signature(exported).parameters)
+    inferred = {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    own = [arg.name for arg in definition.input_arg]
+    own += [attr.name for attr in definition.attr if attr.name not in inferred]
+    renamed = [name for name in own if name not in taken]
+    names = [name for name in taken if name not in own and name != "name"]
+    if len(renamed) != len(names):
+        return arguments
+    known = dict(zip(renamed, names, strict=True))
+    return {known.get(name, name): value for name, value in arguments.items()}
 
 
 def unknown_op_type(op_type: str) -> str:

@@ -7,12 +7,21 @@ that graph then fails under vectorized_map: hence two graphs.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes, frozen, low_precision, path, private, private_variables
+from gradcheck_cli.tensorflow_backend import (
+    dtypes,
+    frozen,
+    low_precision,
+    path,
+    private,
+    private_gradients,
+    private_variables,
+)
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
@@ -56,6 +65,7 @@ class VjpTrace:
     `functions[j]` takes the inputs, the upstream of output j and the draws, and returns the gradients that
     exist; `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same
     for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's gradient.
+    `gradients_seen` has how often each registered gradient function was called, all outputs taken together.
     """
 
     functions: dict[int, Any]
@@ -66,6 +76,7 @@ class VjpTrace:
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
     held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
+    gradients_seen: dict[str, int]
 
 
 def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
@@ -185,6 +196,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     sources = [number for number, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)]
     upstream_specs = [tf.TensorSpec(output_shapes[number], traced.dtypes[number]) for number in sources]
     kept: dict[str, Any] = {}
+    seen: Counter[str] = Counter()
     stand_ins = StandIns(frozen.is_random, with_stops=False) if traced.held.opened else None
 
     def forward_and_vjp(*tensors: Any) -> Any:
@@ -198,15 +210,16 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         )  # the gradient's own ops come after
         every = [*inputs, *variables]
         wanted = [every[number] for number in differentiable]
-        kept["gradients"] = {
-            number: [
-                dense(gradient, tensor)
-                for gradient, tensor in zip(
-                    gradients_of([outputs[number]], wanted, [upstream]), wanted, strict=True
-                )
-            ]
-            for number, upstream in zip(sources, upstreams, strict=True)
-        }
+        with private_gradients.gradients_counted(seen):
+            kept["gradients"] = {
+                number: [
+                    dense(gradient, tensor)
+                    for gradient, tensor in zip(
+                        gradients_of([outputs[number]], wanted, [upstream]), wanted, strict=True
+                    )
+                ]
+                for number, upstream in zip(sources, upstreams, strict=True)
+            }
         if len(sources) > 1:
             together = gradients_of([outputs[number] for number in sources], wanted, list(upstreams))
             kept["joint"] = [
@@ -265,4 +278,5 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         faults,
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
+        dict(seen),
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.checking.packing import index_of, pack, packed_size, part_of, unpack
+from gradcheck_cli.checking.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
 
 REAL = TensorInfo("x", "float64", (2, 3))
 COMPLEX = TensorInfo("z", "complex128", (2, 3))
@@ -57,3 +57,11 @@ def test_a_vjp_is_right_when_its_packed_form_is_the_transposed_jacobian():
     np.testing.assert_allclose(rows, columns)
     wrong = pack(upstream @ m, taken)
     assert not np.allclose(wrong, columns)
+
+
+def test_both_parts_of_a_complex_number_have_its_size():
+    sizes = packed_magnitude(np.array([3 + 4j, -1]), TensorInfo("z", "complex128", (2,)))
+    np.testing.assert_array_equal(sizes, [5, 1, 5, 1])
+    np.testing.assert_array_equal(
+        packed_magnitude(np.array([-2.0, 0.5]), TensorInfo("x", "float64", (2,))), [2, 0.5]
+    )

@@ -138,3 +138,23 @@ def test_float32_points_stay_in_float32():
     for made in op.opened:
         for point in made.evaluated:
             np.testing.assert_array_equal(point[0], point[0].astype(np.float32))
+
+
+def rounded_spectrum(error):
+    """Return x -> x (1 + 0i), rounded as a transform rounds: the imaginary part moves by some 1e-17."""
+    rounding = 2.0**-56
+
+    def forward(x):
+        return x + 1j * rounding * np.where(np.abs(x - 1) > 1 / 64, 1.0, 0.0)
+
+    return Numpy(
+        forward,
+        [lambda u, _: (u.real + error * u.imag,)],
+        {"x": np.array([1.0])},
+        outputs=("z",),
+    )
+
+
+def test_the_zero_part_of_a_complex_output_is_as_good_as_the_other():
+    assert (judged(rounded_spectrum(2.0**-54))[0, 0].verdict == Verdict.PASS).all()
+    assert wrong_count(judged(rounded_spectrum(1e-4))[0, 0]) == 1

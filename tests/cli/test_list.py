@@ -11,6 +11,9 @@ from importlib.metadata import version
 
 import pytest
 
+from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.results import CaseResult, Report, Status
+
 MODULE = """
 import tensorflow as tf
 
@@ -279,3 +282,153 @@ def test_coverage_needs_specs(package):
     done = package("--uncovered")
     assert done.returncode == 2
     assert "--uncovered and --fail-under need --specs DIR." in done.stderr
+
+
+AUDIT = {
+    "tanh.yaml": """
+op: tanh
+op_type: Tanh
+inputs: {x: {shape: [2]}}
+---
+op: gamma
+op_type: Igamma
+inputs: {a: {shape: [2], uniform: {low: 1, high: 2}}, x: {shape: [2], uniform: {low: 1, high: 2}}}
+pairs: {dz/da: {expect: skip, reason: elsewhere}}
+outputs: [z]
+---
+op: branch
+forward: tensorflow:identity
+covers: [StatelessIf, NoSuchOpType]
+inputs: {x: {shape: [2]}}
+---
+op: later
+op_type: Sin
+tensorflow: ">=99"
+inputs: {x: {shape: [2]}}
+---
+op: zeros
+op_type: ZerosLike
+inputs: {x: {shape: [2]}}
+pairs: {"*": {expect: disconnected}}
+""",
+    "exceptions.yaml": """
+exceptions:
+  NcclReduce: {kind: gpu, reason: needs two}
+  Cos: {kind: other, reason: long ago, tensorflow: "<2"}
+  Rank: {kind: nothing, reason: has none}
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def audit(folder, gradients):
+    """Return a function that lists what a folder of specs covers of TensorFlow's registry."""
+    (folder / "audit").mkdir()
+    for name, text in AUDIT.items():
+        (folder / "audit" / name).write_text(text)
+    return lambda *arguments: gradients("--specs", "audit", *arguments)
+
+
+@pytest.fixture(scope="module")
+def audited(audit):
+    content = json.loads(audit("--format", "json").stdout)
+    return content["coverage"], {entry["op_type"]: entry for entry in content["gradients"]}
+
+
+def test_each_gradient_is_covered_or_excepted_or_missing(audited):
+    counts, entries = audited
+    words = {name: entries[name]["coverage"] for name in ("Tanh", "StatelessIf", "NcclReduce", "Sin", "Cos")}
+    assert words == {
+        "Tanh": "covered",
+        "StatelessIf": "covered",
+        "NcclReduce": "excepted",
+        "Sin": "missing",  # by a spec for another TensorFlow
+        "Cos": "missing",  # by an exception for another TensorFlow
+    }
+    gradients = [entry for entry in entries.values() if entry["status"] == "gradient"]
+    assert counts["covered"] + counts["excepted"] + counts["missing"] == len(gradients)
+    assert (counts["covered"], counts["excepted"], counts["gone"]) == (3, 1, 2)
+
+
+def test_what_this_tensorflow_has_no_gradient_of_is_gone(audited):
+    gone = {name: entry["specs"] for name, entry in audited[1].items() if entry["coverage"] == "gone"}
+    assert gone == {"NoSuchOpType": ["audit/tanh.yaml:12"], "Rank": ["audit/exceptions.yaml:5"]}
+
+
+def test_each_input_has_its_state(audited):
+    inputs = {
+        name: {one["name"]: (one["state"], one["reason"]) for one in audited[1][name]["inputs"]}
+        for name in ("Tanh", "Igamma", "StatelessIf")
+    }
+    assert inputs == {
+        "Tanh": {"x": ("gradient", "")},
+        "Igamma": {"a": ("skipped", "elsewhere"), "x": ("gradient", "")},
+        "StatelessIf": {"x": ("gradient", "")},
+    }
+
+
+def test_only_some_are_listed_but_all_are_counted(audit):
+    done = audit("--coverage", "excepted", "--coverage", "gone")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:-2]] == ["NcclReduce", "NoSuchOpType", "Rank"]
+    assert "excepted  gpu: needs two" in lines[1]
+    assert lines[-1].startswith("specs: 3 covered, 1 excepted, 4")
+    assert lines[-1].endswith(" missing, 2 gone")
+
+
+def test_excepted_ones_are_left_out_of_what_must_be_covered(audit):
+    done = audit("--fail-under", "100", "*nccl*", "--format", "csv")
+    assert done.returncode == 3
+    assert "0 of 2 gradients have a spec (0.0 %), 1 more excepted; " in done.stderr
+
+
+def test_a_report_proves_what_specs_cover(audit, folder):
+    cases = [
+        {"op": "tanh", "status": "passed", "gradients_seen": {"Tanh": 1}},
+        {"op": "gamma", "status": "inconclusive", "gradients_seen": {"Igamma": 1}},
+        {"op": "branch", "status": "passed", "gradients_seen": {"Identity": 1}},
+    ]
+    report = Report(
+        "0",
+        "2",
+        "3",
+        0,
+        tuple(
+            CaseResult(
+                one["op"],
+                "default",
+                "a:1",
+                "graph",
+                "float64",
+                Status(one["status"]),
+                0.0,
+                "",
+                gradients_seen=one["gradients_seen"],
+            )
+            for one in cases
+        ),
+    )
+    (folder / "report.json").write_text(to_json(report))
+    done = audit("--report", "report.json", "--format", "json", "--coverage", "covered")
+    assert [entry["op_type"] for entry in json.loads(done.stdout)["gradients"]] == ["Tanh"]
+    done = audit("--report", "report.json", "--format", "json")
+    entries = {entry["op_type"]: entry["coverage"] for entry in json.loads(done.stdout)["gradients"]}
+    found = {name: entries[name] for name in ("Tanh", "Igamma", "StatelessIf")}
+    assert found == {"Tanh": "covered", "Igamma": "unproven", "StatelessIf": "unproven"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--coverage", "missing"], "--coverage and --report need --specs DIR."),
+        (
+            ["--coverage", "missing", "--uncovered", "--specs", "specs"],
+            "--coverage and --report go without --uncovered and --fail-under.",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(gradients, arguments, message):
+    done = gradients(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -131,6 +131,23 @@ OPS = [
         4,
         "device: must be a device with its number, such as GPU:0 or CPU:0, but got 'GPU'",
     ),
+    (ONE + "covers: MatMul", 4, "covers: must be a list of op types, such as [MatMul], but got 'MatMul'"),
+    (ONE + "covers: []", 4, "covers: must be a list of op types, such as [MatMul], but got []"),
+    (
+        ONE + "tensorflow: 2.18",
+        4,
+        "tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got 2.18",
+    ),
+    (
+        ONE + "tensorflow: 2.18.0",
+        4,
+        "tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got '2.18.0'",
+    ),
+    (
+        ONE + "tensorflow: ''",
+        4,
+        "tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got ''",
+    ),
     (ONE + "samples: 0", 4, "samples: must be an integer from 1 to 10000, but got 0"),
     (ONE + "timeout: 0", 4, "timeout: must be a finite number above 0, but got 0"),
     (ONE + "timeout: 60 s", 4, "timeout: must be a finite number above 0, but got '60 s'"),

@@ -258,6 +258,44 @@ def test_raw_ops_are_called_eagerly(run_in):
     assert {result.status for result in results.values()} == {Status.PASSED}
 
 
+def test_raw_ops_are_called_eagerly_whose_exported_arguments_have_other_names(run_in):
+    axis = {"value": [1], "dtype": "int32"}
+    summed = run_in(ALL, op_type="Sum", inputs={"input": {"shape": [2, 3]}, "reduction_indices": axis})
+    condition = {"value": [True, False], "dtype": "bool"}
+    chosen = run_in(
+        ALL,
+        op_type="Select",
+        inputs={"condition": condition, "t": {"shape": [2]}, "e": {"shape": [2]}},
+    )
+    assert {result.status for result in (*summed.values(), *chosen.values())} == {Status.PASSED}
+
+
+RENAMED = {
+    "Squeeze": {"attrs": {"squeeze_dims": [1]}, "inputs": {"input": {"shape": [2, 1]}}},
+    "SplitV": {
+        "attrs": {"num_split": 2},
+        "inputs": {
+            "value": {"shape": [3]},
+            "size_splits": {"value": [1, 2], "dtype": "int32"},
+            "split_dim": {"value": 0, "dtype": "int32"},
+        },
+    },
+    "Select": {
+        "inputs": {
+            "condition": {"value": [True, False], "dtype": "bool"},
+            "t": {"shape": [2]},
+            "e": {"shape": [2]},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("op_type", RENAMED)
+def test_raw_ops_are_called_eagerly_by_the_names_of_their_python_functions(run_in, op_type):
+    result = run_in(["eager"], op_type=op_type, **RENAMED[op_type])["eager"]
+    assert (result.status, result.error) == (Status.PASSED, None)
+
+
 def eager_only(x):
     return x * x if float(tf.reduce_sum(x).numpy()) > 0 else 3 * x
 

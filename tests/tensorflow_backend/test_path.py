@@ -152,6 +152,8 @@ def draws_inside(x):
         (draws_inside, ("RandomStandardNormal",)),
         (lambda x: tf.nn.dropout(x, 0.5), ("RandomUniform",)),
         (lambda x: tf.numpy_function(lambda value: value, [x], x.dtype), ()),
+        (lambda x: tf.debugging.check_numerics(x, "x"), ()),
+        (lambda x: tf.compat.v1.Print(x, [x], first_n=0), ()),
         (tf.tanh, ()),
     ],
 )
@@ -170,6 +172,14 @@ def test_a_draw_that_no_output_needs_is_none(case_of):
 def test_reading_a_variable_is_no_draw(case_of):
     variable = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64)
     assert random_types(case_of, lambda x: x * variable) == ()
+
+
+def test_a_reference_variable_is_no_draw(case_of):
+    def forward(x):
+        variable = tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype)
+        return tf.identity(tf.raw_ops.Assign(ref=variable, value=x))
+
+    assert random_types(case_of, forward) == ()
 
 
 def test_ops_between_inputs_and_outputs():

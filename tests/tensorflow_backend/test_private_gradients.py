@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
+
+import pytest
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import private, private_gradients
@@ -141,3 +145,86 @@ def test_a_line_that_autograph_made_is_traced_to_its_source():
 def test_other_lines_are_left_alone():
     assert private_gradients.source_place(__file__, 3) is None
     assert private_gradients.source_place("__autograph_generated_file_of_nobody.py", 3) is None
+
+
+def counted(function, anew=contextlib.nullcontext):
+    """Return the gradients that are called for a function, in a graph."""
+
+    def body(x):
+        y = function(x)
+        seen = Counter()
+        with private_gradients.gradients_counted(seen), anew():
+            tf.compat.v1.gradients([y], [x])
+        return dict(seen)
+
+    return in_graph(body)
+
+
+def test_each_call_of_a_registered_gradient_is_counted():
+    assert counted(lambda x: tf.exp(tf.sin(tf.sin(x)))) == {"Exp": 1, "Sin": 2}
+
+
+@pytest.mark.parametrize(
+    ("function", "seen"),
+    [
+        (lambda x: tf.while_loop(lambda v: v < 10.0, tf.exp, [x])[0], {"StatelessWhile": 1, "Exp": 1}),
+        (lambda x: tf.cond(x > 0, lambda: tf.exp(x), lambda: x), {"StatelessIf": 1, "Exp": 1}),
+        (
+            lambda x: tf.switch_case(tf.constant(0), [lambda: tf.exp(x), lambda: x]),
+            {"StatelessCase": 1, "Exp": 1},
+        ),
+        (tf.function(tf.exp), {"Exp": 1}),
+        (tf.function(tf.function(tf.exp), jit_compile=True), {"Exp": 1}),
+    ],
+)
+def test_what_is_differentiated_in_bodies_is_counted(function, seen):
+    found = counted(function)
+    assert {name: found.get(name) for name in seen} == seen
+
+
+def test_names_that_are_made_at_run_time_are_not_counted():
+    assert counted(square) == {}
+    assert "Sin" not in counted(lambda x: tf.stop_gradient(tf.sin(x)) * x)
+
+
+def test_an_override_counts_under_its_own_name():
+    @tf.RegisterGradient("CountedInATestOfPrivateGradients")
+    def _(op, upstream):
+        return tf.cos(op.inputs[0]) * upstream
+
+    def overridden(x):
+        with tf.compat.v1.get_default_graph().gradient_override_map(
+            {"Sin": "CountedInATestOfPrivateGradients"}
+        ):
+            return tf.sin(x)
+
+    assert counted(overridden) == {"CountedInATestOfPrivateGradients": 1}
+
+
+def test_gradients_under_a_tape_are_counted():
+    x, seen = tf.constant(1.0), Counter()
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.exp(tf.sin(x))
+    with private_gradients.gradients_counted(seen):
+        tape.gradient(y, x)
+    assert seen == {"Exp": 1, "Sin": 1}
+
+
+def test_nothing_is_counted_afterwards():
+    seen = Counter()
+    with private_gradients.gradients_counted(seen):
+        pass
+    logged(tf.sin)
+    assert not seen
+
+
+@pytest.mark.parametrize("ready_made", [False, True])
+def test_a_functions_gradient_is_built_once_but_can_be_built_anew(ready_made):
+    function = tf.function(tf.exp)
+    if ready_made:
+        function = function.get_concrete_function(tf.TensorSpec([], tf.float64))
+    assert counted(function)["Exp"] == 1
+    assert "Exp" not in counted(function)
+    assert counted(function, private_gradients.functions_differentiated_anew)["Exp"] == 1
+    assert "Exp" not in counted(function)

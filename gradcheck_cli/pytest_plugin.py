@@ -1,0 +1,275 @@
+"""The pytest plugin: `pytest --gradcheck` makes a test of each pair that specs describe.
+
+Which pairs a case has shows when it is traced, so cases are opened at collection, and checked when the first
+of their tests runs; both in processes of their own, as `gradcheck run` does it. Nothing of the package is
+loaded, TensorFlow least of all, unless the option is given.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from gradcheck_cli.results import CaseResult, PairResult
+    from gradcheck_cli.running.local_workers import LocalWorkers
+    from gradcheck_cli.spec.case import Case
+
+OPTION = "--gradcheck"
+SUFFIX = re.compile(r".*\.gradcheck\.ya?ml")
+ANY_SPEC = re.compile(r".*\.ya?ml")
+# The test of what a case is beside its pairs: that it runs at all, and its structural checks.
+WHOLE = "case"
+_BRACKETS = str.maketrans("[]", "()")  # pytest reads a bracket as the beginning of parameters
+
+
+class GradcheckFailure(Exception):  # noqa: N818 (pytest shows the name as what it is)
+    """A pair, or a case, that isn't right; the text is what `gradcheck run` prints of it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--gradcheck`."""
+    group = parser.getgroup("gradcheck", "gradients checked by specs")
+    group.addoption(
+        OPTION,
+        action="store_true",
+        help="collect *.gradcheck.yaml and the specs that [tool.gradcheck] names: a test for each pair",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect the configured specs too, unless the command line says what to collect."""
+    if not config.getoption(OPTION):
+        return
+    specs = _configured(config)
+    config.stash[_SPECS] = specs
+    config.stash[_RUNS] = Runs()
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        known = {str(config.invocation_params.dir.joinpath(one).resolve()) for one in config.args}
+        config.args += [str(path) for path in specs if path.exists() and str(path) not in known]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the processes."""
+    runs = config.stash.get(_RUNS, None)
+    if runs is not None:
+        runs.close()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a file of specs."""
+    if not parent.config.getoption(OPTION):
+        return None
+    is_configured = any(
+        folder == file_path or folder in file_path.parents for folder in parent.config.stash[_SPECS]
+    )
+    if SUFFIX.fullmatch(file_path.name) or (is_configured and ANY_SPEC.fullmatch(file_path.name)):
+        return SpecFile.from_parent(parent, path=file_path)
+    return None
+
+
+def _configured(config: pytest.Config) -> tuple[Path, ...]:
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (late: only with the option)
+    from gradcheck_cli.errors import UsageError  # noqa: PLC0415
+
+    folder = config.invocation_params.dir
+    try:
+        return tuple(folder.joinpath(path).resolve() for path in default_paths(folder))
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+class Runs:
+    """The processes that cases are opened and checked in, and what came of those that were."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._workers: LocalWorkers | None = None
+        self._found: dict[str, CaseResult] = {}
+
+    def opened(self, cases: Sequence[Case]) -> list[CaseResult]:
+        """Return each case with its pairs, nothing of which is checked yet."""
+        return self._ended(cases, listing=True)
+
+    def checked(self, case: Case, key: str) -> CaseResult:
+        """Return a case's result; it is checked once."""
+        if key not in self._found:
+            (self._found[key],) = self._ended([case])
+        return self._found[key]
+
+    def _ended(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
+        from gradcheck_cli.running.workers import Ended  # noqa: PLC0415 (late: only with the option)
+
+        found = {
+            event.number: event.result
+            for event in self._started().run(cases, listing=listing)
+            if isinstance(event, Ended)
+        }
+        return [found[number] for number in range(len(cases))]
+
+    def _started(self) -> LocalWorkers:
+        if self._workers is None:
+            from gradcheck_cli.running.limits import default_jobs, default_memory  # noqa: PLC0415 (late)
+            from gradcheck_cli.running.local_workers import LocalWorkers  # noqa: PLC0415
+
+            self._workers = LocalWorkers(default_jobs(), memory=default_memory())
+        return self._workers
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._workers is not None:
+            self._workers.close()
+
+
+_SPECS = pytest.StashKey[tuple["Path", ...]]()
+_RUNS = pytest.StashKey[Runs]()
+
+
+class SpecFile(pytest.File):
+    """A file of specs; below it are ops, cases and pairs."""
+
+    def collect(self) -> Iterable[pytest.Collector]:
+        """Read the file, and open its cases."""
+        from gradcheck_cli.errors import GradcheckError  # noqa: PLC0415 (late: only with the option)
+        from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+        from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
+
+        try:
+            cases = in_each_mode(load_cases([self.path]))
+            opened = self.config.stash[_RUNS].opened(cases)
+        except GradcheckError as error:
+            raise self.CollectError(str(error)) from None
+        ops: dict[str, list[tuple[Case, CaseResult]]] = {}
+        for case, result in zip(cases, opened, strict=True):
+            ops.setdefault(case.op, []).append((case, result))
+        for op, members in ops.items():
+            yield SpecOp.from_parent(self, name=op.translate(_BRACKETS), members=members)
+
+
+class SpecOp(pytest.Collector):
+    """One op of a file."""
+
+    def __init__(self, *, members: Sequence[tuple[Case, CaseResult]], **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
+        """Keep the op's cases, each with its pairs."""
+        super().__init__(**rest)
+        self._members = members
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        """Name the cases, with mode and dtype where there are several of a name."""
+        for case, result in self._members:
+            parts = [case.name]
+            parts += [case.variant] if case.variant else []
+            parts += [case.mode] if len(case.modes) > 1 else []
+            name = "-".join(parts).translate(_BRACKETS)
+            yield SpecCase.from_parent(self, name=name, case=case, opened=result)
+
+
+class SpecCase(pytest.Collector):
+    """One case; its tests are its pairs, and one for itself."""
+
+    def __init__(self, *, case: Case, opened: CaseResult, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
+        """Keep the case, and what opening it has shown."""
+        super().__init__(**rest)
+        self.case = case
+        self._opened = opened
+        for tag in case.tags:
+            self.extra_keyword_matches.add(tag)
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Make a test of each pair that opening the case has shown, and of the case itself."""
+        for label in [WHOLE, *[pair.label for pair in self._opened.pairs]]:
+            item = SpecItem.from_parent(self, name=label, case=self.case)
+            # With pytest-xdist and --dist loadgroup a case is checked in one place, and so once.
+            item.add_marker(pytest.mark.xdist_group(self.nodeid))
+            yield item
+
+    def checked(self) -> CaseResult:
+        """Return the case's result."""
+        return self.config.stash[_RUNS].checked(self.case, self.nodeid)
+
+
+class SpecItem(pytest.Item):
+    """One pair, or what a case is beside its pairs."""
+
+    def __init__(self, *, case: Case, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
+        """Keep the case; the name says which pair."""
+        super().__init__(**rest)
+        self._case = case
+
+    def runtest(self) -> None:
+        """Pass, skip or fail as the finding has it."""
+        if not isinstance(self.parent, SpecCase):
+            raise TypeError("parent: expected a SpecCase")
+        result = self.parent.checked()
+        self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
+        if self.name == WHOLE:
+            _judge_case(result)
+            return
+        pair = next((pair for pair in result.pairs if pair.label == self.name), None)
+        if pair is None:
+            raise GradcheckFailure(_told_of(result, ()))
+        _judge_pair(result, pair)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 (pytest's own)
+        """Show what `gradcheck run` prints in place of a traceback."""
+        if isinstance(excinfo.value, GradcheckFailure):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return the spec's place, and what is shown above a failure."""
+        line = int(self._case.spec.rpartition(":")[2])
+        return (
+            self.path,
+            line - 1,
+            f"{self._case.op} · {self.parent.name if self.parent else ''} · {self.name}",
+        )
+
+
+def _judge_pair(result: CaseResult, pair: PairResult) -> None:
+    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+
+    if pair.status is Status.SKIPPED:
+        pytest.skip(pair.note or pair.message or "skipped by its spec")
+    if pair.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
+        raise GradcheckFailure(_told_of(result, (pair,)))
+
+
+def _judge_case(result: CaseResult) -> None:
+    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+
+    fine = (Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED)
+    wrong = [check for check in result.checks if check.status not in fine]
+    if result.error is not None or wrong:
+        raise GradcheckFailure(_told_of(result, ()))
+    if result.status is Status.SKIPPED:
+        told = [check.message for check in result.checks if check.status is Status.SKIPPED]
+        pytest.skip(told[0] if told else "nothing of it was checked")
+
+
+def _told_of(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
+    """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
+    from dataclasses import replace  # noqa: PLC0415 (late: only with the option)
+
+    from gradcheck_cli.reporting.layout import plain  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
+
+    shown = replace(result, pairs=pairs, checks=() if pairs else result.checks)
+    return "\n".join((_summary(result, pairs), plain(case_lines(shown, width=100))))
+
+
+def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
+    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+
+    if result.error is not None:
+        return f"{result.error.kind}: {result.error.message}"
+    found = [(pair.status, pair.note or pair.message) for pair in pairs] or [
+        (check.status, f"{check.name}: {check.message}") for check in result.checks
+    ]
+    failed = [f"{status}: {why}" if why else str(status) for status, why in found if status != Status.PASSED]
+    return failed[0] if failed else str(result.status)

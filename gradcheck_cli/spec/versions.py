@@ -1,0 +1,28 @@
+"""Versions of TensorFlow, as a spec names them: specifiers of PEP 440."""
+
+from __future__ import annotations
+
+
+def is_specifier(value: object) -> bool:
+    """Tell whether a value is text that names versions, such as `>=2.18`."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 (few specs name any)
+
+    try:
+        return isinstance(value, str) and len(SpecifierSet(value)) > 0
+    except InvalidSpecifier:
+        return False
+
+
+def matches(version: str, specifier: str) -> bool:
+    """Tell whether a version is among those that a specifier names.
+
+    A pre-release counts as what it leads up to: 2.22.0rc1 is among `>=2.22`, as its op types are.
+
+    Args:
+        version: as TensorFlow tells its own.
+        specifier: as `is_specifier` allows it; empty for any version.
+    """
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 (few specs name any)
+    from packaging.version import Version  # noqa: PLC0415
+
+    return SpecifierSet(specifier).contains(Version(version).base_version)
