@@ -36,11 +36,8 @@ _HARMLESS_STATEFUL = {
     "CheckNumericsV2",
     "Print",
     "PrintV2",
-    # A reference variable that a graph makes holds nothing until the graph assigns it, at each call.
-    "VariableV2",
     "Empty",
     "DebugIdentityV2",
-    "VariableShape",
     # A loop's stacks and TensorArrays of TensorFlow 1 are made anew in each run.
     "StackCloseV2",
     "StackPopV2",

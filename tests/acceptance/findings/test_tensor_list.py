@@ -8,6 +8,7 @@ import tensorflow as tf
 
 raw = tf.raw_ops
 X = np.array([1.0, 2.0, 3.0, 4.0])
+SCALAR = np.array([], np.int32)
 
 
 def selection(indices, size):
@@ -62,8 +63,8 @@ def test_so_does_one_in_a_new_list(op_type):
     @tf.function
     def function(x):
         extra = {"num_elements": -1} if op_type == "TensorListScatterV2" else {}
-        handle = getattr(raw, op_type)(tensor=x, indices=[1, 0, 1], element_shape=[], **extra)
-        y = raw.TensorListStack(input_handle=handle, element_shape=[], element_dtype=x.dtype)
+        handle = getattr(raw, op_type)(tensor=x, indices=[1, 0, 1], element_shape=SCALAR, **extra)
+        y = raw.TensorListStack(input_handle=handle, element_shape=SCALAR, element_dtype=x.dtype)
         return tf.gradients(y, x, tf.constant([10.0, 20.0], tf.float64))[0]
 
     np.testing.assert_allclose(function(tf.constant(X[:3])), [20, 10, 20])
