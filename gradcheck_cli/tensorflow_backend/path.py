@@ -24,6 +24,7 @@ _HARMLESS_STATEFUL = {
     "EagerPyFunc",
     "VarHandleOp",
     "ReadVariableOp",
+    "VariableShape",
     "ResourceGather",
     "ResourceGatherNd",
     "StatefulPartitionedCall",
