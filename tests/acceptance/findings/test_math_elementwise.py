@@ -160,6 +160,18 @@ def test_a_cast_to_float8_is_disconnected():
     assert gradients(through, np.float32(1)) == [None]
 
 
+def test_the_absolute_value_of_a_tiny_complex_number():
+    z = np.array(3e-23 + 4e-23j, np.complex64)
+    assert tf.abs(z).numpy() == pytest.approx(5e-23)
+    assert gradients(tf.abs, z) == [0]  # z / |z| is 0.6 + 0.8i
+    np.testing.assert_allclose(gradients(tf.abs, z * np.complex64(1e20)), [0.6 + 0.8j], rtol=1e-6)
+
+
+def test_a_complex_0_to_the_power_of_1():
+    assert tf.pow(np.array(1e-6 + 0j), np.array(1 + 0j)).numpy() == pytest.approx(1e-6)
+    assert np.isnan(gradients(tf.pow, np.array(0j), np.array(1 + 0j), upstream=1)[0])
+
+
 # --- second order ---
 
 

@@ -110,6 +110,24 @@ def test_cumulative_logsumexp_of_minus_infinity():
     np.testing.assert_allclose(found, [np.nan, 1])
 
 
+def test_a_segment_product_that_underflows_or_overflows():
+    # Each element's slope is the other one.
+    for x in ([1e-200, 1e-200], [2.0, np.inf]):
+        exact = np.array(x)[::-1]
+        np.testing.assert_array_equal(gradient(tf.reduce_prod, np.array(x)), exact)
+        found = gradient(lambda x: tf.math.segment_prod(x, [0, 0]), np.array(x))
+        assert not np.array_equal(found, exact)
+
+
+def test_a_product_of_int8_and_bfloat16_raises():
+    a, b = tf.constant([[1, 2], [3, 4]], tf.int8), tf.Variable([[1, 2], [3, 5]], dtype=tf.bfloat16)
+    with tf.GradientTape() as tape:
+        y = tf.matmul(a, b, output_type=tf.bfloat16)
+    np.testing.assert_array_equal(tf.cast(y, tf.float32), [[7, 12], [15, 26]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Value for attr 'T' of int8"):
+        tape.gradient(y, b)
+
+
 # --- second order ---
 
 
