@@ -104,6 +104,28 @@ class PairResult:
     order: int = 1
 
 
+CAUGHT, LEFT_OPEN, MISSED = "caught", "undecided", "missed"  # what becomes of a corruption
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What became of one corruption of one pair's gradient.
+
+    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails) or
+    `missed`. `change` is the largest error that was seen, `allowed` what was allowed where it mattered most,
+    `kinks` how many elements passed for lying between one-sided slopes.
+    """
+
+    pair: str
+    corruption: str
+    outcome: str
+    order: int = 1
+    change: float = 0.0
+    allowed: float = 0.0
+    kinks: int = 0
+    message: str = ""
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """The verdict of one structural check on one case."""
@@ -144,8 +166,10 @@ class CaseResult:
     output_file: str = ""  # where all of it is, where more is to be kept than those lines
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it is checked; 0 where it wasn't
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
     source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
+    mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
 
     @property
     def skipped(self) -> bool:

@@ -34,7 +34,7 @@ from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
 from gradcheck_cli.checking.variables import check_variables
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
@@ -58,8 +58,10 @@ class Findings:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs of integers and such, with their dtypes
     first: Operation | None = None  # at the first sample point; None where nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    mutants: tuple[Mutant, ...] = ()
 
 
 @dataclass
@@ -106,7 +108,7 @@ def examine(
     first = opener.declared(samples[0])
     _require_finite(first)
     rules = _rules(case, first, known)
-    random = check_random(first)
+    random = check_random(first, case)
     if random is not None:
         return Findings(checks=(random,))
     frozen = check_frozen(first)
@@ -118,7 +120,8 @@ def examine(
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
-        return Findings(malformed(first, rules, error), (check_form(first, error),))
+        wrong = malformed(first, rules, error)
+        return Findings(wrong, (check_form(first, error),), not_differentiated=_without_gradient(first))
     pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
     if gathered.first is not None and "modes" not in case.checks_off:
@@ -134,7 +137,13 @@ def examine(
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     pairs = gathered.memory.added_to(first, pairs)
     warnings = tuple(dict.fromkeys(gathered.warnings))
-    return Findings(pairs, tuple(checks), warnings, numeric, first, gathered.gradients_seen)
+    return Findings(
+        pairs, tuple(checks), warnings, numeric, _without_gradient(first), first, gathered.gradients_seen
+    )
+
+
+def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
+    return tuple((output.name, output.dtype) for output in op.outputs if not output.is_differentiable)
 
 
 def _require_finite(op: Operation) -> None:
@@ -254,11 +263,22 @@ def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operatio
             f"the reference's outputs must have the forward's shapes {_shapes(op)}, "
             f"but have {_shapes(surrogate)}.",
         )
+    if _names(surrogate) != _names(op):
+        # By place alone, one's loss could be compared with the other's accuracy.
+        raise CaseFailedError(
+            "outputs",
+            f"the reference must return what the forward does, {', '.join(_names(op))}, but returns "
+            f"{', '.join(_names(surrogate))}: return the same structure, or name the outputs in the spec.",
+        )
     return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
 
 
 def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
     return opener.in_complex(differenced) if case.method == "complex_step" else None
+
+
+def _names(op: Operation) -> list[str]:
+    return [output.name for output in op.outputs]
 
 
 def _shapes(op: Operation) -> list[list[int]]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gradcheck_cli.cli import completing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -40,12 +42,17 @@ cache_option = click.option(
 )
 
 
-def selection_options(function: Function) -> Function:
-    """Add the options that `select` reads, and those of a `Stopper`."""
+def naming_options(function: Function) -> Function:
+    """Add the options by which cases are asked for by name, as `choose` reads them."""
     for option in reversed(
         (
             click.option(
-                "--case", "names", multiple=True, metavar="NAME", help="Check this case only; repeatable."
+                "--case",
+                "names",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=completing.cases,
+                help="Check this case only; repeatable.",
             ),
             click.option(
                 "-k",
@@ -55,15 +62,32 @@ def selection_options(function: Function) -> Function:
                 "brackets: -k 'huber and not wide'.",
             ),
             click.option(
-                "--tag", "tags", multiple=True, metavar="TAG", help="Check specs with this tag; repeatable."
+                "--tag",
+                "tags",
+                multiple=True,
+                metavar="TAG",
+                shell_complete=completing.tags,
+                help="Check specs with this tag; repeatable.",
             ),
             click.option(
                 "--op-type",
                 "op_types",
                 multiple=True,
                 metavar="TYPE",
-                help="Check specs with this op_type; repeatable.",
+                shell_complete=completing.op_types,
+                help="Check specs with this op_type, or that cover it; repeatable.",
             ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def selection_options(function: Function) -> Function:
+    """Add the options that `select` reads, and those of a `Stopper`."""
+    for option in reversed(
+        (
+            naming_options,
             click.option(
                 "--last-failed", is_flag=True, help="Check what failed when it last ran; all, if nothing did."
             ),

@@ -9,6 +9,7 @@ import click
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.running.selection.choose import Wanted, choose, meant
+from gradcheck_cli.spec.pairs import could_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,11 +67,11 @@ def _labels(case: Case) -> list[str]:
 
 
 def _fits(case: Case, label: str) -> bool:
-    """Whether the case can have the pair; tracing tells the names of variables, and of nameless outputs."""
+    """Whether the case can have the pair; tracing tells the names of variables, and of outputs' parts."""
     if case.variables:
         return LABEL.fullmatch(label) is not None
     if case.outputs:
-        return label in _labels(case)
+        return any(label == known or could_match(label, known) for known in _labels(case))
     parts = LABEL.fullmatch(label)
     inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
     return parts is not None and any(label.endswith(f"/d{name}") for name in inputs)

@@ -129,6 +129,7 @@ def _case(content: Object) -> CaseResult:
         ),
         pairs=tuple(_pair(one) for one in content["pairs"]),
         warnings=tuple(content["warnings"]),
+        not_differentiated=tuple((one["output"], one["dtype"]) for one in content["not_differentiated"]),
         output=tuple(output["lines"]),
         output_file=output["file"] or "",
         source=content["source"] or "",

@@ -107,6 +107,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         "gradients_seen": case.gradients_seen,
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
+        "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],
         "checks": [_check(check) for check in case.checks],
         "pairs": [_pair(pair) for pair in case.pairs],
     }

@@ -44,7 +44,7 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.error is not None:
         lines += _error(case.error, width)
     if case.pairs:
-        lines += pair_lines(case, width, verbose=verbose)
+        lines += [*pair_lines(case, width, verbose=verbose), *_without_gradient(case, width)]
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     if verbose and quiet:
         lines += layout.wrap(f"checks passed: {', '.join(quiet)}", width=width, indent=2, style="dim")
@@ -121,6 +121,14 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     lines = [Text(line, style="bold") for line in packed]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     return lines
+
+
+def _without_gradient(case: CaseResult, width: int) -> list[Text]:
+    """Name the outputs that have no pair."""
+    if not case.not_differentiated:
+        return []
+    named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
+    return layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:

@@ -16,6 +16,7 @@ import gradcheck_cli
 from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
+from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
@@ -95,7 +96,7 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
-    return _result(case, _check)
+    return _result(case, _mutate if case.corruptions else _check)
 
 
 def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
@@ -141,9 +142,11 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
+        not_differentiated=findings.not_differentiated,
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
+        mutants=findings.mutants,
     )
 
 
@@ -166,6 +169,16 @@ def _check(case: Case) -> Findings:
         if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
             return findings
         return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+
+
+def _mutate(case: Case) -> Findings:
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+
+    with on_device(case.device):
+        opener = opener_of(case, case.mode)
+        return mutate(opener.case, opener, points(case), case.corruptions)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.spec.form import TENSOR, Form
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,7 +29,8 @@ class Source:
     """Where an input's values come from: a generator's name and its arguments.
 
     `kind` is one of value, file, uniform, normal, integers, choice, bool, permutation, one_hot, spd,
-    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans); or
+    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans); places,
+    the indices of a sparse tensor of the dense shape `shape`; or
     variable, where the backend has found one: its value is the array `value`.
     """
 
@@ -68,11 +71,14 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Argument:
-    """One positional argument of forward: a single tensor, or a list of them named `name[0]`, `name[1]`."""
+    """One argument of forward: a tensor, or a structure of tensors, each named by its path in it.
+
+    `tensors` holds them flat, in the order of `form`: `values[0]`, `params.w`, `x.indices`.
+    """
 
     name: str
     tensors: tuple[InputSpec, ...]
-    is_list: bool = False
+    form: Form = TENSOR
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,8 @@ class Case:
         power: what probes must be able to see.
         full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
+        corruptions: ways in which its gradients are corrupted, to see whether that is found; empty to
+            check it as it is.
         covers: op types that the spec says its backward pass calls the registered gradient functions of.
         tensorflow: the versions that it is for; empty for any.
     """
@@ -194,6 +202,7 @@ class Case:
     second_order: bool = False
     description: str = ""
     variant: str | None = None
+    corruptions: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     tensorflow: str = ""
 

@@ -5,6 +5,7 @@ Each function fills a whole shape; nothing here knows of dtypes, domains or seed
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,24 @@ def elements(
         return rng.integers(low, high, count, dtype=np.uint64 if high > 2**63 else np.int64)
     values = np.asarray(arguments["values"])
     return np.asarray(values[rng.integers(0, len(values), count)])
+
+
+def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Shape) -> NDArray[np.generic]:
+    """Draw distinct places in a dense shape, in order.
+
+    Args:
+        rng: source of randomness.
+        arguments: the dense `shape`.
+        shape: how many places, and how many indices each has.
+
+    Returns:
+        An array of `shape`, int64.
+    """
+    dense: Shape = arguments["shape"]  # type: ignore[assignment]
+    if not shape[0]:
+        return np.zeros(shape, np.int64)
+    chosen = np.sort(rng.choice(math.prod(dense), shape[0], replace=False))
+    return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
 
 
 def structured(  # noqa: PLR0911 (one return per kind)

@@ -1,29 +1,45 @@
 """One input as a pydantic model, and what every model of the format is made of."""
-# ruff: noqa: TC001 (pydantic reads annotations at run time)
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from gradcheck_cli.spec.leaf_types import (
+    ClassName,
     DtypeField,
     FileName,
     Flag,
     Integer,
+    Label,
+    NonZeros,
+    Places,
     Positive,
     Probability,
     Real,
     Reals,
+    RowLengths,
     Scalars,
     Shape,
     Side,
     Value,
     Yes,
+    allows,
+    expects,
 )
 
+# Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
+MAPPING, LIST, NOTHING = "<mapping>", "<list>", "<nothing>"
+
+_NAMED = expects("a mapping of names to inputs")
+_LISTED = expects("a list of one or more inputs")
+_NO_LIST = allows(
+    "a mapping",
+    lambda value: not isinstance(value, list),
+    remedy="Write a list within a list as {list: [...]}",
+)
 # A switch's one value, for the examples of keys that are switched on.
 ON: Final = True
 
@@ -50,8 +66,8 @@ class Strict(BaseModel):
 class Uniform(Strict):
     """Uniform between `low` and `high`."""
 
-    low: Real = Field(description="Lower end of the range.")
-    high: Real = Field(description="Upper end of the range.")
+    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
+    high: Real = Field(description="Upper end of the range.", examples=[2.0])
 
 
 class Normal(Strict):
@@ -64,8 +80,8 @@ class Normal(Strict):
 class Integers(Strict):
     """Whole numbers from `low` up to and without `high`."""
 
-    low: Integer = Field(description="Smallest value.")
-    high: Integer = Field(description="End of the range, excluded as in NumPy.")
+    low: Integer = Field(description="Smallest value.", examples=[0])
+    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
 
 
 class Domain(Strict):
@@ -75,8 +91,27 @@ class Domain(Strict):
     high: Real | None = described("Upper bound.", 1)
 
 
+class Sparse(Strict):
+    """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
+
+    indices: Places | None = described("The place of each nonzero.", [[0, 1], [2, 0]])
+    nnz: NonZeros | None = described("Number of nonzeros, at places that are drawn.", 5)
+
+
+class Ragged(Strict):
+    """How the rows of a RaggedTensor are parted; its flat values are what is differentiated."""
+
+    row_lengths: RowLengths = Field(
+        description="Length of each row; or a list of such lists, the outermost dimension first.",
+        examples=[[2, 0, 3], [[2, 1], [1, 3, 2]]],
+    )
+    inner_shape: Shape = Field(
+        default=[], description="Dimensions of each value, where it is no scalar.", examples=[[4]]
+    )
+
+
 class InputModel(Strict):
-    """One tensor that goes into the op: dtype, shape, where its values come from, and modifiers."""
+    """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
 
     shape: Shape | None = described("Dimensions; may be left out with `value` or `file`.", [3, 2])
     dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
@@ -104,3 +139,56 @@ class InputModel(Strict):
     domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
     scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
     differentiate: Flag = Field(default=True, description="false passes the tensor through.")
+    sparse: Sparse | None = described(
+        "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
+        {"nnz": 5},
+    )
+    ragged: Ragged | None = described(
+        "Makes it a RaggedTensor; the values are its flat values.", {"row_lengths": [2, 0, 3]}
+    )
+    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
+        "A dict of inputs by key, labelled `x.key`.", {"w": {"shape": [3, 2]}}, alias="dict"
+    )
+    tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = described(
+        "A tuple of inputs, labelled `x[0]`, `x[1]`.", [{"shape": [3]}, {"shape": [2]}], alias="tuple"
+    )
+    list_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = described(
+        "A list of inputs, labelled `x[0]`, `x[1]`, where a list alone can't stand.",
+        [{"shape": [3]}],
+        alias="list",
+    )
+    object_: ClassName | None = described(
+        "A dataclass, named tuple or the like, which is called with its fields by keyword.",
+        "package.module:State",
+        alias="object",
+    )
+    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
+        "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
+    )
+
+    @property
+    def structure(self) -> str:
+        """The key that makes this a structure of inputs: dict, tuple, list or object; empty for a tensor."""
+        if self.object_ is not None or self.fields is not None:
+            return "object"
+        given = {"dict": self.dict_, "tuple": self.tuple_, "list": self.list_}
+        return next((key for key, parts in given.items() if parts is not None), "")
+
+
+def form_of(value: object) -> str:
+    """Return the tag of a value in a union: of a list, a mapping, or nothing."""
+    if value is None or isinstance(value, BaseModel):
+        return NOTHING if value is None else MAPPING
+    return LIST if isinstance(value, list) else MAPPING
+
+
+Tensors = Annotated[
+    Annotated[InputModel, Tag(MAPPING)]
+    | Annotated[
+        Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED],
+        Tag(LIST),
+    ]
+    | Annotated[None, Tag(NOTHING)],
+    Discriminator(form_of),
+]
+InputModel.model_rebuild()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_RANK = 32  # numpy 1.26's limit
+MAX_LENGTH = 2**31  # of a row: beyond, hardly one array fits into memory
 EXPECTED = "expected"  # the error type that `expects` raises, and `faults` renders
 
 
@@ -127,6 +128,41 @@ VaryingShape = Annotated[
     Field(max_length=MAX_RANK),
     expects(f"a list of at most {MAX_RANK} integers or nulls"),
 ]
+Places = Annotated[
+    list[
+        Annotated[list[Dimension], Field(max_length=MAX_RANK), expects("a list of integers, one a dimension")]
+    ],
+    expects("a list of places, such as [[0, 1], [2, 0]]"),
+]
+NonZeros = Annotated[int, Field(ge=0), expects("an integer of 0 or more")]
+
+
+def _are_lengths(value: object) -> bool:
+    def is_length(item: object) -> bool:
+        return isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= MAX_LENGTH
+
+    if not isinstance(value, list) or not value:
+        return False
+    nested = value if all(isinstance(item, list) for item in value) else [value]
+    return all(is_length(item) for lengths in nested for item in lengths)
+
+
+RowLengths = Annotated[
+    list[int] | list[list[int]],
+    allows("a list of row lengths, such as [2, 0, 3], or a list of such lists", _are_lengths),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "anyOf": [
+                    {"type": "integer", "minimum": 0},
+                    {"type": "array", "items": {"type": "integer", "minimum": 0}},
+                ]
+            },
+        }
+    ),
+]
 DtypeField = Annotated[DtypeName, expects("a TensorFlow dtype", choices=DTYPES)]
 VaryingDtypes = Annotated[
     list[Annotated[VaryingDtypeName, expects("a float or complex dtype", choices=VARYING_DTYPES)]],
@@ -187,6 +223,11 @@ FileName = Annotated[
     Field(pattern=r"^.+(\.npy|\.npz:.+)$"),
     expects("data.npz:KEY or data.npy", remedy="Save arrays with numpy.save or numpy.savez"),
 ]
+ClassName = Annotated[
+    str,
+    allows("module:Class", lambda value: isinstance(value, str) and MODULE.fullmatch(value) is not None),
+    WithJsonSchema({"type": "string", "pattern": _MODULE_PATTERN}),
+]
 Module = Annotated[
     str | dict[str, str],
     allows("module:attribute, or {numpy: module:function}", _is_function),
@@ -196,7 +237,14 @@ Module = Annotated[
                 {"type": "string", "pattern": _MODULE_PATTERN},
                 {
                     "type": "object",
-                    "properties": {"numpy": {"type": "string", "pattern": _MODULE_PATTERN}},
+                    "properties": {
+                        "numpy": {
+                            "type": "string",
+                            "pattern": _MODULE_PATTERN,
+                            "description": "A function of NumPy arrays.",
+                            "examples": ["gradients:square_grad"],
+                        }
+                    },
                     "required": ["numpy"],
                     "additionalProperties": False,
                 },

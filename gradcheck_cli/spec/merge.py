@@ -1,9 +1,11 @@
 """Merging of trees: `defaults` under an op, an op under its cases.
 
-Mappings merge by key, everything else is replaced. Three keys know more than that:
+Mappings merge by key, everything else is replaced. Some keys know more than that:
 - an input's generator replaces the generator below it, and a generator that can't be moved takes
   `away_from` and `min_gap` away with it;
-- a list argument merges element by element with one of the same length, and replaces any other;
+- a list argument merges element by element with one of the same length, and replaces any other; so does a
+  tuple; a dict and an object merge by key; and a structure replaces one of another kind;
+- where a sparse or ragged tensor has its values is replaced whole;
 - pair rules of the upper tree come last, since the last rule that matches wins.
 """
 
@@ -29,6 +31,8 @@ GENERATORS = (
     "probabilities",
 )
 MOVERS = ("away_from", "min_gap")
+COMPOSITES = ("sparse", "ragged")
+PARTS = ("dict", "tuple", "list", "fields")
 
 
 def merge_op(below: Node, above: Node) -> Node:
@@ -85,18 +89,44 @@ def _merge_inputs(below: Node, above: Node) -> Node:
 
 
 def _merge_input(below: Node, above: Node) -> Node:
-    if above.value is None:
+    if above.value is None or above.value == {}:
         return below
     if isinstance(below.value, list) and isinstance(above.value, list):
         if len(below.value) != len(above.value):
             return above
         elements = [_merge_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
         return replace(above, value=elements)
-    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
+    kind = _kind(above)
+    if kind == "list" or kind != _kind(below):
         return above
-    given = set(above.value).intersection(GENERATORS)
+    return _merge_tensor(below, above) if kind == "tensor" else _merge_structure(below, above)
+
+
+def _kind(node: Node) -> str:
+    """Return what an input is: a list, a tensor, or which structure of them."""
+    if not isinstance(node.value, dict):
+        return "list"
+    if "object" in node.value or "fields" in node.value:
+        return "object"
+    return next((key for key in PARTS[:3] if key in node.value), "tensor")
+
+
+def _merge_tensor(below: Node, above: Node) -> Node:
+    given = set(above.children).intersection(GENERATORS)
     dropped = set(GENERATORS) if given else set()
     if given.difference(MOVABLE):
         dropped.update(MOVERS)
-    kept = {key: node for key, node in below.value.items() if key not in dropped}
+    if any(key in above.children for key in COMPOSITES):
+        dropped.update(COMPOSITES)
+    kept = {key: node for key, node in below.children.items() if key not in dropped}
     return _merge(replace(below, value=kept), above)
+
+
+def _merge_structure(below: Node, above: Node) -> Node:
+    merged = dict(_merge(below, above).children)
+    for key in PARTS:
+        lower, upper = below.get(key), above.get(key)
+        if lower is not None and upper is not None:
+            by_name = isinstance(lower.value, dict) and isinstance(upper.value, dict)
+            merged[key] = _merge_inputs(lower, upper) if by_name else _merge_input(lower, upper)
+    return replace(above, value=merged)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from gradcheck_cli.spec.input_model import InputModel, Strict, described
+from gradcheck_cli.spec.input_model import LIST, MAPPING, NOTHING, Strict, Tensors, described, form_of
 from gradcheck_cli.spec.leaf_types import (
     Binding,
     Count,
@@ -37,15 +37,6 @@ from gradcheck_cli.spec.leaf_types import (
     expects,
 )
 
-# Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
-MAPPING, LIST, NOTHING = "<mapping>", "<list>", "<nothing>"
-
-
-def _form(value: object) -> str:
-    if value is None or isinstance(value, BaseModel):
-        return NOTHING if value is None else MAPPING
-    return LIST if isinstance(value, list) else MAPPING
-
 
 class OutputModel(Strict):
     """What is known of an output."""
@@ -60,7 +51,7 @@ class PairModel(Strict):
     expect: PairExpectation = Field(default="pass", description="Expected outcome of the pair.")
     atol: NonNegative | None = described("Absolute tolerance, as written.", 1e-6)
     rtol: NonNegative | None = described("Relative tolerance, as written.", 1e-4)
-    reason: Text | None = described("Why; shown in the report.")
+    reason: Text | None = described("Why; shown in the report.", "the cut is meant")
 
 
 class ToleranceModel(Strict):
@@ -92,15 +83,6 @@ class ChecksModel(Strict):
     zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
 
 
-Tensors = Annotated[
-    Annotated[InputModel, Tag(MAPPING)]
-    | Annotated[
-        Annotated[list[InputModel], Field(min_length=1), expects("a list of one or more inputs")],
-        Tag(LIST),
-    ]
-    | Annotated[None, Tag(NOTHING)],
-    Discriminator(_form),
-]
 Outputs = Annotated[
     Annotated[Annotated[list[Label], Field(min_length=1), expects("a list of names")], Tag(LIST)]
     | Annotated[
@@ -109,7 +91,7 @@ Outputs = Annotated[
                 Label,
                 Annotated[
                     Annotated[OutputModel, Tag(MAPPING)] | Annotated[None, Tag(NOTHING)],
-                    Discriminator(_form),
+                    Discriminator(form_of),
                 ],
             ],
             Field(min_length=1),
@@ -117,7 +99,7 @@ Outputs = Annotated[
         ],
         Tag(MAPPING),
     ],
-    Discriminator(_form),
+    Discriminator(form_of),
 ]
 
 
@@ -128,7 +110,8 @@ class Shared(Strict):
         Annotated[dict[Label, Tensors], Field(min_length=1), expects("a mapping of names to inputs")] | None
     ) = described(
         "Inputs by name, in forward's positional order (for an op type: by argument name). "
-        "A list is a list argument.",
+        "A list is a list argument; `dict`, `tuple` and `object` make other structures. What forward takes "
+        "by keyword alone is given so, by its name.",
         {"x": {"shape": [3, 2]}},
     )
     attrs: dict[str, Any] | None = described(
@@ -168,7 +151,9 @@ class Shared(Strict):
     expect: Expectation = Field(
         default="pass", description="mismatch: the gradient is known to be wrong; strict."
     )
-    reason: Text | None = described("Why a mismatch is expected; shown in the report.")
+    reason: Text | None = described(
+        "Why a mismatch is expected; shown in the report.", "returns the derivative of (c + k) * d"
+    )
     reference: Module | None = described(
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
@@ -208,7 +193,7 @@ class Shared(Strict):
         "Seconds after which a case is given up, where cases run in processes of their own.", 120
     )
     tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])
-    description: Text | None = described("What the op is.")
+    description: Text | None = described("What the op is.", "Two chained sparse convolutions")
 
 
 class CaseModel(Shared):
@@ -246,6 +231,7 @@ class OpsFile(Strict):
     model_config = ConfigDict(defer_build=True)
 
     ops: Annotated[list[OpModel], Field(min_length=1), expects("a list of ops")] = Field(
-        description="The ops, each as in a document of its own."
+        description="The ops, each as in a document of its own.",
+        examples=[[{"op": "square", "forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}}]],
     )
     defaults: Defaults | None = described("Merged under each op.", {"dtypes": ["float32", "float64"]})

@@ -41,6 +41,20 @@ def matches(glob: str, label: str) -> bool:
     return _pattern(glob).fullmatch(label) is not None
 
 
+def could_match(glob: str, label: str) -> bool:
+    """Tell whether a glob could match a part of a label's output, as `dy.loss/dx` is of `dy/dx`.
+
+    Args:
+        glob: what a spec says.
+        label: a pair of an output that may turn out to be a structure.
+    """
+    wanted, slash, taken = glob.partition("/")
+    output, _, given = label.partition("/")
+    if not slash or not matches(taken, given):
+        return False
+    return any(char in ".[" and matches(wanted[:place], output) for place, char in enumerate(wanted) if place)
+
+
 @lru_cache(maxsize=1024)
 def _pattern(glob: str) -> re.Pattern[str]:
     # Runs of stars are one star: a regex with many `.*.*` backtracks for ages.

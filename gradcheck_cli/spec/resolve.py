@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.bindings import binding_of, check_binding, function_ref
 from gradcheck_cli.spec.case import Case, Tolerance
-from gradcheck_cli.spec.faults import FaultLog, suggest
 from gradcheck_cli.spec.inputs import takes_variant
 from gradcheck_cli.spec.merge import merge_op
 from gradcheck_cli.spec.models import OpModel
-from gradcheck_cli.spec.variants import elements_of, main_dtype, read_variant, rules_of
+from gradcheck_cli.spec.structures import check_known, leaves_of
+from gradcheck_cli.spec.variants import main_dtype, read_variant, rules_of
 from gradcheck_cli.spec.yaml_nodes import Node
 
 if TYPE_CHECKING:
+    from gradcheck_cli.spec.faults import FaultLog
     from gradcheck_cli.spec.input_model import InputModel
 
 DEFAULT_CASE = "default"
@@ -61,7 +62,7 @@ def resolve(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     listed = node.get("cases")
     entries = [entry for entry in (listed.items if listed else []) if entry.children]
     is_template = bool(entries) and any(
-        map(_lacks_shape, (child for tensor in model.inputs.values() for child in elements_of(tensor)))
+        map(_lacks_shape, (child for tensor in model.inputs.values() for child in leaves_of(tensor)))
     )
     cases = [] if is_template else _cases(log, base, DEFAULT_CASE, origin)
     taken: dict[str, Node] = {}
@@ -69,7 +70,9 @@ def resolve(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
         name = entry.get("name")
         if name is not None and isinstance(name.value, str):
             _check_name(log, name, taken, is_template=is_template)
-        _check_input_names(log, entry, base)
+        inputs, known = entry.get("inputs"), base.get("inputs")
+        if inputs is not None and known is not None:
+            check_known(log, inputs, known)
         own = Node(
             {key: child for key, child in entry.children.items() if key != "name"}, entry.line, entry.place
         )
@@ -78,7 +81,7 @@ def resolve(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
 
 
 def _lacks_shape(model: InputModel) -> bool:
-    return model.shape is None and model.value is None and model.file is None
+    return all(given is None for given in (model.shape, model.value, model.file, model.ragged))
 
 
 def _check_name(log: FaultLog, name: Node, taken: dict[str, Node], *, is_template: bool) -> None:
@@ -90,17 +93,6 @@ def _check_name(log: FaultLog, name: Node, taken: dict[str, Node], *, is_templat
     elif text in taken:
         log.add(name, f"must be unique, but got {text!r}, which line {taken[text].line} has. Rename one")
     taken.setdefault(text, name)
-
-
-def _check_input_names(log: FaultLog, entry: Node, base: Node) -> None:
-    inputs, known = entry.get("inputs"), base.get("inputs")
-    if inputs is None or known is None:
-        return
-    names = list(known.children)
-    for name in inputs.children:
-        if name not in names:
-            remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
-            log.add_key(inputs, f"must be an input of the op, but got {name!r}. {remedy}", name)
 
 
 def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
@@ -175,7 +167,7 @@ def _varies(log: FaultLog, node: Node, model: OpModel, broken: set[str]) -> bool
         if dtype in dtypes[:index]:
             log.add(node, f"must be unique, but got {dtype!r} twice. Remove one", "dtypes", index)
             return False
-    tensors = [child for tensor in (model.inputs or {}).values() for child in elements_of(tensor)]
+    tensors = [child for tensor in (model.inputs or {}).values() for child in leaves_of(tensor)]
     if any(map(takes_variant, tensors)) or any(part.startswith("inputs") for part in broken):
         return True
     log.add(

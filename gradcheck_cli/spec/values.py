@@ -55,6 +55,8 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
     if tensor.source.kind == "file":
         return _stored(case, tensor)
     rng = _stream(case, tensor, sample, "real")
+    if tensor.source.kind == "places":
+        return generators.places(rng, tensor.source.arguments, tensor.shape)
     imaginary = _stream(case, tensor, sample, "imaginary")
     drawn = _unshaped(tensor, rng, imaginary) if kind != "bool" else _booleans(tensor, rng)
     return drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.spec.bindings import KEYS, binding_of
 from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec, PairRule
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
-from gradcheck_cli.spec.input_model import InputModel
 from gradcheck_cli.spec.inputs import InputReader
-from gradcheck_cli.spec.pairs import unmatched_rules
+from gradcheck_cli.spec.pairs import could_match, unmatched_rules
+from gradcheck_cli.spec.structures import read_arguments
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.models import OpModel
@@ -35,31 +35,13 @@ def read_variant(  # noqa: PLR0913, PLR0917 (one case's context, used by `resolv
     Returns:
         The arguments, none if one of them has faults, and the outputs.
     """
-    reader = InputReader(log, folder, variant)
-    arguments = []
     is_sound = not any(part.startswith("inputs") for part in broken)
-    for name, tensors in (model.inputs or {}).items():
-        written = node.get("inputs", name) or node
-        is_list = isinstance(tensors, list)
-        read = [
-            reader.read(
-                f"{name}[{i}]" if is_list else name, written.items[i] if is_list else written, element
-            )
-            for i, element in enumerate(elements_of(tensors))
-        ]
-        sound = tuple(tensor for tensor in read if tensor is not None)
-        is_sound = is_sound and len(sound) == len(read)
-        arguments.append(Argument(name, sound, is_list))
+    arguments = read_arguments(InputReader(log, folder, variant), node, model)
     outputs = () if broken & (KEYS | {"outputs"}) else _outputs(log, node, model, variant)
-    if not is_sound:
+    if arguments is None or not is_sound:
         return (), outputs
     _check_pairs(log, node, model, [tensor for argument in arguments for tensor in argument.tensors], outputs)
-    return tuple(arguments), outputs
-
-
-def elements_of(tensors: InputModel | list[InputModel] | None) -> list[InputModel]:
-    """Return the tensors of an argument; a name alone declares one of which nothing is said."""
-    return tensors if isinstance(tensors, list) else [tensors or InputModel()]
+    return arguments, outputs
 
 
 def main_dtype(arguments: tuple[Argument, ...]) -> str:
@@ -115,7 +97,10 @@ def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> 
 def _check_pairs(
     log: FaultLog, node: Node, model: OpModel, tensors: list[InputSpec], outputs: tuple[OutputSpec, ...]
 ) -> None:
-    """Log pair rules that can match nothing; some labels are known at run time only."""
+    """Log pair rules that can match nothing; some labels are known at run time only.
+
+    So are those of an output's parts: that it is a structure, the forward alone tells.
+    """
     labels = [
         f"d{out.name}/d{tensor.name}" for out in outputs for tensor in tensors if tensor.is_differentiable
     ]
@@ -123,6 +108,8 @@ def _check_pairs(
     if not outputs or pairs is None or model.variables or model.second_order:
         return
     for rule in unmatched_rules(rules_of(model), labels):
+        if any(could_match(rule.glob, label) for label in labels):
+            continue
         remedy = suggest(rule.glob, labels) or (
             f"Pairs: {', '.join(labels[:8])}" if labels else "There are no pairs"
         )

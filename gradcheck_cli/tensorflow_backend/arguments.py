@@ -1,56 +1,121 @@
-"""Flat tensors to a forward's arguments, and what it returns to flat tensors."""
+"""Flat tensors to what a forward is called with: lists, dicts, objects and composite tensors put together."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend import frames, loading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.spec.form import Form
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def grouped(case: Case, tensors: Sequence[Any]) -> list[Any]:
-    """Return flat tensors as forward's positional arguments: lists put together again."""
-    values = iter(tensors)
-    arguments: list[Any] = []
-    for argument in case.arguments:
-        if argument.tensors and argument.tensors[0].is_variable:
-            continue
-        taken = list(itertools.islice(values, len(argument.tensors)))
-        arguments.append(taken if argument.is_list else taken[0])
-    return arguments
+def call_with(
+    call: Callable[[list[Any], dict[str, Any]], Any],
+    function: Callable[..., Any],
+    case: Case,
+    tensors: Sequence[Any],
+) -> Any:
+    """Call a function with a case's arguments and attrs.
 
-
-def flat_outputs(result: Any, role: str) -> list[Any]:
-    """Return what a function returned as a flat list of tensors.
+    Args:
+        call: takes positional and keyword arguments, and calls the function with them.
+        function: tells by its signature what it takes by keyword alone.
+        case: the case.
+        tensors: its inputs, flat.
 
     Raises:
-        CaseFailedError: of kind "outputs": something in it is no tensor.
+        CaseFailedError: of kind "inputs": an object can't be made of its fields.
     """
-    flat = tf.nest.flatten(result)
-    if not flat or any(value is None for value in flat):
-        raise CaseFailedError(
-            "outputs",
-            f"{role}: must return tensors, but returned {type(result).__name__}; return each output.",
+    values = named(case, tensors)
+    by_keyword = _by_keyword(function, list(values), case.attrs)
+    positional = [value for name, value in values.items() if name not in by_keyword]
+    return call(positional, {**{name: values[name] for name in by_keyword}, **case.attrs})
+
+
+def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
+    """Return the arguments that flat tensors make, by name, in forward's positional order.
+
+    Raises:
+        CaseFailedError: of kind "inputs": an object can't be made of its fields.
+    """
+    values = iter(tensors)
+    return {
+        argument.name: _built(argument.form, values, argument.name)
+        for argument in case.arguments
+        if not (argument.tensors and argument.tensors[0].is_variable)
+    }
+
+
+def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
+    """Return the names of the arguments that a function can't take by position."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function: by position, as ever
+        return []
+    kinds = {parameter.kind for parameter in parameters.values()}
+    found = [
+        name
+        for name in names
+        if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    if inspect.Parameter.VAR_KEYWORD in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        room = sum(
+            parameter.kind in _POSITIONAL and name not in attrs for name, parameter in parameters.items()
         )
-    tensors = []
-    for value in flat:
-        if isinstance(value, tf.IndexedSlices):
-            tensors.append(tf.convert_to_tensor(value))
-            continue
-        try:
-            tensors.append(tf.convert_to_tensor(value))
-        except (TypeError, ValueError) as error:
-            raise CaseFailedError(
-                "outputs",
-                f"{role}: must return tensors, but returned a {type(value).__name__} "
-                f"({frames.first_line(error)}).",
-            ) from error
-    return tensors
+        found += [name for name in names if name not in found][room:]
+    return found
+
+
+def _built(form: Form, values: Iterator[Any], name: str) -> Any:
+    """Put an argument together of the next values."""
+    if form.kind == "tensor":
+        return next(values)
+    if form.kind == "sparse":
+        return _sparse(next(values), next(values), next(values), form.shape)
+    if form.kind == "ragged":
+        flat, splits = next(values), list(itertools.islice(values, form.splits))
+        return tf.RaggedTensor.from_nested_row_splits(flat, splits, validate=False)
+    if form.kind in ("dict", "object"):
+        labels = [f"{name}.{key}" for key in form.keys]
+    else:
+        labels = [f"{name}[{number}]" for number in range(len(form.parts))]
+    parts = [_built(part, values, label) for part, label in zip(form.parts, labels, strict=True)]
+    if form.kind == "list":
+        return parts
+    if form.kind == "tuple":
+        return tuple(parts)
+    keyed = dict(zip(form.keys, parts, strict=True))
+    return keyed if form.kind == "dict" else _object(form, keyed, name)
+
+
+def _sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...]) -> tf.SparseTensor:
+    # Its rank is known however little else a trace may know, as it is where a SparseTensorSpec names it.
+    indices = tf.ensure_shape(indices, [None, len(shape)])
+    made = tf.SparseTensor(indices, values, tf.ensure_shape(dense_shape, [len(shape)]))
+    if values.shape[0] is not None:
+        made.set_shape(shape)
+    return made
+
+
+def _object(form: Form, fields: dict[str, Any], name: str) -> Any:
+    made = loading.load(form.target, f"inputs.{name}")
+    try:
+        return made(**fields)
+    except Exception as error:
+        raise CaseFailedError(
+            "inputs",
+            f"inputs.{name}: {form.target}({', '.join(f'{key}=...' for key in fields)}) raised "
+            f"{frames.first_line(error)}; name the fields that it takes.",
+            frames.user_frames(error),
+        ) from error

@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames, loading, private, raw_op, user_gradient
-from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
+from gradcheck_cli.tensorflow_backend.arguments import call_with
 from gradcheck_cli.tensorflow_backend.op_view import OpView
+from gradcheck_cli.tensorflow_backend.returned import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.seeding import seeded
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Binder:
         point: the inputs' values, wide; a NumPy gradient is tried there once.
         output_shapes: known from running the forward; `None` in the first trace.
         modified: names of inputs that a NumPy forward was seen to write to, filled in as it runs.
+        names: of the outputs, by their place in what is returned, filled in as it runs.
         built: what `build` made earlier, by target: a factory is called once per case.
         shape_of: what a trace is to know of a shape: all of it, or that some dimensions are unknown.
     """
@@ -76,6 +78,7 @@ class Binder:
     point: Sequence[np.ndarray[Any, Any]]
     output_shapes: Sequence[tuple[int, ...]] | None = None
     modified: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     built: dict[str, Any] = field(default_factory=dict)
     shape_of: Callable[[Shape], Shape] = tuple
 
@@ -158,12 +161,13 @@ class Binder:
 
     def _of_tensors(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         def call(*tensors: Any) -> list[Any]:
-            arguments = grouped(self.case, tensors)
+            result = call_with(made, function, self.case, tensors)
+            return flat_outputs(self.case, result, role, self.names)
+
+        def made(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                result = function(*arguments, **self.case.attrs)
-            else:
-                result = private.call_with_autograph(function, arguments, self.case.attrs)
-            return flat_outputs(result, role)
+                return function(*arguments, **keywords)
+            return private.call_with_autograph(function, arguments, keywords)
 
         return call
 
@@ -192,11 +196,13 @@ class Binder:
             # The arrays may be TensorFlow's own memory: a forward that writes to one gets a copy, and
             # is found out.
             copies = [np.array(array) for array in arrays]
-            result = function(*grouped(case, copies), **dict(case.attrs))
+            result = call_with(
+                lambda positional, keywords: function(*positional, **keywords), function, case, copies
+            )
             for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
                 if not _same(array, copy) and tensor.name not in self.modified:
                     self.modified.append(tensor.name)
-            return result
+            return flat_arrays(case, result)
 
         def call(*tensors: Any) -> list[Any]:
             results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
@@ -247,6 +253,8 @@ class Binder:
             result = private.call_defun(unique_name(self.case.op), body, gradient, tensors)
             outputs = list(result) if isinstance(result, list | tuple) else [result]
             declared = [output.shape for output in self.case.outputs]
+            if len(declared) != len(outputs):  # of structures, which have no shape
+                declared = []
             shapes: Sequence[Shape | None] = self.output_shapes or declared
             for output, shape in zip(outputs, shapes, strict=False):
                 if shape is not None:

@@ -19,52 +19,67 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-def names(case: Case, count: int) -> list[str]:
-    """Return the outputs' names: the spec's, else y, or y0, y1, ..."""
-    if case.outputs:
+def names(case: Case, count: int, found: Sequence[str] = ()) -> list[str]:
+    """Return the outputs' names: those found in what the forward returned, the spec's, y, or y0, y1, ..."""
+    if len(found) == count:
+        return list(found)
+    if len(case.outputs) == count:
         return [output.name for output in case.outputs]
     return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
 
 
-def infos(case: Case, found: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorInfo, ...]:
+def infos(
+    case: Case, named: Sequence[str], found: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> tuple[TensorInfo, ...]:
     """Describe the outputs.
 
     Args:
         case: the case.
+        named: the outputs' names.
         found: the outputs' dtypes.
         shapes: their shapes at the base point.
     """
-    named = names(case, len(found))
-    owners = [output.gradient_of for output in case.outputs] or [""] * len(named)
+    owners = {output.name: output.gradient_of for output in case.outputs}
     return tuple(
-        TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owner)
-        for name, dtype, shape, owner in zip(named, found, shapes, owners, strict=True)
+        TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owners.get(name, ""))
+        for name, dtype, shape in zip(named, found, shapes, strict=True)
     )
 
 
-def check_dtypes(case: Case, found: Sequence[Any], dtype_of: Callable[[str], str], role: str) -> None:
-    """Hold the number of outputs and their dtypes against the spec.
+def check_dtypes(
+    case: Case, named: Sequence[str], found: Sequence[Any], dtype_of: Callable[[str], str], role: str
+) -> None:
+    """Hold the outputs' dtypes against the spec, and that they are what it names.
 
     Args:
         case: the case.
-        found: the outputs' dtypes.
+        named: the outputs' names.
+        found: their dtypes.
         dtype_of: maps a dtype that the spec names to the one that is traced.
         role: "forward" or "reference", for messages.
 
     Raises:
         CaseFailedError: of kind "outputs".
     """
-    declared = case.outputs
-    if not declared:
-        return
-    if len(declared) != len(found):
+    by_name = dict(zip(named, found, strict=True))
+    declared = [output.name for output in case.outputs]
+    if declared and not all(_stands_for(name, named) for name in declared):
         raise CaseFailedError(
             "outputs",
             f"the {role} returns {len(found)} output(s), but the spec names {len(declared)}: "
-            f"{', '.join(output.name for output in declared)}.",
+            f"{', '.join(declared)}.",
         )
-    for output, dtype in zip(declared, found, strict=True):
-        if output.dtype is not None and dtype_of(output.dtype) != dtype.name:
+    for output in case.outputs:
+        dtype = by_name.get(output.name)
+        if dtype is None:
+            if output.dtype is not None or output.shape is not None:
+                parts = [name for name in named if _is_part(name, output.name)]
+                raise CaseFailedError(
+                    "outputs",
+                    f"output {output.name} of the {role} is a structure of {', '.join(parts)}, which has no "
+                    "dtype and no shape of its own: leave them out of the spec.",
+                )
+        elif output.dtype is not None and dtype_of(output.dtype) != dtype.name:
             raise CaseFailedError(
                 "outputs",
                 f"output {output.name} of the {role} must be {dtype_of(output.dtype)} by the spec, "
@@ -72,15 +87,28 @@ def check_dtypes(case: Case, found: Sequence[Any], dtype_of: Callable[[str], str
             )
 
 
-def check_shapes(case: Case, values: Sequence[np.ndarray[Any, Any]]) -> None:
+def _stands_for(name: str, named: Sequence[str]) -> bool:
+    return any(one == name or _is_part(one, name) for one in named)
+
+
+def _is_part(name: str, of: str) -> bool:
+    return name.startswith((f"{of}.", f"{of}["))
+
+
+def check_shapes(case: Case, named: Sequence[str], values: Sequence[np.ndarray[Any, Any]]) -> None:
     """Hold the outputs' shapes against the spec.
 
     Raises:
         CaseFailedError: of kind "outputs".
     """
-    for declared, value in zip(case.outputs, values, strict=False):
-        wanted = declared.shape
-        if wanted is not None and not tf.TensorShape(wanted).is_compatible_with(value.shape):
+    by_name = dict(zip(named, values, strict=True))
+    for declared in case.outputs:
+        wanted, value = declared.shape, by_name.get(declared.name)
+        if (
+            wanted is not None
+            and value is not None
+            and not tf.TensorShape(wanted).is_compatible_with(value.shape)
+        ):
             raise CaseFailedError(
                 "outputs",
                 f"output {declared.name} must have shape {shape_text(wanted)} by the spec, but "

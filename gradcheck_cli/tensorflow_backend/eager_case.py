@@ -23,7 +23,7 @@ from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -54,6 +54,7 @@ class CalledCase:
     shared: Shared = field(default_factory=Shared)
     reverse: bool = False
     seen: Counter[str] = field(default_factory=Counter)
+    _names: list[str] = field(default_factory=list)
 
     @cached_property
     def at(self) -> SamplePoint:
@@ -73,8 +74,9 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
+        names = declared_outputs.names(self.case, len(self._base), self._names)
         found = [value.dtype for value in self._base]
-        return declared_outputs.infos(self.case, found, [tuple(value.shape) for value in self._base])
+        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self._base])
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -92,15 +94,13 @@ class CalledCase:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
         sources = [*self._tensors, *self.shared.variables]
         wanted = {number: sources[number] for number in self.at.differentiable}
-        rows = []
+        rows: list[dict[int, Any]] = []
         with self._call.unheld() as call:
-            with tf.GradientTape(persistent=True) as tape:
-                for tensor in wanted.values():
-                    tape.watch(tensor)
-                outputs = call(*self._tensors)
-            targets = [outputs[output] for output in upstreams]
-            self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of the forward's
             for row in range(len(next(iter(upstreams.values())))):
+                if not rows or self._call.record.gives_once:
+                    tape, outputs = self._taped(call, list(wanted.values()))
+                    self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of forward's
+                targets = [outputs[output] for output in upstreams]
                 flows = [
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
@@ -115,17 +115,23 @@ class CalledCase:
                 )
         return rows
 
+    def _taped(self, call: Callable[..., list[Any]], watched: Sequence[Any]) -> tuple[Any, list[Any]]:
+        with tf.GradientTape(persistent=True) as tape:
+            for tensor in watched:
+                tape.watch(tensor)
+            return tape, call(*self._tensors)
+
     # Calls, each made once, when it is first needed.
 
     @cached_property
     def _call(self) -> EagerCall:
-        binder = Binder(self.case, self._dtype_of, self.point, built=self.shared.built)
+        names, built = self._names, self.shared.built
+        binder = Binder(self.case, self._dtype_of, self.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
         if self.case.gradient is not None and self.case.gradient.numpy and self.shared.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
-            plain = Binder(self.case, self._dtype_of, self.point, built=self.shared.built).body()
-            shapes = [tuple(value.shape) for value in self._guarded(plain)]
-            binder = Binder(self.case, self._dtype_of, self.point, shapes, built=self.shared.built)
+            shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
+            binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
         return EagerCall(self.shared.bound(binder).call, self.case.freeze, seed, self.reverse)
 
@@ -151,7 +157,8 @@ class CalledCase:
         with at_first_use(self.case, self.shared):
             outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
         found = [value.dtype for value in outputs]
-        declared_outputs.check_dtypes(self.case, found, self._dtype_of, "forward")
+        names = declared_outputs.names(self.case, len(found), self._names)
+        declared_outputs.check_dtypes(self.case, names, found, self._dtype_of, "forward")
         return outputs
 
     def _guarded(self, call: Any) -> list[Any]:

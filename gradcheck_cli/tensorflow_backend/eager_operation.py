@@ -212,7 +212,7 @@ class EagerOperation(CalledCase):
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(self.case, self.base_values)
+        declared_outputs.check_shapes(self.case, [info.name for info in self.outputs], self.base_values)
 
 
 def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:

@@ -56,6 +56,11 @@ class Record:
         made = [tensor for tensor in outputs if isinstance(tensor, private.EAGER_TENSOR)]
         self.steps.append(Step(op_type, tuple(map(identity, tensors)), tuple(made)))
 
+    @property
+    def gives_once(self) -> bool:
+        """Whether a tape of such a call has gradients once: a `tf.py_function` forgets its own then."""
+        return any(step.op_type == "EagerPyFunc" for step in self.steps)
+
     def before(self, outputs: Sequence[Any]) -> list[Step]:
         """Return the steps that the outputs depend on."""
         needed = set(map(identity, outputs))

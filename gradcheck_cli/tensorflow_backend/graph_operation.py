@@ -214,4 +214,4 @@ class GraphOperation(TracedCase):
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(self.case, self.base_values)
+        declared_outputs.check_shapes(self.case, self._output_names, self.base_values)

@@ -24,6 +24,7 @@ _HARMLESS_STATEFUL = {
     "EagerPyFunc",
     "VarHandleOp",
     "ReadVariableOp",
+    "VariableShape",
     "ResourceGather",
     "ResourceGatherNd",
     "StatefulPartitionedCall",
@@ -58,7 +59,12 @@ FLAT = {
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
-IMPLICIT_SAMPLERS = {"RandomGamma", "StatelessRandomGammaV2", "StatelessRandomGammaV3"}
+IMPLICIT_SAMPLERS = {
+    "RandomGamma",
+    "StatelessParameterizedTruncatedNormal",
+    "StatelessRandomGammaV2",
+    "StatelessRandomGammaV3",
+}
 
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
@@ -243,8 +249,8 @@ def low_precision_attrs(nodes: Iterable[Any]) -> set[str]:
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the types of samplers on the path whose gradient is no derivative of the draw.
 
-    A gamma sampler's gradient differentiates the distribution implicitly; the draw itself, at a fixed seed,
-    comes from accepting and rejecting, and moves otherwise with the parameters.
+    Their gradient differentiates the distribution implicitly; the draw itself, at a fixed seed, comes from
+    accepting and rejecting, and moves otherwise with the parameters.
     """
     on_path = ops_between(inputs, outputs)
     types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}

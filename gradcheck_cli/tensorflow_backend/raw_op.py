@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import private, registry
-from gradcheck_cli.tensorflow_backend.arguments import flat_outputs, grouped
+from gradcheck_cli.tensorflow_backend.arguments import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,6 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
             f"{', '.join(given) or 'none'}.",
         )
-    named = dict(zip(given, grouped(case, tensors), strict=True))
     attr_names = {attr.name for attr in definition.attr}
     unknown = sorted(set(case.attrs) - attr_names)
     if unknown:
@@ -45,12 +44,13 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    result = _apply(op_type, {**named, **case.attrs})
+    result = _apply(op_type, {**named(case, tensors), **case.attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
             "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
         )
-    return flat_outputs(result, "op_type")
+    # By place: what the OpDef calls them, an eager call alone would tell.
+    return [tf.convert_to_tensor(value) for value in tf.nest.flatten(result)]
 
 
 def _apply(op_type: str, arguments: dict[str, Any]) -> Any:

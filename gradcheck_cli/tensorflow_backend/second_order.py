@@ -56,6 +56,7 @@ class Vjp:
             case=self.of,
             point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
             output_shapes=[output.shape for output in self.outputs],
+            names=[],  # those of the forward's outputs are known
         ).forward()
         # What the forward holds still is settled by its own backward pass, of which the gradients are.
         met: list[Any] = []

@@ -55,6 +55,7 @@ class TracedCase:
     reverse: bool = False
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
 
     @cached_property
     def at(self) -> SamplePoint:
@@ -75,7 +76,11 @@ class TracedCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         shapes = [value.shape for value in self.base_values]
-        return declared_outputs.infos(self.case, self._forward.dtypes, shapes)
+        return declared_outputs.infos(self.case, self._output_names, self._forward.dtypes, shapes)
+
+    @property
+    def _output_names(self) -> list[str]:
+        return declared_outputs.names(self.case, len(self._forward.dtypes), self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -132,6 +137,7 @@ class TracedCase:
             self._dtype_of,
             self.point,
             modified=self._modified,
+            names=self._names,
             built=self.shared.built,
             shape_of=self.how.shape,
         )
@@ -148,7 +154,8 @@ class TracedCase:
             variables=self.shared.variables,
         )
         role = "reference" if self.surrogate else "forward"
-        declared_outputs.check_dtypes(self.case, trace.dtypes, self._dtype_of, role)
+        names = declared_outputs.names(self.case, len(trace.dtypes), self._names)
+        declared_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
         return trace
 
     @cached_property

@@ -12,14 +12,13 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes, private_variables
+from gradcheck_cli.tensorflow_backend.returned import NO_LABEL, unique
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
 
-# What a label such as dy/dw can't hold.
-_NO_LABEL = re.compile(r"[\s/\[\]*?,:]+")
 _UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
 
 
@@ -100,12 +99,4 @@ def _names(variables: Sequence[Any], given: Mapping[int, str], taken: set[str]) 
     # A layer's own name is counted up as layers are made; alone, it tells nothing.
     while all(len(path) > 1 and path[0] == parts[0][0] for path in parts):
         parts = [path[1:] for path in parts]
-    names: list[str] = []
-    for path in parts:
-        name = _NO_LABEL.sub("_", ".".join(path))
-        unique, count = name, 0
-        while unique in taken or unique in names:
-            count += 1
-            unique = f"{name}_{count}"
-        names.append(unique)
-    return names
+    return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], taken)

@@ -105,7 +105,7 @@ def get_item_unset(x):
     return tf.square(read[0]) + 3 * read[1]
 
 
-def set_item(x, u, index=0, resize=False):
+def set_item(x, u, index=0, *, resize=False):
     """Replace one element of a list of `x`'s rows by `u`."""
     handle = raw.TensorListSetItem(
         input_handle=_list_of(x), index=index, item=u, resize_if_index_out_of_bounds=resize

@@ -22,6 +22,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "path": f"specs/{op}.yaml",
         "dtype": "float64",
         "op_type": None,
+        "covers": (),
         "variables": False,
         "mode": "graph",
         "modes": ("graph",),

@@ -40,7 +40,15 @@ def loaded(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["show", "--help"], ["list", "-h"], ["trace", "-h"], ["blame", "-h"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["show", "--help"],
+        ["list", "-h"],
+        ["trace", "-h"],
+        ["blame", "-h"],
+        ["mutate", "-h"],
+    ],
 )
 def test_help_loads_nothing_heavy(loaded, arguments):
     assert not loaded(*arguments) & {"tensorflow", "keras", "numpy", "pydantic", "rich", "yaml"}

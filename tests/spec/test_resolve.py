@@ -126,7 +126,7 @@ def test_example_cases_cross_dtypes(examples):
 def test_example_list_argument(examples):
     (case,) = examples["concat"]
     values, axis = case.arguments
-    assert values.is_list
+    assert values.form.kind == "list"
     assert [(tensor.name, tensor.shape) for tensor in values.tensors] == [
         ("values[0]", (2, 3)),
         ("values[1]", (4, 3)),

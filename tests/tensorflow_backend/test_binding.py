@@ -429,9 +429,11 @@ def test_a_forward_that_returns_something_else(run):
     assert result.error.message.startswith("forward: must return tensors, but returned a object (")
 
 
-def test_sparse_results_are_made_dense(run):
+def test_slices_are_values_and_where_they_stand(run):
     result = run(forward=lambda x: tf.IndexedSlices(x, tf.range(3), tf.constant([3])), **INPUT)
     assert result.status is Status.PASSED
+    assert [pair.label for pair in result.pairs] == ["dy.values/dx"]
+    assert result.not_differentiated == (("y.indices", "int32"), ("y.dense_shape", "int32"))
 
 
 def test_a_reference_may_be_a_numpy_function(run):

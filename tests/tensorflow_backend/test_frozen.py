@@ -259,6 +259,43 @@ def test_a_stateless_gamma_draw_is_no_derivative_either(run):
     assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
 
 
+def gamma_by_quantile(x):
+    sample = tf.stop_gradient(tf.random.stateless_gamma([3], [1, 2], x, dtype=x.dtype))
+    quantile = tf.stop_gradient(tf.math.igamma(x, sample))
+    density = tf.exp((x - 1) * tf.math.log(sample) - sample - tf.math.lgamma(x))
+    # One step of Newton: right to first order.
+    return sample - (tf.math.igamma(x, sample) - quantile) / density
+
+
+def test_a_stateless_sampler_is_held_against_a_reference(run):
+    def forward(x):
+        return tf.random.stateless_gamma([3], [1, 2], x, dtype=x.dtype)
+
+    def doubled(x):
+        return 2 * gamma_by_quantile(x)
+
+    parameters = {"x": {"shape": [3], "uniform": {"low": 1, "high": 2}}}
+    assert run(forward=forward, reference=gamma_by_quantile, inputs=parameters).status is Status.PASSED
+    assert run(forward=forward, reference=doubled, inputs=parameters).status is Status.MISMATCHED
+
+
+def test_a_sampler_that_draws_anew_needs_a_gradient_that_is_the_same_at_every_draw(run):
+    def forward(x):
+        return x**2 + tf.math.igamma(x, tf.random.gamma([], x, dtype=x.dtype))
+
+    spec = {"forward": forward, "reference": tf.square, "inputs": POSITIVE}
+    assert run(**spec).status is Status.INCONCLUSIVE
+    assert run(**spec, nondeterminism={"atol": 1e-9}).status is Status.PASSED
+
+
+def test_a_stateless_truncated_normal_draw_is_no_derivative_either(run):
+    def forward(x):
+        return tf.random.stateless_parameterized_truncated_normal([3], [1, 2], x, 1.0, x - 1, x + 2)
+
+    result = run(forward=forward, inputs={"x": {"shape": [3], "dtype": "float32"}})
+    assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
+
+
 def test_a_stateless_gamma_draw_with_constant_parameters_is_a_constant(run):
     def forward(x):
         alpha = tf.constant(2.0, x.dtype)

@@ -41,7 +41,7 @@ def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
         (
             wanted.op_types,
             "no spec has the op_type '{}'.",
-            lambda case: (case.op_type,) if case.op_type else (),
+            lambda case: (*((case.op_type,) if case.op_type else ()), *case.covers),
         ),
     )
     chosen = tuple(cases)

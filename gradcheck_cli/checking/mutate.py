@@ -1,0 +1,237 @@
+"""Corrupt the gradient of a case in known ways, and see which of them the case's check calls wrong.
+
+The op is traced once, and what it answers is remembered, so that each corruption costs little more than its
+verdict. Only gradients that are right as they are get corrupted: of others, nothing would be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gradcheck_cli.checking.corruption import ELEMENT, UPSTREAM, CorruptedOperation
+from gradcheck_cli.checking.examine import Findings, examine
+from gradcheck_cli.checking.remembered import RememberingOpener
+from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.checking.upstream import coarse
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.results import CAUGHT, LEFT_OPEN, MISSED, Mutant, Status
+from gradcheck_cli.spec.models import ChecksModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gradcheck_cli.checking.opener import Opener
+    from gradcheck_cli.checking.operation import Array, Operation
+    from gradcheck_cli.checking.sample import Pair
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case
+
+# What tells a deaf gradient from a deaf one's Jacobian; the others look at what isn't corrupted here.
+_NEEDED = frozenset({"linearity", "zero_upstream"})
+# A corruption that moves a gradient by less, relative to its largest element, is none: a matrix that is
+# symmetric but for rounding, transposed. 1 % of the largest element is 1000 times as much.
+_NO_CHANGE = 1e-5
+_ROWS = 3  # random upstreams by which it is seen whether anything changes
+
+
+def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]) -> Findings:
+    """Corrupt a case's gradients, and those of its second order where the spec has that checked.
+
+    Args:
+        case: the case.
+        opener: makes ops of it.
+        samples: numbers of the sample points.
+        corruptions: names among `CORRUPTIONS`.
+
+    Returns:
+        What is found without any corruption, with what became of each corruption (`mutants`) that changes a
+        gradient that is right.
+
+    Raises:
+        CaseFailedError: the case can't be checked as it is.
+    """
+    own = RememberingOpener(opener)
+    unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
+    plain = replace(case, second_order=False, checks_off=case.checks_off | unneeded)
+    first = own.declared(samples[0])
+    labels = [label_of(first, pair) for pair in pairs_of(first)] if case.second_order else []
+    subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
+    found = subject.found
+    mutants = list(subject.mutants(corruptions))
+    if case.second_order and found.first is not None:
+        try:
+            vjp = own.vjp(first)
+            second = _Subject(
+                replace(vjp.case, checks_off=plain.checks_off), vjp, samples, 2, known=tuple(labels)
+            )
+            found = replace(found, pairs=(*found.pairs, *second.found.pairs))
+            mutants += second.mutants(corruptions)
+        except CaseSkippedError:
+            pass  # there is no second order: nothing to corrupt
+    return replace(found, mutants=tuple(mutants))
+
+
+@dataclass
+class _Subject:
+    """What is corrupted: a case, or the vjp of one.
+
+    `found` is what is found as it is.
+    """
+
+    case: Case
+    opener: RememberingOpener
+    samples: Sequence[int]
+    order: int
+    known: tuple[str, ...] = ()
+    found: Findings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = examine(self.case, self.opener, self.samples, known=self.known)
+
+    def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
+        """Yield what becomes of each corruption."""
+        op = self.opener.declared(self.samples[0])
+        right = {pair.label for pair in self.found.pairs if pair.status is Status.PASSED and pair.connected}
+        pairs = {label: pair for pair in pairs_of(op) if (label := label_of(op, pair)) in right}
+        formula = self.opener.in_float64(op) or op
+        flows = {output: _upstreams(formula, output) for output, _ in pairs.values()}
+        for corruption in corruptions:
+            places = _places(formula, pairs.values(), flows) if corruption == ELEMENT else {}
+            numbers = frozenset(number for _, number in pairs.values())
+            wrong = CorruptedOperation(formula, corruption, numbers, places)
+            changed = {
+                label: pair for label, pair in pairs.items() if _changes(formula, wrong, pair, flows[pair[0]])
+            }
+            if changed:
+                yield from self._tried(corruption, changed, places)
+
+    def _tried(
+        self, corruption: str, pairs: Mapping[str, Pair], places: Mapping[Pair, int]
+    ) -> Iterable[Mutant]:
+        left = dict(pairs)
+        results: dict[str, Mutant] = {}
+        # One point is enough for most; all of them for what one doesn't show.
+        for samples in (self.samples[:1], self.samples):
+            numbers = frozenset(number for _, number in left.values())
+            if left:
+                results |= self._outcomes(corruption, left, numbers, places, samples, by_check=False)
+            left = {label: pair for label, pair in left.items() if results[label].outcome != CAUGHT}
+        if corruption == UPSTREAM:
+            # Of one output element, the Jacobian is the same: the check of linearity tells, input by input.
+            for number in sorted({number for _, number in left.values()}):
+                own = {label: pair for label, pair in left.items() if pair[1] == number}
+                results |= self._outcomes(
+                    corruption, own, frozenset({number}), places, self.samples, by_check=True
+                )
+        return [results[label] for label in pairs]
+
+    def _outcomes(  # noqa: PLR0913 (what is corrupted, where, and what tells)
+        self,
+        corruption: str,
+        pairs: Mapping[str, Pair],
+        numbers: frozenset[int],
+        places: Mapping[Pair, int],
+        samples: Sequence[int],
+        *,
+        by_check: bool,
+    ) -> dict[str, Mutant]:
+        opener = _CorruptingOpener(self.opener, corruption, numbers, places)
+        try:
+            found = examine(self.case, cast("Opener[Any]", opener), samples, known=self.known)
+        except CaseFailedError as failure:
+            return {
+                label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
+                for label in pairs
+            }
+        is_found = by_check and any(check.status is Status.MISMATCHED for check in found.checks)
+        results = {pair.label: pair for pair in found.pairs}
+        return {label: _mutant(corruption, results[label], self.order, is_found=is_found) for label in pairs}
+
+
+def _mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) -> Mutant:
+    outcome = MISSED
+    if result.status is Status.MISMATCHED or is_found:
+        outcome = CAUGHT
+    elif result.status is not Status.PASSED:
+        outcome = LEFT_OPEN
+    message = "" if outcome == CAUGHT else result.message
+    return Mutant(
+        result.label, corruption, outcome, order, result.max_abs_error, result.allowed, result.kinks, message
+    )
+
+
+def _upstreams(op: Operation, output: int) -> Array:
+    """Draw dense upstreams, by which a gradient and a corrupted one are compared."""
+    info = op.outputs[output]
+    generator = np.random.default_rng(output)
+    shape = (_ROWS, info.size)
+    drawn: Any = coarse(generator, shape)
+    if info.is_complex:
+        drawn = drawn + 1j * coarse(generator, shape)
+    return cast("Array", drawn.reshape(_ROWS, *info.shape))
+
+
+def _places(op: Operation, pairs: Iterable[Pair], flows: Mapping[int, Array]) -> dict[Pair, int]:
+    """Return the largest element of each pair's gradient, for an upstream."""
+    found = {}
+    for output, number in pairs:
+        gradient = op.vjp(output, flows[output])[number]
+        if gradient is not None and gradient.size:
+            sizes = np.nan_to_num(np.abs(gradient.reshape(_ROWS, -1))).max(axis=0)
+            found[output, number] = int(np.argmax(sizes))
+    return found
+
+
+def _changes(op: Operation, wrong: CorruptedOperation, pair: Pair, flow: Array) -> bool:
+    """Whether a corruption changes a gradient at all; to `None` it does if that isn't zero."""
+    output, number = pair
+    before: Any = op.vjp(output, flow)[number]
+    after: Any = wrong.vjp(output, flow)[number]
+    if before is None or not before.size:
+        return False
+    largest = np.max(np.abs(before))
+    moved = largest if after is None else np.max(np.abs(after - before))
+    return bool(moved > _NO_CHANGE * largest)
+
+
+@dataclass
+class _CorruptingOpener:
+    """Opens a case's ops with gradients that are wrong in one way."""
+
+    inner: RememberingOpener
+    corruption: str
+    numbers: frozenset[int]
+    places: Mapping[Pair, int]
+
+    @property
+    def case(self) -> Case:
+        return self.inner.case
+
+    def _wrong(self, op: Operation) -> CorruptedOperation:
+        return CorruptedOperation(op, self.corruption, self.numbers, self.places)
+
+    def declared(self, sample: int) -> CorruptedOperation:
+        return self._wrong(self.inner.declared(sample))
+
+    def in_float64(self, own: CorruptedOperation | Operation) -> CorruptedOperation | Operation | None:
+        if not isinstance(own, CorruptedOperation):  # a reference, whose gradient nobody looks at
+            other: Operation | None = self.inner.in_float64(own)
+            return other
+        wide = self.inner.in_float64(own.inner)
+        return None if wide is None else self._wrong(wide)
+
+    def in_complex(self, own: CorruptedOperation | Operation) -> Operation:
+        inner = own.inner if isinstance(own, CorruptedOperation) else own
+        op: Operation = self.inner.in_complex(inner)
+        return op
+
+    def surrogate(self, sample: int) -> Operation:
+        op: Operation = self.inner.surrogate(sample)
+        return op
+
+    def gradients_seen(self, own: CorruptedOperation) -> Mapping[str, int]:
+        del own  # seen as the gradient was taken for right
+        return {}

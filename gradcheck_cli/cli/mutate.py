@@ -1,0 +1,109 @@
+"""`gradcheck mutate`: corrupts gradients in known ways, and says which corruptions the specs would miss."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradcheck_cli.cli import completing, processes
+from gradcheck_cli.cli.processes import case_runner, process_options
+from gradcheck_cli.cli.selecting import naming_options
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseResult
+
+UNCHECKED = 3
+KINDS = ("factor", "sign", "element", "upstream", "none", "transpose", "swap", "conjugate")
+
+
+@click.command("mutate", short_help="Say which wrong gradients specs would miss.")
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="Corrupt gradients in this way only; repeatable. factor: by 1 %. element: one element by 1 %. "
+    "upstream: the upstream ignored. none: None instead. swap: another input's gradient. [default: all]",
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
+@naming_options
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit with 3 where a smaller share of the corruptions is called a mismatch.",
+)
+@process_options
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
+)
+@click.option("-v", "--verbose", is_flag=True, help="List what is caught, too.")
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    /,
+    *,
+    paths: tuple[str, ...],
+    kinds: tuple[str, ...],
+    seed: int | None,
+    fail_under: float | None,
+    form: str,
+    verbose: bool,
+    names: tuple[str, ...],
+    expression: str | None,
+    tags: tuple[str, ...],
+    op_types: tuple[str, ...],
+    **options: Any,  # noqa: ANN401 (those of process_options)
+) -> None:
+    """Corrupt the gradients that the specs in PATHS describe, one way at a time, and check each again.
+
+    A corruption that is called a mismatch is caught; one that leaves a pair undecided fails a run as well;
+    one that passes is missed: the spec's points, or its tolerance, don't show it. Only gradients that are
+    right as they are get corrupted, and only in ways that change them.
+
+    \b
+    Exit codes: 0 tried, 2 bad usage or a bad spec, 3 too few are caught
+    (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
+    # Late imports: `mutate --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
+    from gradcheck_cli.running.selection.choose import Wanted, choose  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    cases = choose(load_cases(paths or default_paths(), seed=seed), Wanted(names, tags, op_types, expression))
+    cases = tuple(replace(case, corruptions=kinds or KINDS) for case in cases)
+    run = case_runner(ctx, (), **{name: options.pop(name) for name in processes.OPTIONS})
+    from gradcheck_cli.reporting.mutants import (  # noqa: PLC0415
+        Tally,
+        case_lines,
+        mutants_csv,
+        mutants_json,
+        tally_lines,
+    )
+
+    console, width = console_for(sys.stdout), terminal_width()
+    with redirect_stdout(sys.stderr), progress_bar(len(cases)) as bar:
+
+        def on_case(result: CaseResult) -> None:
+            bar.end_case()
+            if form == "table" and (lines := case_lines(result, width=width, verbose=verbose)):
+                with bar.paused():
+                    print_lines(console, lines)
+
+        report = run(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
+    tally = Tally.of(report)
+    if form == "table":
+        print_lines(console, tally_lines(report, tally, width=width))
+    else:
+        click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
+    if report.interrupted:
+        ctx.exit(report.exit_code)
+    too_few = fail_under is not None and (tally.share is None or 100 * tally.share < fail_under)
+    ctx.exit(UNCHECKED if tally.untried or too_few else 0)

@@ -1,0 +1,208 @@
+"""What a forward returns, taken apart: flat tensors, each named by its path in the structure.
+
+The order is TensorFlow's own (tf.nest): a dict's keys sorted, everything else as it stands. Where a spec
+names the keys or fields of what is returned, its order holds, and its names stand for themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+# What a label such as dy/dx can't hold.
+NO_LABEL = re.compile(r"[\s/\[\]*?,:]+")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Something that isn't taken apart further, and the path to it, such as `.loss` or `[0].h`."""
+
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a structure: its key, if it goes by one, and what its path adds."""
+
+    key: str
+    step: str
+    value: Any
+
+
+def flat_outputs(case: Case, result: Any, role: str, note: list[str] | None = None) -> list[Any]:
+    """Return what a function returned as a flat list of tensors, in the order of the spec's names.
+
+    Args:
+        case: for the names that its spec gives.
+        result: what was returned.
+        role: "forward" or "reference", for messages.
+        note: filled with the name of each.
+
+    Raises:
+        CaseFailedError: of kind "outputs": something in it is no tensor, or its names aren't the spec's.
+    """
+    leaves = _named(case, result, role)
+    tensors = [_tensor(leaf, role, is_root=leaf.value is result) for leaf in leaves]
+    if note is not None:
+        note[:] = unique([leaf.path for leaf in leaves])
+    return tensors
+
+
+def flat_arrays(case: Case, result: Any) -> Any:
+    """Return what a NumPy forward returned as TensorFlow's `py_func` takes it: a structure flat.
+
+    Raises:
+        CaseFailedError: of kind "outputs": its names aren't the spec's.
+    """
+    is_flat = not any("." in leaf.path for leaf in leaves_of(result))  # lists may be an array's rows
+    return result if is_flat else [leaf.value for leaf in _named(case, result, "forward")]
+
+
+def unique(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+    """Return names without what a label can't hold, counted up where they are the same."""
+    found: list[str] = []
+    for name in names:
+        wanted, count = name, 0
+        while wanted in taken or wanted in found:
+            count += 1
+            wanted = f"{name}_{count}"
+        found.append(wanted)
+    return found
+
+
+def _tensor(leaf: Leaf, role: str, *, is_root: bool) -> Any:
+    kind = type(leaf.value).__name__
+    what = f"returned a {kind}" if is_root else f"{leaf.path} is a {kind}"
+    if leaf.value is None:
+        raise CaseFailedError("outputs", f"{role}: must return tensors, but {what}; return each output.")
+    try:
+        return tf.convert_to_tensor(leaf.value)
+    except (TypeError, ValueError) as error:
+        remedy = " Return ta.stack() or ta.concat()." if isinstance(leaf.value, tf.TensorArray) else ""
+        raise CaseFailedError(
+            "outputs",
+            f"{role}: must return tensors, but {what} ({frames.first_line(error)}).{remedy}",
+        ) from error
+
+
+# How a structure comes apart.
+
+
+def leaves_of(value: Any, path: str = "") -> list[Leaf]:
+    """Take a structure apart, composite tensors too; what is none is one leaf."""
+    parts = _parts(value)
+    if parts is None:
+        return [Leaf(path, value)]
+    return [leaf for part in parts for leaf in leaves_of(part.value, path + part.step)]
+
+
+def _parts(value: Any) -> list[_Part] | None:
+    """Return the parts of a structure in the order of tf.nest, or `None` for anything else."""
+    if isinstance(value, Mapping):
+        return [_keyed(key, value[key]) for key in _ordered(value)]
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [_Part("", f"[{number}]", part) for number, part in enumerate(value)]
+    names = _field_names(value)
+    return None if names is None else [_keyed(name, getattr(value, name)) for name in names]
+
+
+def _field_names(value: Any) -> list[str] | None:
+    """Return the attributes that hold the parts of an object, composite tensors included."""
+    found: list[str] | None = None
+    if isinstance(value, tf.SparseTensor):
+        found = ["indices", "values", "dense_shape"]
+    elif isinstance(value, tf.RaggedTensor):
+        found = ["flat_values", "row_splits" if value.ragged_rank == 1 else "nested_row_splits"]
+    elif isinstance(value, tf.IndexedSlices):
+        found = ["values", "indices", *(["dense_shape"] if value.dense_shape is not None else [])]
+    elif isinstance(value, tuple):  # a named one
+        found = list(value._fields)  # type: ignore[attr-defined]
+    elif isinstance(value, tf.experimental.ExtensionType):
+        found = [name for name in vars(value) if not name.startswith("_tf_")]  # so begin its own notes
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = [field.name for field in dataclasses.fields(value)]
+    elif hasattr(type(value), "__attrs_attrs__"):
+        found = [field.name for field in type(value).__attrs_attrs__]
+    return found
+
+
+def _ordered(value: Mapping[Any, Any]) -> list[Any]:
+    try:
+        return sorted(value)
+    except TypeError:  # keys of several kinds, which tf.nest refuses
+        return list(value)
+
+
+def _keyed(key: Any, value: Any) -> _Part:
+    if isinstance(key, int):
+        return _Part(str(key), f"[{key}]", value)
+    name = NO_LABEL.sub("_", str(key))
+    return _Part(name, f".{name}", value)
+
+
+# How its leaves are called.
+
+
+def _named(case: Case, result: Any, role: str) -> list[Leaf]:
+    """Return the leaves under their full names, in the order of the spec's."""
+    leaves = leaves_of(result)
+    if not leaves or result is None:
+        raise CaseFailedError(
+            "outputs",
+            f"{role}: must return tensors, but returned {type(result).__name__}; return each output.",
+        )
+    parts = _parts(result) or []
+    named = [output.name for output in case.outputs]
+    if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
+        return _of_sequence(parts, leaves, named, role)
+    keys = [part.key for part in parts]
+    if parts and set(named) == set(keys):
+        by_key = {part.key: part for part in parts}
+        return [leaf for name in named for leaf in leaves_of(by_key[name].value, name)]
+    if len(named) <= 1:
+        root = named[0] if named else "y"
+        return [Leaf(root + leaf.path, leaf.value) for leaf in leaves]
+    # Names of the spec's own, by place: a dict has none, and a field's name mustn't go with another field.
+    places = {key: place for place, key in enumerate(keys)}
+    if parts and not isinstance(result, Mapping) and all(places.get(n, i) == i for i, n in enumerate(named)):
+        return _of_sequence(parts, leaves, named, role)
+    if parts:
+        raise CaseFailedError(
+            "outputs",
+            f"the {role} returns a {type(result).__name__} of {', '.join(keys)}, but the spec names "
+            f"{', '.join(named)}. Name its keys, or the whole by one name.",
+        )
+    raise _miscounted(role, len(leaves), named)
+
+
+def _of_sequence(
+    parts: Sequence[_Part], leaves: Sequence[Leaf], named: Sequence[str], role: str
+) -> list[Leaf]:
+    """Name the leaves of what is known by place alone: by element, or each by itself."""
+    names = named or (["y"] if len(parts) == 1 else [f"y{number}" for number in range(len(parts))])
+    if len(names) == len(parts):
+        return [leaf for name, part in zip(names, parts, strict=True) for leaf in leaves_of(part.value, name)]
+    if len(named) == len(leaves):
+        return [Leaf(name, leaf.value) for name, leaf in zip(named, leaves, strict=True)]
+    raise _miscounted(role, len(leaves), named)
+
+
+def _miscounted(role: str, count: int, named: Sequence[str]) -> CaseFailedError:
+    return CaseFailedError(
+        "outputs",
+        f"the {role} returns {count} output(s), but the spec names {len(named)}: {', '.join(named)}.",
+    )

@@ -1,0 +1,123 @@
+"""What became of corrupted gradients, as a table, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.mutants import Tally, case_lines, mutants_csv, mutants_json, tally_lines
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Mutant, Report, Status
+
+CAUGHT = Mutant("dy/dx", "sign", "caught", 1, 2.0, 1e-6)
+MISSED = Mutant("dy/dx", "factor", "missed", 1, 1e-2, 0.1, 2)
+OPEN = Mutant("d2y/dx.dx", "none", "undecided", 2, message="the numbers can't decide.")
+
+
+def case(*mutants, name="default", **changes):
+    fields = {"status": Status.PASSED, "mutants": mutants, **changes}
+    return CaseResult(
+        op="huber",
+        case=name,
+        spec="specs/huber.yaml:1",
+        mode="graph",
+        dtype="float64",
+        duration_s=0.1,
+        reproduce="",
+        **fields,
+    )
+
+
+def report(*cases):
+    return Report("0.1.0", "2.21.0", "3.11.7", 0, cases, duration_s=2.0)
+
+
+ALL = report(case(CAUGHT, MISSED, OPEN))
+
+
+def test_a_case_tells_what_was_not_caught_and_why():
+    assert layout.plain(case_lines(ALL.cases[0], width=100)) == (
+        "specs/huber.yaml · huber · float64 · graph\n"
+        "  dy/dx  factor: missed (off by 1.0e-02 where 1.0e-01 is allowed; 2 elements between one-sided\n"
+        "      slopes)\n"
+        "  d2y/dx.dx  none: undecided (the numbers can't decide.)\n"
+    )
+
+
+def test_a_case_of_which_all_is_caught_tells_nothing_unless_asked():
+    assert case_lines(case(CAUGHT), width=100) == []
+    assert "  dy/dx  sign: caught" in layout.plain(case_lines(case(CAUGHT), width=100, verbose=True))
+
+
+def test_a_case_that_could_not_be_tried_says_why():
+    failed = case(status=Status.ERROR, error=CaseError("forward", "the forward raised."), name="wide")
+    assert layout.plain(case_lines(failed, width=100)) == (
+        "specs/huber.yaml · huber · float64 · graph · case wide\n  not tried: forward: the forward raised.\n"
+    )
+    skipped = case(status=Status.SKIPPED, checks=(CheckResult("tensorflow", Status.SKIPPED, "it is old."),))
+    assert "not tried: it is old." in layout.plain(case_lines(skipped, width=100))
+
+
+def test_the_tally():
+    lines = layout.plain(tally_lines(ALL, Tally.of(ALL), width=99)).splitlines()
+    assert lines == [
+        "corruption                  tried  caught  undecided  missed",
+        "factor: multiplied by 1.01      1       0          0       1",
+        "sign: its sign flipped          1       1          0       0",
+        "none: None in its place         1       0          1       0",
+        "1 case · 1 of 3 corruptions called a mismatch (33.3 %), 1 undecided, 1 missed                 2.0 s",
+    ]
+
+
+@pytest.mark.parametrize(("caught", "shown"), [(9999, "99.9 %"), (10000, "100.0 %")])
+def test_all_is_only_said_of_all(caught, shown):
+    every = report(case(*[CAUGHT] * caught, *[MISSED] * (10000 - caught)))
+    assert f"({shown})" in layout.plain(tally_lines(every, Tally.of(every), width=100))
+
+
+def test_nothing_tried_has_no_share():
+    nothing = report(case(status=Status.ERROR))
+    assert Tally.of(nothing).share is None
+    assert layout.plain(tally_lines(nothing, Tally.of(nothing), width=80)).startswith(
+        "1 case · 0 of 0 corruptions called a mismatch, 1 case not tried"
+    )
+
+
+def test_json_reads_back():
+    content = json.loads(mutants_json(ALL))
+    assert content["summary"] == {
+        "cases": 1,
+        "untried": 0,
+        "corruptions": 3,
+        "caught": 1,
+        "undecided": 1,
+        "missed": 1,
+    }
+    assert content["kinds"]["factor"] == {"caught": 0, "undecided": 0, "missed": 1}
+    assert content["mutants"][1] == {
+        "op": "huber",
+        "case": "default",
+        "spec": "specs/huber.yaml:1",
+        "mode": "graph",
+        "dtype": "float64",
+        "pair": "dy/dx",
+        "order": 1,
+        "corruption": "factor",
+        "outcome": "missed",
+        "change": 0.01,
+        "allowed": 0.1,
+        "kinks": 2,
+        "message": "",
+    }
+    failed = report(case(status=Status.ERROR, error=CaseError("forward", "it raised.")))
+    (entry,) = json.loads(mutants_json(failed))["untried"]
+    assert entry["reason"] == "not tried: forward: it raised."
+
+
+def test_csv_reads_back():
+    rows = list(csv.DictReader(io.StringIO(mutants_csv(ALL))))
+    assert [row["outcome"] for row in rows] == ["caught", "missed", "undecided"]
+    assert rows[2]["order"] == "2"
