@@ -77,16 +77,17 @@ def singular_values(a: Any) -> Any:
 
 
 def singular_vectors(a: Any) -> Any:
-    """Return singular values, and u_k u_k^H, u_k v_k^H and v_k v_k^H of their vectors."""
+    """Return singular values, and u_k v_k^H of their vectors, which has all that is determined of both."""
     s, u, v = tf.raw_ops.Svd(input=a, compute_uv=True, full_matrices=False)
-    return tf.math.real(s), _outer(u, u), _outer(u, v), _outer(v, v)
+    return tf.math.real(s), _outer(u, v)
 
 
 def full_singular_vectors(a: Any) -> Any:
-    """Return the same of square orthogonal factors, with the one vector that has no singular value."""
+    """Return the same of square orthogonal factors, and n n^H of the vector that has no singular value."""
     s, u, v = tf.raw_ops.Svd(input=a, compute_uv=True, full_matrices=True)
     count = s.shape[-1]
-    return tf.math.real(s), _outer(u, u), _outer(u[..., :count], v[..., :count]), _outer(v, v)
+    rest = (u if u.shape[-1] > count else v)[..., count:]
+    return tf.math.real(s), _outer(u[..., :count], v[..., :count]), _outer(rest, rest)
 
 
 def polar_factor(a: Any) -> Any:
