@@ -13,35 +13,6 @@ start_tensorflow()
 from gradcheck_cli.tensorflow_backend.registry import op_types, read_gradients  # noqa: E402 (TensorFlow first)
 from gradcheck_cli.tensorflow_backend.startup import version  # noqa: E402
 
-# Of these no spec is written yet; whoever writes one may take its op types out. Empty, the audit is complete.
-NOT_YET = frozenset(
-    """
-    AccumulateNV2 ApproxTopK AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad BiasAdd BiasAddGrad BiasAddV1
-    BlockLSTM BlockLSTMV2 CSRSparseMatrixToDense CSRSparseMatrixToSparseTensor CTCLoss Case
-    CompositeTensorVariantFromComponents CompositeTensorVariantToComponents Conv2D Conv2DBackpropFilter
-    Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DebugGradientIdentity
-    DebugGradientRefIdentity DebugIdentityV2 DenseToCSRSparseMatrix DepthwiseConv2dNative
-    DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Dilation2D EagerPyFunc Eig
-    Elu EluGrad Enter Exit FractionalAvgPool FractionalMaxPool FusedBatchNorm FusedBatchNormGrad
-    FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 IRFFT IRFFT2D If
-    IsotonicRegression L2Loss LRN LeakyRelu LeakyReluGrad LogMatrixDeterminant LogSoftmax MaxPool
-    MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradV2 MaxPoolV2
-    MaxPoolWithArgmax Merge NextIteration NthElement OptionalFromValue OptionalGetValue Qr
-    QuantizeAndDequantizeV4Grad RFFT RFFT2D RaggedFillEmptyRows RaggedGather RaggedTensorFromVariant
-    RaggedTensorToSparse RaggedTensorToTensor RaggedTensorToVariant RandomGamma ReadVariableOp RefEnter
-    RefExit RefIdentity RefMerge RefNextIteration RefSwitch Relayout RelayoutLike Relu Relu6 Relu6Grad
-    ReluGrad ResourceGather ResourceGatherNd SelfAdjointEigV2 Selu SeluGrad Softmax
-    SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SparseMatrixMatMul
-    SparseMatrixSparseMatMul SparseMatrixTranspose SparseSoftmaxCrossEntropyWithLogits
-    SparseTensorToCSRSparseMatrix StatelessCase StatelessIf StatelessWhile Svd Switch
-    TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayReadV3 TensorArrayScatterV3 TensorArraySplitV3
-    TensorArrayWriteV3 TensorListConcat TensorListConcatV2 TensorListFromTensor TensorListGather
-    TensorListGetItem TensorListPopBack TensorListPushBack TensorListResize TensorListScatter
-    TensorListScatterIntoExistingList TensorListScatterV2 TensorListSetItem TensorListSplit
-    TensorListStack TopKV2 While XlaEinsum XlaSharding XlaSpmdFullToShardShape XlaSpmdShardToFullShape
-    """.split()  # noqa: SIM905 (as a list literal it would take a line for each)
-)
-
 
 def registered():
     # By TensorFlow itself: other tests of the process register some, too.
@@ -63,7 +34,7 @@ def excepted():
 
 
 def test_nothing_is_silently_left_out():
-    missing = registered() - covered() - excepted() - NOT_YET
+    missing = registered() - covered() - excepted()
     assert not missing, (
         f"TensorFlow {version()} registers gradients that no spec covers: {', '.join(sorted(missing))}. "
         "Write a spec in specs/tensorflow, or except them in exceptions.yaml, with the reason."
