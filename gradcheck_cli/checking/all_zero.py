@@ -16,6 +16,10 @@ UNTESTED = (
     "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
     "where the op has a slope, or say 'expect: zero'."
 )
+UNMOVED = (
+    "the output doesn't move at all, at any sample, and the gradient is too small to be told from zero: "
+    "nothing was tested; choose inputs where the op has a slope."
+)
 
 NOTHING_CONNECTED = (
     "no output depends on any input: nothing was tested; if that is meant, say 'expect: disconnected' of the "
@@ -28,23 +32,25 @@ UNTESTED_NONE = (
 )
 
 
-def is_all_zero(samples: Sequence[PairSample]) -> bool:
-    """Whether analytic and numeric derivative are exactly zero at every sample point."""
-    return all(sample.analytic_is_zero and sample.numeric_is_zero for sample in samples)
+def untested(samples: Sequence[PairSample]) -> str:
+    """Say that nothing was tested of a pair that passed: its output moved at no sample; else nothing."""
+    if not all(sample.numeric_is_zero for sample in samples):
+        return ""
+    return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
 
 
 def check_all_zero(pairs: Sequence[PairResult]) -> CheckResult:
     """Report the pairs of which nothing was tested."""
-    untested = [
+    found = [
         pair.label
         for pair in pairs
-        if pair.message in {UNTESTED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
+        if pair.message in {UNTESTED, UNMOVED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
     ]
     if pairs and all(
         pair.status is Status.PASSED and not pair.connected and not pair.note.startswith("as")
         for pair in pairs
     ):
         return CheckResult("all_zero", Status.INCONCLUSIVE, NOTHING_CONNECTED)
-    if not untested:
+    if not found:
         return CheckResult("all_zero", Status.PASSED)
-    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(untested)}: nothing was tested.")
+    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(found)}: nothing was tested.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.all_zero import UNTESTED, UNTESTED_NONE, is_all_zero
+from gradcheck_cli.checking.all_zero import UNTESTED_NONE, untested
 from gradcheck_cli.checking.packing import index_of, part_of
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import PairResult, Status, WorstElement
@@ -89,9 +89,9 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
     elif status is Status.INCONCLUSIVE:
         message = doubts[0] if doubts else _why(samples)
-    elif elements and is_connected and status is Status.PASSED and not may_be_zero and is_all_zero(samples):
+    elif elements and is_connected and status is Status.PASSED and not may_be_zero and untested(samples):
         status = Status.INCONCLUSIVE
-        message = UNTESTED
+        message = untested(samples)
     elif elements and not is_connected and status is Status.PASSED and leads and not may_be_zero:
         status = Status.INCONCLUSIVE
         message = UNTESTED_NONE

@@ -19,6 +19,7 @@ from gradcheck_cli.checking.jacobian import (
 )
 from gradcheck_cli.checking.packing import packed_magnitude, packed_size
 from gradcheck_cli.checking.pair_sample import PairSample
+from gradcheck_cli.checking.rounding import without_rounding
 from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 
@@ -111,7 +112,10 @@ def judge_pairs(
         by_input[pair[1], rule].append(pair)
     for (number, rule), pairs in by_input.items():
         judged |= _judge_input(case, operations, number, pairs, analytic, rule)
-    return judged
+    return {
+        pair: without_rounding(sample, _gradient_precision(operations.formula, pair).unit_roundoff)
+        for pair, sample in judged.items()
+    }
 
 
 def tolerance_of(case: Case, operations: Operations, pair: Pair, rule: PairRule | None) -> ToleranceRule:

@@ -29,8 +29,8 @@ COMMANDS = {
     "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
     "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
     "mutate": ("gradcheck_cli.cli.mutate", "Say which wrong gradients specs would miss."),
-    "completion": ("gradcheck_cli.cli.completion", "Print a shell's completion script."),
     "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
+    "completion": ("gradcheck_cli.cli.completion", "Print a shell's completion script."),
 }
 
 USAGE = 2

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.running.local_workers import LocalWorkers
     from gradcheck_cli.running.stopping import Stopper
     from gradcheck_cli.spec.case import Case
 
@@ -116,18 +117,33 @@ def case_runner(  # noqa: PLR0913 (one argument per option)
         # As in a worker, so that the last digits are the same: before NumPy is imported.
         hold_to_one_thread(os.environ)
         return _run_here
+    from gradcheck_cli.running.workers import run_in_workers  # noqa: PLC0415 (`--help` does without)
+
+    workers = start_workers(ctx, reports, jobs=jobs, isolate=isolate, timeout=timeout, memory=memory)
+    return partial(run_in_workers, workers)
+
+
+def start_workers(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    reports: Sequence[Path],
+    *,
+    jobs: int | None,
+    isolate: bool,
+    timeout: float | None,
+    memory: int | None,
+) -> LocalWorkers:
+    """Start the processes that cases are to run in; see `case_runner`. TensorFlow is imported meanwhile."""
     from gradcheck_cli.running.local_workers import LocalWorkers  # noqa: PLC0415 (`--help` does without)
-    from gradcheck_cli.running.workers import run_in_workers  # noqa: PLC0415
 
     workers = LocalWorkers(
-        jobs,
+        default_jobs() if jobs is None else jobs,
         timeout=DEFAULT_TIMEOUT if timeout is None else timeout,
         memory=default_memory() if memory is None else memory,
         isolate=isolate,
         output=reports[0].with_suffix(".output") if reports else None,
     )
     ctx.call_on_close(workers.close)
-    return partial(run_in_workers, workers)
+    return workers
 
 
 def _run_here(

@@ -18,10 +18,11 @@ from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_opt
 from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.spec.case import Power
+    from gradcheck_cli.spec.case import Case, Power
 
 
 def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -64,6 +65,12 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
 @click.option(
     "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
 )
+@click.option(
+    "--watch",
+    "is_watching",
+    is_flag=True,
+    help="Go on: as files are saved, check again what they touch, with TensorFlow imported once.",
+)
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
@@ -93,6 +100,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     stop_first: bool,
     max_failures: int | None,
     max_time: float | None,
+    is_watching: bool,
     **options: Any,  # noqa: ANN401 (those of process_options, and the selection's)
 ) -> None:
     """Check the gradients that the specs in PATHS describe.
@@ -115,6 +123,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
     folders = paths or default_paths()
+    if is_watching:
+        ctx.exit(_watch(ctx, folders, in_processes, options))
     if collect_only:
         list_cases(select(load_cases(folders, seed=seed), cache, **options).cases, form)
         return
@@ -169,15 +179,43 @@ def command(  # noqa: PLR0913 (one argument per option)
     )
     report = baseline.compared(report, loaded, folders)
     write_history(cache, report)
-    for notice in report.notices:
-        click.echo(notice, err=True)
-    if form == "table":
-        print_lines(console, closing_lines(report, width, verbose=verbose, durations=durations))
-    else:
-        print_report(form, report)
+    _print_end(report, form, width, verbose=verbose, durations=durations)
     baseline.write(report, loaded, folders)
     write_reports(reports, form, report)
     ctx.exit(report.exit_code)
+
+
+def _print_end(report: Report, form: str, width: int, *, verbose: bool, durations: int) -> None:
+    """Print what comes after the cases, or the whole report in another form than a table."""
+    for notice in report.notices:
+        click.echo(notice, err=True)
+    if form != "table":
+        print_report(form, report)
+        return
+    from gradcheck_cli.cli.console import console_for, print_lines  # noqa: PLC0415 (late, as above)
+
+    lines = closing_lines(report, width, verbose=verbose, durations=durations)
+    print_lines(console_for(sys.stdout), lines)
+
+
+def _watch(
+    ctx: click.Context, paths: Sequence[str], in_processes: Mapping[str, Any], options: Mapping[str, Any]
+) -> int:
+    """Watch, with the options that the context holds; `options` are the selection's."""
+    from gradcheck_cli.cli.watching import watch_command  # noqa: PLC0415 (only here)
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415 (late, as above)
+    from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
+
+    given = ctx.params
+    cache = given["cache"] or default_cache()
+
+    def read() -> tuple[Case, ...]:
+        found = select(load_cases(paths, seed=given["seed"]), cache, **options).cases
+        return with_extent(
+            in_each_mode(found, given["modes"], given["device"]), given["power"], given["require"]
+        )
+
+    return watch_command(ctx, paths, read, in_processes)
 
 
 def _print_settings(ctx: click.Context) -> None:

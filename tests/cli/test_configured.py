@@ -38,6 +38,7 @@ VALUES = {
     "durations": ("3", "4"),
     "quiet": (True, False),
     "verbose": (True, False),
+    "watch": (True, False),
 }
 
 
@@ -199,7 +200,7 @@ def test_list_has_a_table_of_its_own(project, invoke, monkeypatch):
     project("[tool.gradcheck.list]\nfail-under = 'much'")
     assert "tool.gradcheck.list.fail-under: 'much' is not a valid float range." in invoke("list").err
     project("[tool.gradcheck.list]\nseed = 3")
-    assert "tool.gradcheck.list.seed: unknown key. Possible keys: fail-under, format" in invoke("list").err
+    assert "tool.gradcheck.list.seed: unknown key. Possible keys: coverage, fail-under," in invoke("list").err
     project("list = 3")
     assert "tool.gradcheck.list: must be a table, but got 3" in invoke("list").err
     project("")

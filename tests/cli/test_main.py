@@ -47,7 +47,7 @@ def test_no_command_shows_the_help_and_fails(invoke):
         (["runn"], "No such command 'runn'. Did you mean 'run'?"),
         (
             ["zzz"],
-            "No such command 'zzz'. Commands: run, list, validate, schema, merge, diff, show, trace, mutate,",
+            "No such command 'zzz'. Commands: run, list, validate, schema, merge, diff, init, show, trace,",
         ),
         (["run", "--strickt"], "No such option"),
         (["run", "--strickt"], "--strict"),

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.running.selection.modules import file_of, find, is_installed, parsed
+from gradcheck_cli.running.selection.modules import file_of, find, forget_folders, is_installed, parsed
 from gradcheck_cli.running.selection.sources import absolute
 
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ def dependencies(case: Case) -> Dependencies:
             name = str(tensor.source.arguments.get("path", ""))
             files.add(Path(case.folder, name).resolve())
     return Dependencies(found.files | files, found.is_open)
+
+
+def forget() -> None:
+    """Read everything anew from here on: files may have changed."""
+    for cached in (_of_modules, _imports, parsed):
+        cached.cache_clear()
+    forget_folders()
 
 
 @lru_cache(maxsize=1024)

@@ -61,6 +61,11 @@ def _in(folders: Iterable[str], name: str) -> ModuleSpec | None:
     return namespace
 
 
+def forget_folders() -> None:
+    """Look into folders anew from here on: files may have come and gone."""
+    _finder.cache_clear()
+
+
 @lru_cache(maxsize=4096)
 def _finder(folder: str) -> FileFinder:
     return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))

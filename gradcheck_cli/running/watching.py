@@ -1,0 +1,97 @@
+"""Watch the files that cases are made of, and say which cases a change touches."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.running.selection.imports import dependencies, forget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+_PAUSE = 0.1  # seconds between two looks
+_QUIET = 0.05  # seconds without a further change: an editor may write a file in several goes
+Stamp = tuple[int, int, int]
+
+
+class Watch:
+    """The files of some cases, and of the folders that specs may be added to.
+
+    Looked at again and again: a few dozen files are a millisecond, and it works on every file system.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Watch spec files and folders of them; of cases nothing is known yet."""
+        self._paths = [Path(path) for path in paths]
+        self._needed: dict[int, frozenset[Path]] = {}
+        self._cases: tuple[Case, ...] = ()
+        self._stamps: dict[Path, Stamp | None] = {}
+        self._look()
+
+    def follow(self, cases: Sequence[Case]) -> None:
+        """Watch what these cases are made of from now on; what has changed meanwhile is seen."""
+        forget()
+        self._cases = tuple(cases)
+        self._needed = {number: dependencies(case).files for number, case in enumerate(cases)}
+        known = self._stamps
+        self._look()
+        # A file that was known keeps its old stamp: it may have changed while cases were running.
+        self._stamps |= {file: known[file] for file in self._stamps.keys() & known.keys()}
+
+    @property
+    def count(self) -> int:
+        """How many files there are to watch."""
+        return sum(stamp is not None for stamp in self._stamps.values())
+
+    def wait(self, is_over: Callable[[], bool] = lambda: False) -> frozenset[Path]:
+        """Return the files that have changed, as soon as there are some; none once it is over."""
+        while not is_over():
+            changed = self._changes()
+            if changed:
+                while more := self._settled():
+                    changed |= more
+                return changed
+            time.sleep(_PAUSE)
+        return frozenset()
+
+    def touched(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
+        """Return those of the cases, read anew, that a change touches, and those that are new or another."""
+        forget()
+        files = set(changed)
+        before = {_key(case): case for case in self._cases}
+        return tuple(
+            case for case in cases if before.get(_key(case)) != case or files & set(dependencies(case).files)
+        )
+
+    def _settled(self) -> frozenset[Path]:
+        time.sleep(_QUIET)
+        return self._changes()
+
+    def _changes(self) -> frozenset[Path]:
+        before = self._stamps
+        self._look()
+        files = before.keys() | self._stamps.keys()
+        return frozenset(file for file in files if before.get(file) != self._stamps.get(file))
+
+    def _look(self) -> None:
+        files = set().union(*self._needed.values()) if self._needed else set()
+        for path in self._paths:
+            found = [path] if not path.is_dir() else [*path.rglob("*.yaml"), *path.rglob("*.yml")]
+            files |= {file.resolve() for file in found}
+        self._stamps = {file: _stamp(file) for file in files}
+
+
+def _key(case: Case) -> tuple[str, str, str, str | None]:
+    return case.op, case.name, case.mode, case.variant
+
+
+def _stamp(file: Path) -> Stamp | None:
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    return None
