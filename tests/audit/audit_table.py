@@ -57,16 +57,16 @@ def written(version):
 
 def with_findings(families, report, cases):
     """Add what a run has found of each family."""
-    covers = {(case.spec.rpartition("/")[2], case.op): case for case in cases}
+    by_op = {case.op: case for case in cases}  # names are unique; lines move
     for one in report.cases:
         family = families[stem(one.spec)]
-        case = covers.get((one.spec.rpartition("/")[2], one.op))
+        case = by_op.get(one.op)
         names = set() if case is None else {*case.covers, *([case.op_type] if case.is_raw_op else [])}
         family.pairs += len(one.pairs)
         if any(pair.order > 1 and pair.status in JUDGED for pair in one.pairs):
-            family.second_order |= names or {one.op}
+            family.second_order |= names & family.op_types
         if one.status is Status.EXPECTED_MISMATCH:
-            family.findings |= names or {one.op}
+            family.findings.add(one.op.removeprefix("tf_"))
 
 
 def table(report):
