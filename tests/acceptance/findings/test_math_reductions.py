@@ -78,6 +78,10 @@ def test_the_norm_of_complex_numbers_moves_with_an_imaginary_upstream():
     np.testing.assert_allclose(found, 1j * Z / np.linalg.norm(Z))
 
 
+@pytest.mark.skipif(
+    tuple(int(part) for part in tf.__version__.split(".")[:2]) < (2, 21),
+    reason="TensorFlow 2.16 raises for mean and prod only, in other words; between the two it wasn't tried",
+)
 @pytest.mark.parametrize(
     "reduce",
     [
