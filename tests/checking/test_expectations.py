@@ -109,6 +109,19 @@ def test_zeros_are_no_excuse_for_what_could_not_be_decided():
     assert pair_of(jump, "dy/db", "zero").status is Status.INCONCLUSIVE
 
 
+def stairs(gradient):
+    return Numpy(
+        lambda a, b: a + np.floor(64 * b), lambda u, *_: (u, gradient(u)), {"a": [1.0, 2.0], "b": [0.3, 1.1]}
+    )
+
+
+def test_steps_are_meant_where_the_spec_expects_zeros():
+    flat = stairs(lambda u: 0 * u)
+    assert pair_of(flat, "dy/db", "pass").status is Status.INCONCLUSIVE
+    assert pair_of(flat, "dy/db", "zero").status is Status.PASSED
+    assert pair_of(stairs(lambda u: 64 * u), "dy/db", "zero").status is Status.MISMATCHED
+
+
 def test_a_mismatch_expected_of_one_pair_excuses_no_other():
     both_wrong = product(lambda u, a, b: (2 * u * b, 2 * u * a))
     findings = check(both_wrong, pairs=(PairRule("dy/da", "mismatch"),))

@@ -6,6 +6,7 @@ from numpy_op import Numpy, check, product, tanh
 
 from gradcheck_cli.checking.upstream import pull_random
 from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import PairRule
 
 
 def slope(x):
@@ -181,6 +182,33 @@ def test_outputs_that_share_a_gradient_must_add_up():
         "the gradient for a isn't the sum of what each output's upstream gives alone: "
     )
     assert found.message.endswith("does the gradient mix the outputs' upstreams?")
+
+
+def test_an_input_of_which_every_pair_is_expected_to_be_wrong_is_left_out():
+    """Nothing is known then of the sizes by which it is judged, and nothing is wanted to be."""
+    wrong = two_outputs()
+    wrong.gradients = [lambda u, *_: (2 * u, u), lambda u, a, b: (3 * u * b, u * a)]
+    found = check(wrong, pairs=(PairRule("d?/da", "mismatch"),))
+    assert [pair.status for pair in found.pairs] == [
+        Status.EXPECTED_MISMATCH,
+        Status.PASSED,
+        Status.EXPECTED_MISMATCH,
+        Status.PASSED,
+    ]
+    assert {one.status for one in found.checks} == {Status.PASSED}
+
+
+@pytest.mark.parametrize("expect", ["mismatch", "skip"])
+def test_an_input_whose_pairs_are_all_excused_needs_not_add_up(expect):
+    wrong = Numpy(
+        lambda a, b: (a + b, a * b),
+        [lambda u, *_: (u, 2 * u), lambda u, a, b: (u * b, 2 * u * a)],
+        {"a": [2.0, 3.0], "b": [0.5, 4.0]},
+        outputs=("s", "p"),
+    )
+    found = check(wrong, pairs=(PairRule("*/db", expect),))
+    linearity = next(one for one in found.checks if one.name == "linearity")
+    assert linearity.status is Status.PASSED
 
 
 def test_every_output_has_upstreams_of_its_own():
