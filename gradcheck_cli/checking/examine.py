@@ -263,11 +263,22 @@ def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operatio
             f"the reference's outputs must have the forward's shapes {_shapes(op)}, "
             f"but have {_shapes(surrogate)}.",
         )
+    if _names(surrogate) != _names(op):
+        # By place alone, one's loss could be compared with the other's accuracy.
+        raise CaseFailedError(
+            "outputs",
+            f"the reference must return what the forward does, {', '.join(_names(op))}, but returns "
+            f"{', '.join(_names(surrogate))}: return the same structure, or name the outputs in the spec.",
+        )
     return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
 
 
 def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
     return opener.in_complex(differenced) if case.method == "complex_step" else None
+
+
+def _names(op: Operation) -> list[str]:
+    return [output.name for output in op.outputs]
 
 
 def _shapes(op: Operation) -> list[list[int]]:

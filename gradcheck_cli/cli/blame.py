@@ -7,13 +7,16 @@ from contextlib import redirect_stdout
 
 import click
 
+from gradcheck_cli.cli import completing
+
 
 @click.command("blame", short_help="Find the op whose own gradient is wrong.")
-@click.argument("spec", type=click.Path())
+@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--pair",
     "label",
     metavar="dOUT/dIN",
+    shell_complete=completing.pairs,
     help="The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]",
 )
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.configured import ListCommand
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ STATUSES = {
 
 
 @click.command("list", cls=ListCommand, short_help="List registered gradients and where they are.")
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=completing.op_types)
 @click.option(
     "--status",
     "statuses",

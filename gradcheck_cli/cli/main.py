@@ -25,9 +25,11 @@ COMMANDS = {
     "schema": ("gradcheck_cli.cli.schema", "Print the JSON Schema of the spec format."),
     "merge": ("gradcheck_cli.cli.merge", "Join the JSON reports of shards into one."),
     "diff": ("gradcheck_cli.cli.diff", "Compare two JSON reports."),
+    "init": ("gradcheck_cli.cli.init", "Write a spec to start from."),
     "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
     "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
     "mutate": ("gradcheck_cli.cli.mutate", "Say which wrong gradients specs would miss."),
+    "completion": ("gradcheck_cli.cli.completion", "Print a shell's completion script."),
     "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
 }
 

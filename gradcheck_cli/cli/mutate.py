@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.cli import processes
+from gradcheck_cli.cli import completing, processes
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.selecting import naming_options
 
@@ -21,7 +21,7 @@ KINDS = ("factor", "sign", "element", "upstream", "none", "transpose", "swap", "
 
 
 @click.command("mutate", short_help="Say which wrong gradients specs would miss.")
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--kind",
     "kinds",

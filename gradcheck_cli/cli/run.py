@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.cli import processes
+from gradcheck_cli.cli import completing, processes
 from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.configured import ConfiguredCommand
 from gradcheck_cli.cli.extent import extent_options, with_extent
@@ -35,7 +35,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
 
 
 @click.command("run", cls=ConfiguredCommand, short_help="Check the gradients that specs describe.")
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
 @click.option(
     "--mode",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gradcheck_cli.cli import completing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -45,7 +47,12 @@ def naming_options(function: Function) -> Function:
     for option in reversed(
         (
             click.option(
-                "--case", "names", multiple=True, metavar="NAME", help="Check this case only; repeatable."
+                "--case",
+                "names",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=completing.cases,
+                help="Check this case only; repeatable.",
             ),
             click.option(
                 "-k",
@@ -55,13 +62,19 @@ def naming_options(function: Function) -> Function:
                 "brackets: -k 'huber and not wide'.",
             ),
             click.option(
-                "--tag", "tags", multiple=True, metavar="TAG", help="Check specs with this tag; repeatable."
+                "--tag",
+                "tags",
+                multiple=True,
+                metavar="TAG",
+                shell_complete=completing.tags,
+                help="Check specs with this tag; repeatable.",
             ),
             click.option(
                 "--op-type",
                 "op_types",
                 multiple=True,
                 metavar="TYPE",
+                shell_complete=completing.op_types,
                 help="Check specs with this op_type, or that cover it; repeatable.",
             ),
         )

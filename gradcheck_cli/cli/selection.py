@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["meant", "select_cases"]
 
 LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
+SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
 
 
 def select_cases(cases: Sequence[Case], names: Sequence[str]) -> tuple[Case, ...]:
@@ -68,6 +69,9 @@ def _labels(case: Case) -> list[str]:
 
 def _fits(case: Case, label: str) -> bool:
     """Whether the case can have the pair; tracing tells the names of variables, and of outputs' parts."""
+    second = SECOND.fullmatch(label) if case.second_order else None
+    if second is not None:  # by what it is differentiated, perhaps an upstream, tracing tells
+        label = f"d{second['output']}/d{second['input']}"
     if case.variables:
         return LABEL.fullmatch(label) is not None
     if case.outputs:

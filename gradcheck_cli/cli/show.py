@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 
 import click
 
+from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import UsageError
 
 
@@ -24,8 +25,15 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
 
 
 @click.command("show", short_help="Print a pair's analytic and numeric Jacobian.")
-@click.argument("spec", type=click.Path())
-@click.option("--pair", "label", required=True, metavar="dOUT/dIN", help="Which pair, such as dM1/dM0.")
+@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
+@click.option(
+    "--pair",
+    "label",
+    required=True,
+    metavar="dOUT/dIN",
+    shell_complete=completing.pairs,
+    help="Which pair, such as dM1/dM0.",
+)
 @click.option(
     "--output",
     "index",

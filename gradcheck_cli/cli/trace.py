@@ -7,11 +7,17 @@ from contextlib import redirect_stdout
 
 import click
 
+from gradcheck_cli.cli import completing
+
 
 @click.command("trace", short_help="Print one backward pass, op by op.")
-@click.argument("spec", type=click.Path())
+@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
-    "--pair", "label", metavar="dOUT/dIN", help="The way of one pair alone, such as dM1/dM0. [default: all]"
+    "--pair",
+    "label",
+    metavar="dOUT/dIN",
+    shell_complete=completing.pairs,
+    help="The way of one pair alone, such as dM1/dM0. [default: all]",
 )
 @click.option(
     "--type",

@@ -6,11 +6,12 @@ import json
 
 import click
 
+from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import SpecError
 
 
 @click.command("validate", short_help="Read specs and report every fault.")
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 
 # Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
@@ -64,7 +65,7 @@ def blame_path(
     found: PathBlame | None = None
     for sample in samples:
         op = opener.declared(sample)
-        reason = _no_truth(case, op.random_types)
+        reason = _no_truth(case, op.random_types) or _cut_off(_stops(op, output, numbers))
         if reason:
             blame = Blame((), None, reason)
         else:
@@ -139,9 +140,9 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
 
     try:
         opener, op, (output, number) = open_pair(opener, label)
-        stops = op.unheld_stops(output, number) if op.outputs[output].of else []
-        if stops:
-            return _cut_off(stops)
+        cut_off = _cut_off(_stops(op, output, [number]))
+        if cut_off:
+            return cut_off
         if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
             return ""
         found = blame_path(opener.case, output, [number], points(case), opener).blame
@@ -152,8 +153,17 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
     return sentence(found) if len(found.ops) > 1 else ""
 
 
+def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[Any]:
+    """Return the `stop_gradient`s that keep a gradient from being differentiated; none of a plain forward."""
+    if not op.outputs[output].of:
+        return []
+    return [stop for number in numbers for stop in op.unheld_stops(output, number)]
+
+
 def _cut_off(stops: Sequence[Any]) -> str:
     """Name the `stop_gradient`s of a gradient function: they make it right once, and wrong twice."""
+    if not stops:
+        return ""
     from gradcheck_cli.tensorflow_backend.frames import place_in_users_code  # noqa: PLC0415 (late: TensorFlow)
 
     places = dict.fromkeys(place_in_users_code(op) for op in stops)

@@ -33,10 +33,10 @@ def read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) -
         model: what is written, with `sparse`.
     """
     sparse = model.sparse
-    if sparse is None or model.shape is None:
-        reader.log.add(
-            node, "is missing; write the dense shape of the sparse tensor, such as [3, 4]", "shape"
-        )
+    if sparse is None or not model.shape:
+        found = "is missing" if model.shape is None else "must have a dimension, but got []"
+        remedy = "write the dense shape of the sparse tensor, such as [3, 4]"
+        reader.log.add(node, f"{found}; {remedy}", "shape")
         return None
     shape = tuple(model.shape)
     count = _count(reader.log, node, sparse, shape)

@@ -33,7 +33,9 @@ class ExceptionModel(Strict):
         "input to compare. crash: it ends the process. other: what the reason says.",
         examples=["gpu"],
     )
-    reason: Text = Field(description="Why, in the words that a reader needs.")
+    reason: Text = Field(
+        description="Why, in the words that a reader needs.", examples=["has a kernel for GPUs only"]
+    )
     tensorflow: Versions | None = described(
         "Versions of TensorFlow in which it can't be checked; with any other it counts as missing.", "<2.18"
     )

@@ -26,6 +26,7 @@ REMEDIES = {
     "name": "is missing; give the case a name",
     "low": "is missing; write both low and high",
     "high": "is missing; write both low and high",
+    "row_lengths": "is missing; write the length of each row, such as [2, 0, 3]",
 }
 
 

@@ -68,6 +68,8 @@ def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Sha
         An array of `shape`, int64.
     """
     dense: Shape = arguments["shape"]  # type: ignore[assignment]
+    if not shape[0]:
+        return np.zeros(shape, np.int64)
     chosen = np.sort(rng.choice(math.prod(dense), shape[0], replace=False))
     return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
 

@@ -26,6 +26,7 @@ from gradcheck_cli.spec.leaf_types import (
     Side,
     Value,
     Yes,
+    allows,
     expects,
 )
 
@@ -34,6 +35,11 @@ MAPPING, LIST, NOTHING = "<mapping>", "<list>", "<nothing>"
 
 _NAMED = expects("a mapping of names to inputs")
 _LISTED = expects("a list of one or more inputs")
+_NO_LIST = allows(
+    "a mapping",
+    lambda value: not isinstance(value, list),
+    remedy="Write a list within a list as {list: [...]}",
+)
 # A switch's one value, for the examples of keys that are switched on.
 ON: Final = True
 
@@ -60,8 +66,8 @@ class Strict(BaseModel):
 class Uniform(Strict):
     """Uniform between `low` and `high`."""
 
-    low: Real = Field(description="Lower end of the range.")
-    high: Real = Field(description="Upper end of the range.")
+    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
+    high: Real = Field(description="Upper end of the range.", examples=[2.0])
 
 
 class Normal(Strict):
@@ -74,8 +80,8 @@ class Normal(Strict):
 class Integers(Strict):
     """Whole numbers from `low` up to and without `high`."""
 
-    low: Integer = Field(description="Smallest value.")
-    high: Integer = Field(description="End of the range, excluded as in NumPy.")
+    low: Integer = Field(description="Smallest value.", examples=[0])
+    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
 
 
 class Domain(Strict):
@@ -179,7 +185,7 @@ def form_of(value: object) -> str:
 Tensors = Annotated[
     Annotated[InputModel, Tag(MAPPING)]
     | Annotated[
-        Annotated[list[InputModel], Field(min_length=1), expects("a list of one or more inputs")],
+        Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED],
         Tag(LIST),
     ]
     | Annotated[None, Tag(NOTHING)],

@@ -237,7 +237,14 @@ Module = Annotated[
                 {"type": "string", "pattern": _MODULE_PATTERN},
                 {
                     "type": "object",
-                    "properties": {"numpy": {"type": "string", "pattern": _MODULE_PATTERN}},
+                    "properties": {
+                        "numpy": {
+                            "type": "string",
+                            "pattern": _MODULE_PATTERN,
+                            "description": "A function of NumPy arrays.",
+                            "examples": ["gradients:square_grad"],
+                        }
+                    },
                     "required": ["numpy"],
                     "additionalProperties": False,
                 },

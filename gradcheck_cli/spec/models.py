@@ -51,7 +51,7 @@ class PairModel(Strict):
     expect: PairExpectation = Field(default="pass", description="Expected outcome of the pair.")
     atol: NonNegative | None = described("Absolute tolerance, as written.", 1e-6)
     rtol: NonNegative | None = described("Relative tolerance, as written.", 1e-4)
-    reason: Text | None = described("Why; shown in the report.")
+    reason: Text | None = described("Why; shown in the report.", "the cut is meant")
 
 
 class ToleranceModel(Strict):
@@ -151,7 +151,9 @@ class Shared(Strict):
     expect: Expectation = Field(
         default="pass", description="mismatch: the gradient is known to be wrong; strict."
     )
-    reason: Text | None = described("Why a mismatch is expected; shown in the report.")
+    reason: Text | None = described(
+        "Why a mismatch is expected; shown in the report.", "returns the derivative of (c + k) * d"
+    )
     reference: Module | None = described(
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
@@ -191,7 +193,7 @@ class Shared(Strict):
         "Seconds after which a case is given up, where cases run in processes of their own.", 120
     )
     tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])
-    description: Text | None = described("What the op is.")
+    description: Text | None = described("What the op is.", "Two chained sparse convolutions")
 
 
 class CaseModel(Shared):
@@ -229,6 +231,7 @@ class OpsFile(Strict):
     model_config = ConfigDict(defer_build=True)
 
     ops: Annotated[list[OpModel], Field(min_length=1), expects("a list of ops")] = Field(
-        description="The ops, each as in a document of its own."
+        description="The ops, each as in a document of its own.",
+        examples=[[{"op": "square", "forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}}]],
     )
     defaults: Defaults | None = described("Merged under each op.", {"dtypes": ["float32", "float64"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_eager
+from gradcheck_cli.tensorflow_backend import dtypes, frozen, low_precision, path, private, private_eager
 from gradcheck_cli.tensorflow_backend.stand_ins import STOP
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Record:
         for step in self.between(inputs, outputs):
             tensors = [*step.outputs, *[known[number] for number in step.inputs if number in known]]
             found |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
-            found |= path.low_precision_attrs(step.inner)
+            found |= low_precision.dtypes_in_attrs(step.inner)
         return tuple(sorted(found - {"float64", "complex128"}))
 
     def closed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:

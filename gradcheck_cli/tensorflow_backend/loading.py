@@ -38,27 +38,32 @@ def importable(folder: str) -> Iterator[None]:
 
 def _forget_namesakes(front: list[str]) -> None:
     """Drop top-level modules (and their submodules) that `front` would now find in another place."""
-    for name in [name for name in sys.modules if "." not in name]:
+    # This happens for each case: what the folders hold is a few names, what is imported are hundreds.
+    own: dict[str, Path] = {}
+    for folder in front:
+        own = {**_modules_in(folder), **own}
+    for name in own.keys() & sys.modules.keys():
         found_at = _origin(sys.modules[name])
-        if found_at is None:
+        if found_at is None or own[name].resolve() == found_at or _is_installed(found_at):
             continue
-        for folder in front:
-            own = next(
-                (
-                    candidate
-                    for candidate in (Path(folder, f"{name}.py"), Path(folder, name, "__init__.py"))
-                    if candidate.is_file()
-                ),
-                None,
-            )
-            if own is None:
-                continue
-            if own.resolve() != found_at and not _is_installed(found_at):
-                for stale in [
-                    other for other in sys.modules if other == name or other.startswith(f"{name}.")
-                ]:
-                    del sys.modules[stale]
-            break
+        for stale in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
+            del sys.modules[stale]
+
+
+def _modules_in(folder: str) -> dict[str, Path]:
+    """Return the file of each top-level module that a folder holds, by name; a package before a module."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:  # gone meanwhile: importing from it says so
+        return {}
+    found = {name.removesuffix(".py"): Path(folder, name) for name in names if name.endswith(".py")}
+    # Only what is imported already is of interest: few folders are.
+    for name in names:
+        package = Path(folder, name, "__init__.py")
+        if name in sys.modules and package.is_file():
+            found[name] = package
+    return found
 
 
 def _origin(module: object) -> Path | None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.tensorflow_backend import dtypes, path
+from gradcheck_cli.tensorflow_backend import dtypes, low_precision, path
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stacks import part_of
@@ -83,7 +83,7 @@ class LocalOperation:
     @cached_property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the tensors that move and the outputs."""
-        return tuple(path.low_precision_dtypes(self.walk.function.graph, self._fed, self._fetched))
+        return tuple(low_precision.dtypes_on_path(self.walk.function.graph, self._fed, self._fetched))
 
     @cached_property
     def dtype_faults(self) -> dict[int, str]:

@@ -36,10 +36,26 @@ _HARMLESS_STATEFUL = {
     "CheckNumericsV2",
     "Print",
     "PrintV2",
-    # A reference variable that a graph makes holds nothing until the graph assigns it, at each call.
-    "VariableV2",
     "Empty",
+    "DebugIdentityV2",
+    # A loop's stacks and TensorArrays of TensorFlow 1 are made anew in each run.
+    "StackCloseV2",
+    "StackPopV2",
+    "StackPushV2",
+    "StackV2",
+    "TensorArrayCloseV3",
+    "TensorArrayConcatV3",
+    "TensorArrayGatherV3",
+    "TensorArrayGradV3",
+    "TensorArrayGradWithShape",
+    "TensorArrayReadV3",
+    "TensorArrayScatterV3",
+    "TensorArraySizeV3",
+    "TensorArraySplitV3",
+    "TensorArrayV3",
+    "TensorArrayWriteV3",
 }
+_REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
 # Their derivative is zero wherever there is one.
 FLAT = {
     "Ceil",
@@ -223,29 +239,6 @@ def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
     raise CaseFailedError("override_missed", message)
 
 
-def low_precision_dtypes(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return dtypes below float64 that occur on the path; a float64 reference needs that there are none."""
-    found: set[str] = set()
-    for op in ops_between(inputs, outputs):
-        for tensor in (*op.inputs, *op.outputs):
-            base = tensor.dtype.base_dtype
-            if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
-                found.add(base.name)
-        found |= low_precision_attrs(inner_nodes(graph, op))
-    return sorted(found)
-
-
-def low_precision_attrs(nodes: Iterable[Any]) -> set[str]:
-    """Return dtypes below float64 that NodeDefs name in their attrs."""
-    found: set[str] = set()
-    for node in nodes:
-        for key in ("T", "dtype", "DstT", "SrcT"):
-            attr = node.attr.get(key)
-            if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
-                found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
-    return found
-
-
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the types of samplers on the path whose gradient is no derivative of the draw.
 
@@ -265,6 +258,13 @@ def is_varying(op_type: str) -> bool:
     definition = private.op_def(op_type)
     harmless = op_type in _HARMLESS_STATEFUL or op_type in WRITES
     return definition is not None and definition.is_stateful and not harmless
+
+
+def _is_assigned_first(op: Any) -> bool:
+    """Whether an op is a reference variable that nothing reads but what is assigned to it in the same run."""
+    return op.type in _REFERENCE_VARIABLES and all(
+        consumer.type == "Assign" for output in op.outputs for consumer in output.consumers()
+    )
 
 
 def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
@@ -295,7 +295,7 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
         stack += list(op.control_inputs)
         inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
         for name in (op.type, *inner):
-            if is_varying(name):
+            if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
                 found.add(name)
         if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
             found.add(op.type)

@@ -68,10 +68,8 @@ def flat_arrays(case: Case, result: Any) -> Any:
     Raises:
         CaseFailedError: of kind "outputs": its names aren't the spec's.
     """
-    if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
-        return result
-    parts = _parts(result)
-    return result if parts is None else [leaf.value for leaf in _named(case, result, "forward")]
+    is_flat = not any("." in leaf.path for leaf in leaves_of(result))  # lists may be an array's rows
+    return result if is_flat else [leaf.value for leaf in _named(case, result, "forward")]
 
 
 def unique(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
@@ -178,8 +176,9 @@ def _named(case: Case, result: Any, role: str) -> list[Leaf]:
     if len(named) <= 1:
         root = named[0] if named else "y"
         return [Leaf(root + leaf.path, leaf.value) for leaf in leaves]
-    has_order = not isinstance(result, Mapping) and not set(named) & set(keys)
-    if parts and has_order:
+    # Names of the spec's own, by place: a dict has none, and a field's name mustn't go with another field.
+    places = {key: place for place, key in enumerate(keys)}
+    if parts and not isinstance(result, Mapping) and all(places.get(n, i) == i for i, n in enumerate(named)):
         return _of_sequence(parts, leaves, named, role)
     if parts:
         raise CaseFailedError(

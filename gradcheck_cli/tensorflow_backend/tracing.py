@@ -16,6 +16,7 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend import (
     dtypes,
     frozen,
+    low_precision,
     path,
     private,
     private_gradients,
@@ -126,7 +127,7 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
                 ]
             )
         ),
-        low_precision=tuple(path.low_precision_dtypes(function.graph, inputs, graph_outputs)),
+        low_precision=tuple(low_precision.dtypes_on_path(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),
         held=held,

@@ -79,6 +79,17 @@ class ReversibleStack(tf.Module):
         return x1, x2
 
 
+def squared_outputs(**settings):
+    """Make a stack, and return half the sum of squares of what comes out as a function of what goes in."""
+    stack = ReversibleStack(**settings)
+
+    def loss(x1, x2):
+        y1, y2 = stack(x1, x2)
+        return tf.nn.l2_loss(y1) + tf.nn.l2_loss(y2)
+
+    return loss
+
+
 def _pull_back(branch, x, upstream, of):
     """Compute a branch anew, and send an upstream back through it.
 

@@ -1,4 +1,4 @@
-"""Functions of decompositions that have derivatives: symmetrised inputs, and outputs that no phase or sign changes."""
+"""Functions of decompositions that have derivatives: of symmetrised inputs, whatever the phases and signs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def eigenvectors(a: Any) -> Any:
 
 
 def eigenvalue_sum(a: Any) -> Any:
-    """Return a function of the eigenvalues that is smooth where some are equal, and for defective matrices."""
+    """Return a function of the eigenvalues that is smooth where some are equal."""
     return tf.reduce_sum(eigenvalues(a) ** 2, axis=-1)
 
 
@@ -77,16 +77,17 @@ def singular_values(a: Any) -> Any:
 
 
 def singular_vectors(a: Any) -> Any:
-    """Return singular values, and u_k u_k^H, u_k v_k^H and v_k v_k^H of their vectors."""
+    """Return singular values, and u_k v_k^H of their vectors, which has all that is determined of both."""
     s, u, v = tf.raw_ops.Svd(input=a, compute_uv=True, full_matrices=False)
-    return tf.math.real(s), _outer(u, u), _outer(u, v), _outer(v, v)
+    return tf.math.real(s), _outer(u, v)
 
 
 def full_singular_vectors(a: Any) -> Any:
-    """Return the same of square orthogonal factors, with the one vector that has no singular value."""
+    """Return the same of square orthogonal factors, and n n^H of the vector that has no singular value."""
     s, u, v = tf.raw_ops.Svd(input=a, compute_uv=True, full_matrices=True)
     count = s.shape[-1]
-    return tf.math.real(s), _outer(u, u), _outer(u[..., :count], v[..., :count]), _outer(v, v)
+    rest = (u if u.shape[-1] > count else v)[..., count:]
+    return tf.math.real(s), _outer(u[..., :count], v[..., :count]), _outer(rest, rest)
 
 
 def polar_factor(a: Any) -> Any:

@@ -1,10 +1,11 @@
-"""What quantizing ops are meant to pass on to their gradients: the steps left out, the clamping kept or not."""
+"""What quantizing ops are meant to pass on to their gradients: no steps, and the clamping kept or not."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
 
 
 def straight_through(x: Any, *_: Any, **__: Any) -> Any:
@@ -47,3 +48,49 @@ def clamped_symmetrically(x: Any, low: Any, high: Any, **_: Any) -> Any:
     """Pass what lies in the symmetric 8-bit range around the one that is asked for, as the forward does."""
     step = tf.maximum(high / 127, -low / 128)
     return tf.clip_by_value(x, tf.stop_gradient(-128 * step), tf.stop_gradient(127 * step))
+
+
+def removed_quantize_and_dequantize(x: Any, **attrs: float) -> Any:
+    """Run QuantizeAndDequantize and its registered gradient in a graph of the version that still had it.
+
+    Functions are of today's version always, so a session runs that graph.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        old_x, old_y = tf.graph_util.import_graph_def(
+            _graph_with_removed_op(x.dtype, attrs), return_elements=["x:0", "y:0"]
+        )
+        upstream = tf.compat.v1.placeholder(x.dtype)
+    session = tf.compat.v1.Session(graph=graph)
+
+    def in_session(fetched: Any, *feeds: Any) -> Any:
+        def run(*values: Any) -> Any:
+            return session.run(fetched, dict(zip((old_x, upstream), values, strict=False)))
+
+        result = tf.numpy_function(run, feeds, x.dtype)
+        result.set_shape(x.shape)
+        return result
+
+    @tf.custom_gradient
+    def function(x: Any) -> Any:
+        def gradient(given: Any) -> Any:
+            with graph.as_default():
+                (fetched,) = tf.gradients(old_y, old_x, upstream)
+            return in_session(fetched, x, given)
+
+        return in_session(old_y, x), gradient
+
+    return function(x)
+
+
+def _graph_with_removed_op(dtype: Any, attrs: dict[str, float]) -> GraphDef:
+    definition = GraphDef()
+    definition.versions.producer = 21  # it was removed in version 22
+    placeholder = definition.node.add(op="Placeholder", name="x")
+    placeholder.attr["dtype"].type = dtype.as_datatype_enum
+    node = definition.node.add(op="QuantizeAndDequantize", name="y", input=["x"])
+    node.attr["T"].type = dtype.as_datatype_enum
+    for name, value in attrs.items():
+        kind = {bool: "b", int: "i", float: "f"}[type(value)]
+        setattr(node.attr[name], kind, value)
+    return definition

@@ -1,4 +1,4 @@
-"""Chains through compressed sparse row matrices, which are variants: from values or a dense tensor, and back to one."""
+"""Chains through compressed sparse row matrices, which are variants: from values to a dense tensor."""
 
 from __future__ import annotations
 

@@ -127,6 +127,14 @@ def test_a_gradient_that_one_mode_has_none_of_is_found(method):
     assert check.message == "dy/dx is None in mode mode0 and a tensor in mode eager."
 
 
+@pytest.mark.parametrize("method", ["auto", "probe"])
+def test_none_and_zeros_are_no_difference(method):
+    # Eagerly, the branch that isn't taken leaves no trace; in a graph, it gets zeros.
+    flat = [large(lambda _u, x: np.zeros_like(x)), large(lambda _u, _x: (None,))]
+    for one, other in (flat, flat[::-1]):
+        assert compare(one, other, method=method).status is Status.PASSED
+
+
 def test_the_users_tolerance_holds_for_a_large_pair():
     from gradcheck_cli.spec.case import Tolerance  # noqa: PLC0415
 

@@ -184,6 +184,20 @@ def test_outputs_that_share_a_gradient_must_add_up():
     assert found.message.endswith("does the gradient mix the outputs' upstreams?")
 
 
+def test_an_input_of_which_every_pair_is_expected_to_be_wrong_is_left_out():
+    """Nothing is known then of the sizes by which it is judged, and nothing is wanted to be."""
+    wrong = two_outputs()
+    wrong.gradients = [lambda u, *_: (2 * u, u), lambda u, a, b: (3 * u * b, u * a)]
+    found = check(wrong, pairs=(PairRule("d?/da", "mismatch"),))
+    assert [pair.status for pair in found.pairs] == [
+        Status.EXPECTED_MISMATCH,
+        Status.PASSED,
+        Status.EXPECTED_MISMATCH,
+        Status.PASSED,
+    ]
+    assert {one.status for one in found.checks} == {Status.PASSED}
+
+
 @pytest.mark.parametrize("expect", ["mismatch", "skip"])
 def test_an_input_whose_pairs_are_all_excused_needs_not_add_up(expect):
     wrong = Numpy(

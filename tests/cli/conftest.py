@@ -24,6 +24,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "op_type": None,
         "covers": (),
         "variables": False,
+        "second_order": False,
         "mode": "graph",
         "modes": ("graph",),
         "forward": None,

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from gradcheck_cli.cli.selection import choose_case
+from gradcheck_cli.errors import UsageError
+
 
 @pytest.fixture
 def matmul(engine, a_case, a_view):
@@ -76,3 +79,14 @@ def test_where_several_cases_have_the_pair_the_others_are_named(invoke, matmul, 
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--case", "wide")
     assert matmul.asked["case"].name == "wide"
     assert result.err == ""
+
+
+def test_a_pair_of_second_order_is_one_of_a_case_that_asks_for_it(a_case):
+    plain = a_case("f", outputs=["c"], inputs=["a", "b"])
+    twice = a_case("f", outputs=["c"], inputs=["a", "b"], second_order=True)
+    for label in ("d2c/da.db", "d2c/da.du"):
+        assert choose_case([plain, twice], label, "showing") is twice
+        with pytest.raises(UsageError, match="no pair is labelled"):
+            choose_case([plain], label, "showing")
+    with pytest.raises(UsageError, match=r"no pair is labelled 'd2c/dz\.da'"):
+        choose_case([twice], "d2c/dz.da", "showing")

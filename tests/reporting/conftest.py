@@ -16,6 +16,7 @@ SQUARE = CaseResult(
     duration_s=0.41,
     reproduce="gradcheck run specs/seeds/sparse_conv.yaml --case default --seed 0",
     checks=(CheckResult("linearity", Status.PASSED),),
+    gradients_seen={"Conv2D": 2, "Relu": 1},
     pairs=(
         PairResult(
             "dM1/dM0",

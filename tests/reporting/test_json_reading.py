@@ -29,6 +29,7 @@ def full(report, mismatched):
         output_file="a/b",
         source="ops.py:3",
         checks_off=("linearity",),
+        not_differentiated=(("y.places", "int32"),),
         samples=2,
         reason="why",
     )

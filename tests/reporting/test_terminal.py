@@ -78,6 +78,12 @@ def test_the_label_column_is_as_wide_as_the_labels(with_pair):
     assert lines[1].index("max abs") == len("  dlogits/dkernel[0]  ")
 
 
+def test_outputs_without_a_gradient_are_named(passed):
+    text = text_of(replace(passed, not_differentiated=(("y.places", "int32"), ("y.is_large", "bool"))))
+    assert "\n  not differentiated: y.places (int32), y.is_large (bool)\n" in text
+    assert "not differentiated" not in text_of(passed)
+
+
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_has_a_verdict(with_pair, status):
     assert VERDICTS[status][0] in text_of(with_pair(status))

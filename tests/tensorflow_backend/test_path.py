@@ -182,6 +182,39 @@ def test_a_reference_variable_is_no_draw(case_of):
     assert random_types(case_of, forward) == ()
 
 
+def test_a_reference_variable_that_is_read_as_it_was_left_varies(case_of):
+    def forward(x):
+        variable = tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype)
+        tf.raw_ops.AssignAdd(ref=variable, value=x)
+        return x * tf.identity(variable)
+
+    assert random_types(case_of, forward) == ("VariableV2",)
+
+
+def through_a_v1_array(x):
+    """Write to a TensorArray of TensorFlow 1 and read it: its flow is a float32, and holds no number."""
+    tf.compat.v1.get_default_graph()._captured = True  # noqa: SLF001 (none of control flow v2)
+    handle, flow = tf.raw_ops.TensorArrayV3(size=1, dtype=x.dtype)
+    flow = tf.raw_ops.TensorArrayWriteV3(handle=handle, index=0, value=x, flow_in=flow)
+    return tf.raw_ops.TensorArrayReadV3(handle=handle, index=0, flow_in=tf.identity(flow), dtype=x.dtype)
+
+
+def test_an_array_of_tensorflow_1_is_no_draw(case_of):
+    assert random_types(case_of, through_a_v1_array) == ()
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float64", ()), ("float16", ("float16",))])
+def test_the_flow_of_an_array_of_tensorflow_1_is_no_computation_in_float32(case_of, dtype, expected):
+    assert tuple(low_precision_of(case_of, through_a_v1_array, dtype)) == expected
+
+
+def test_a_number_beside_a_flow_is(case_of):
+    def forward(x):
+        return tf.cast(tf.cast(through_a_v1_array(x), tf.float32), x.dtype)
+
+    assert tuple(low_precision_of(case_of, forward)) == ("float32",)
+
+
 def test_ops_between_inputs_and_outputs():
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float64, [2], name="x")

@@ -64,11 +64,9 @@ class _Walk:
 
 def dependencies(case: Case) -> Dependencies:
     """Return what a case's verdict may depend on, within the project."""
-    modules = tuple(
-        reference.target.partition(":")[0]
-        for reference in (case.forward, case.gradient, case.reference)
-        if reference is not None
-    )
+    functions = [reference.target for reference in (case.forward, case.gradient, case.reference) if reference]
+    classes = [target for argument in case.arguments for target in argument.form.targets]
+    modules = tuple(target.partition(":")[0] for target in (*functions, *classes))
     found = _of_modules(modules, (case.folder, str(Path.cwd())))
     files = {Path(case.path).resolve()}
     for tensor in case.tensors:

@@ -1,0 +1,97 @@
+"""What the shell is offered after a Tab: spec files, op types, tags, cases, pairs; without TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from click.shell_completion import CompletionItem
+
+from gradcheck_cli.errors import GradcheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import click
+
+    from gradcheck_cli.spec.case import Case
+
+    Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+# TensorFlow's own list of its ops, a text of 1,400 imports.
+_RAW_OPS = ("_api", "v2", "raw_ops", "__init__.py")
+_IMPORTED = re.compile(r"^from \S+ import (\w+)", re.MULTILINE)
+
+
+def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer YAML files, and folders to go on in."""
+    folder, _, begun = incomplete.rpartition("/")
+    where = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
+    found = []
+    with suppress(OSError):  # no such folder: nothing to offer
+        for entry in sorted(os.scandir(where), key=lambda one: one.name):
+            hidden = entry.name.startswith(".") and not begun.startswith(".")
+            if hidden or not entry.name.startswith(begun):
+                continue
+            shown = incomplete[: len(incomplete) - len(begun)] + entry.name
+            if entry.is_dir():
+                found.append(CompletionItem(f"{shown}/"))
+            elif entry.name.endswith((".yaml", ".yml")):
+                found.append(CompletionItem(shown))
+    return found
+
+
+def op_types(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer TensorFlow's op types; in any case, as `list` looks them up."""
+    return _beginning(known_op_types(), incomplete)
+
+
+def known_op_types() -> list[str]:
+    """Return the op types that TensorFlow exports, read from its package's text; none where it's missing."""
+    package = find_spec("tensorflow")  # finds a package, and imports nothing of it
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        with suppress(OSError):
+            return sorted(set(_IMPORTED.findall(Path(folder, *_RAW_OPS).read_text(encoding="utf-8"))))
+    return []
+
+
+def tags(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the tags of the specs that are named, or of all."""
+    return _beginning((tag for case in _cases(ctx) for tag in case.tags), incomplete)
+
+
+def cases(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of the cases of the specs that are named, or of all."""
+    return _beginning((case.name for case in _cases(ctx)), incomplete)
+
+
+def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the pairs of the spec that is named, as far as it says what its outputs are called."""
+    labels = [
+        f"d{output}/d{tensor.name}"
+        for case in _cases(ctx)
+        for output in [one.name for one in case.outputs] or ["y"]
+        for tensor in case.tensors
+        if tensor.is_differentiable
+    ]
+    return _beginning(labels, incomplete)
+
+
+def _cases(ctx: click.Context) -> Sequence[Case]:
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (late: most completions do without)
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    given = ctx.params.get("paths") or ctx.params.get("spec") or default_paths()
+    try:
+        return load_cases([given] if isinstance(given, str) else list(given))
+    except GradcheckError:  # a Tab is no place to say what is wrong with a spec
+        return ()
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    begun = incomplete.lower()
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.lower().startswith(begun)]

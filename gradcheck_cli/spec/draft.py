@@ -1,0 +1,79 @@
+"""A spec to start from, as text: what was found out, and comments for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_WIDE = 10_000  # columns: what stands on one line stays there
+
+
+@dataclass(frozen=True)
+class DraftInput:
+    """One input: what the spec is to say of it, and whether its shape is a guess that may be changed."""
+
+    name: str
+    says: Any
+    is_guess: bool = False
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A spec that isn't written yet.
+
+    Attributes:
+        op: its name.
+        keys: what it says, by key, in order; `inputs` apart.
+        inputs: in forward's order.
+        remarks: by key, what to say beside it.
+        notes: lines for the end, such as keys that may be of use.
+    """
+
+    op: str
+    keys: Mapping[str, Any]
+    inputs: tuple[DraftInput, ...]
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def mapping(self) -> dict[str, Any]:
+        """Return the spec as a mapping, for `load_mapping`."""
+        return {"op": self.op, **self.keys, "inputs": {one.name: one.says for one in self.inputs}}
+
+    def with_key(self, key: str, value: object, remark: str = "") -> Draft:
+        """Return the draft with one key more."""
+        remarks = {**self.remarks, key: remark} if remark else self.remarks
+        return replace(self, keys={**self.keys, key: value}, remarks=remarks)
+
+    def text(self) -> str:
+        """Return the YAML, comments beside what is a guess."""
+        lines = [f"op: {as_flow(self.op)}"]
+        for key, value in self.keys.items():
+            remark = self.remarks.get(key, "")
+            lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
+        lines.append("inputs:")
+        for one in self.inputs:
+            guess = "  # a shape that it takes: put in yours" if one.is_guess else ""
+            lines.append(f"  {as_flow(one.name)}: {as_flow(one.says)}{guess}")
+        lines += [f"# {note}" for note in self.notes]
+        return "\n".join(lines) + "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes everything out: nobody wants to read anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (PyYAML's signature)
+        """Say that nothing is to be named and referred to."""
+        return True
+
+
+def as_flow(value: object) -> str:
+    """Write a value as YAML on one line."""
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, width=_WIDE, sort_keys=False, allow_unicode=True
+    )
+    return text.removesuffix("\n").removesuffix("\n...").strip()

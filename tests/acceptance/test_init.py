@@ -1,0 +1,174 @@
+"""`gradcheck init`: what it writes validates, and runs where a shape can be had."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from gradcheck_cli.running.drafting import draft_function, draft_op_type
+
+CODE = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+@tf.custom_gradient
+def log1pexp(x):
+    e = tf.exp(x)
+    return tf.math.log(1 + e), lambda u: u * (1 - 1 / (1 + e))
+
+def huber(p, t, delta=1.0):
+    e = p - t
+    return tf.where(tf.abs(e) <= delta, 0.5 * e**2, delta * (tf.abs(e) - 0.5 * delta))
+
+def two(a, b):
+    return tf.matmul(a, b), tf.reduce_sum(a)
+
+def cube(x):
+    return np.power(x, 3)
+
+def cube_grad(op, u):
+    return 3 * op.inputs[0] ** 2 * u
+
+def swish(x):
+    return x * tf.sigmoid(x)
+
+def swish_grad(op, u):
+    s = tf.sigmoid(op.inputs[0])
+    return u * (s + op.inputs[0] * s * (1 - s))
+
+def conv(x: tf.TensorSpec([1, 4, 4, 2], tf.float32), w=np.ones((2, 2, 2, 1), np.float32)):
+    return tf.nn.conv2d(x, w, 1, "SAME")
+
+@tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float64)])
+def signed(x):
+    return tf.sin(x)
+
+class Scale(keras.layers.Layer):
+    def __init__(self, units, **rest):
+        super().__init__(**rest)
+        self.units = units
+
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], self.units), name="w", initializer="glorot_uniform")
+
+    def call(self, x):
+        return x @ self.w
+
+def only_single(x):
+    return tf.cast(x, tf.float32) + tf.constant(1.0) if x.dtype == tf.float32 else x + tf.constant(1.0)
+
+def never(x):
+    raise ValueError("not today")
+
+def unwritten(x):
+    return np.tanh(x)
+"""
+
+
+def run(*arguments, folder):
+    return subprocess.run(
+        [sys.executable, "-m", "gradcheck_cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "functions_of_init.py").write_text(CODE)
+    return tmp_path
+
+
+@pytest.fixture
+def drafted(project, monkeypatch):
+    monkeypatch.chdir(project)
+    return lambda name: draft_function(f"functions_of_init:{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("log1pexp", {"inputs": {"x": {"shape": [3]}}}),
+        ("huber", {"attrs": {"delta": 1.0}, "inputs": {"p": {"shape": [3]}, "t": {"shape": [3]}}}),
+        ("two", {"outputs": ["y0", "y1"], "inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}),
+        ("cube", {"gradient": "functions_of_init:cube_grad", "binding": "py_func"}),
+        ("swish", {"gradient": "functions_of_init:swish_grad"}),
+        ("conv", {}),
+        ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
+        ("Scale", {"build": {"units": 2}, "variables": True}),
+        ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
+    ],
+)
+def test_what_is_drafted_runs(drafted, name, expected):
+    found = drafted(name)
+    assert found.runs, found.trouble
+    written = yaml.safe_load(found.draft.text())
+    assert {key: written.get(key) for key in expected} == expected
+    assert written == found.draft.mapping()
+
+
+def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):
+    written = drafted("conv").draft.mapping()["inputs"]
+    assert written["x"] == {"shape": [1, 4, 4, 2], "dtype": "float32"}
+    assert written["w"]["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("name", ["never", "unwritten"])
+def test_what_can_not_run_says_why_and_validates_all_the_same(drafted, name):
+    found = drafted(name)
+    assert not found.runs
+    assert ("not today" if name == "never" else "no attribute 'unwritten_grad'") in found.trouble
+
+
+@pytest.mark.parametrize(
+    "op_type", ["MatMul", "Conv2D", "ConcatV2", "GatherV2", "Softmax", "Cholesky", "MaxPool", "Einsum", "Pad"]
+)
+def test_op_types(op_type):
+    found = draft_op_type(op_type)
+    written = yaml.safe_load(found.draft.text())
+    assert written["op_type"] == op_type
+    assert found.runs or op_type == "Einsum", found.trouble  # whose equation nobody can guess
+
+
+def test_from_an_empty_folder_to_a_verdict(project):
+    made = run("init", "functions_of_init:log1pexp", folder=project)
+    assert (made.returncode, made.stdout) == (0, "")
+    assert made.stderr.splitlines() == ["wrote log1pexp.yaml", "check it: gradcheck run log1pexp.yaml"]
+    assert run("validate", "log1pexp.yaml", folder=project).returncode == 0
+    checked = run("run", "log1pexp.yaml", folder=project)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    again = run("init", "functions_of_init:log1pexp", folder=project)
+    assert again.returncode == 2
+    assert "log1pexp.yaml: is there already" in again.stderr
+    assert run("init", "functions_of_init:log1pexp", "--force", folder=project).returncode == 0
+
+
+def test_into_the_folder_of_specs(project):
+    (project / "specs").mkdir()
+    assert run("init", "functions_of_init:huber", folder=project).returncode == 0
+    assert (project / "specs" / "huber.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "name either MODULE:FUNCTION or --op-type TYPE"),
+        (("a:b", "--op-type", "MatMul"), "name either MODULE:FUNCTION or --op-type TYPE"),
+        (("huber",), "must be MODULE:FUNCTION, such as ops:huber, but got 'huber'"),
+        (("functions_of_init:hubr",), "Did you mean 'huber'?"),
+        (("nowhere:f",), "no module named 'nowhere'"),
+        (("--op-type", "MatMull"), "Did you mean"),
+        (("functions_of_init:huber", "-o", "nowhere/a.yaml"), "there is no folder nowhere; make it first"),
+    ],
+)
+def test_bad_usage(project, arguments, told):
+    done = run("init", *arguments, folder=project)
+    assert done.returncode in (2, 3)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,162 @@
+"""The pytest plugin as its user meets it: pytest in a folder with specs, by its own command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CODE = """
+import tensorflow as tf
+
+def square(x):
+    return x * x
+
+@tf.custom_gradient
+def cube(x):
+    return x ** 3, lambda upstream: upstream * x ** 2
+
+def two(x, w):
+    return x * w, tf.exp(w)
+
+def crash(x):
+    import os
+    os.abort()
+"""
+SPECS = """
+ops:
+  - {op: square, forward: 'functions:square', inputs: {x: {shape: [2]}}, tags: [quick]}
+  - {op: cube, forward: 'functions:cube', inputs: {x: {shape: [2]}}}
+  - {op: two, forward: 'functions:two', outputs: [a, b], modes: [graph, eager],
+     inputs: {x: {shape: [2]}, w: {shape: [2]}}}
+"""
+PLAIN = "def test_plain():\n    pass\n"
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A folder with a module, specs beside it, and a test of the usual kind."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makepyfile(functions=CODE, test_plain=PLAIN)
+    pytester.path.joinpath("ops.gradcheck.yaml").write_text(SPECS)
+    pytester.makepyprojecttoml("[tool.pytest.ini_options]\n")
+    return pytester
+
+
+def names(result, word):
+    return [
+        line.split("::", 1)[1].split(" ")[0]
+        for line in result.outlines
+        if f" {word}" in line and "::" in line
+    ]
+
+
+def test_each_pair_is_a_test_and_a_wrong_one_fails_with_its_table(project):
+    result = project.runpytest_subprocess("--gradcheck", "-v")
+    result.assert_outcomes(passed=14, failed=1)
+    assert "cube::default::dy/dx" in names(result, "FAILED")
+    assert names(result, "PASSED")[:2] == ["square::default::case", "square::default::dy/dx"]
+    assert "two::default-eager::db/dw" in names(result, "PASSED")
+    assert "two::default-graph::db/dx" in names(result, "PASSED")
+    text = result.stdout.str()
+    assert "the gradient is 1/3 times the derivative" in text
+    assert "reproduce: gradcheck run ops.gradcheck.yaml --case default --seed 0" in text
+    assert "Traceback" not in text
+
+
+def test_without_the_option_nothing_is_collected_and_nothing_loaded(project):
+    project.makepyfile(
+        test_plain="import sys\n\ndef test_plain():\n    assert 'gradcheck_cli.spec' not in sys.modules\n"
+        "    assert 'tensorflow' not in sys.modules\n"
+    )
+    result = project.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+
+
+def test_collecting_alone_checks_nothing(project):
+    result = project.runpytest_subprocess("--gradcheck", "--collect-only", "-q")
+    assert "ops.gradcheck.yaml::cube::default::dy/dx" in result.outlines
+    assert result.ret == 0
+
+
+def test_by_name_and_by_node(project):
+    result = project.runpytest_subprocess("--gradcheck", "-k", "quick or db")
+    result.assert_outcomes(passed=6, deselected=9)
+    one = project.runpytest_subprocess("--gradcheck", "ops.gradcheck.yaml::cube::default::dy/dx")
+    one.assert_outcomes(failed=1)
+
+
+def test_ending_early_and_what_failed_last(project):
+    first = project.runpytest_subprocess("--gradcheck", "-x", "ops.gradcheck.yaml")
+    first.assert_outcomes(passed=3, failed=1)
+    again = project.runpytest_subprocess("--gradcheck", "--lf")
+    again.assert_outcomes(failed=1)
+
+
+def test_in_xdists_processes(project):
+    result = project.runpytest_subprocess("--gradcheck", "-n", "2", "--dist", "loadgroup")
+    result.assert_outcomes(passed=14, failed=1)
+
+
+def test_junit_xml(project):
+    project.runpytest_subprocess("--gradcheck", "--junit-xml", "report.xml", "-k", "cube")
+    cases = {case.get("name"): case for case in ET.parse(project.path / "report.xml").iter("testcase")}  # noqa: S314 (our own file)
+    failure = cases["dy/dx"].find("failure")
+    assert failure is not None
+    assert "MISMATCH" in (failure.text or "")
+    found = {one.get("name"): one.get("value") for one in cases["dy/dx"].iter("property")}
+    assert found == {"spec": "ops.gradcheck.yaml:4", "mode": "graph", "dtype": "float64"}
+
+
+def test_a_bad_spec_is_an_error_of_collection(project):
+    project.path.joinpath("bad.gradcheck.yaml").write_text("op: a\nforwrd: functions:square\n")
+    result = project.runpytest_subprocess("--gradcheck", "bad.gradcheck.yaml")
+    result.assert_outcomes(errors=1)
+    assert "bad.gradcheck.yaml:2: forwrd: unknown key" in result.stdout.str()
+
+
+def test_a_crash_costs_its_case_and_nothing_else(project):
+    project.path.joinpath("crash.gradcheck.yaml").write_text(
+        "op: crash\nforward: functions:crash\ninputs: {x: {shape: [2]}}\n"
+    )
+    result = project.runpytest_subprocess("--gradcheck", "-v", "-k", "crash or square or plain")
+    assert names(result, "FAILED") == ["crash::default::case"]
+    assert "SIGABRT" in result.stdout.str()
+
+
+def test_configured_paths_are_collected_too(project):
+    project.makepyprojecttoml(
+        "[tool.gradcheck]\nspecs = 'gradients'\n[tool.pytest.ini_options]\ntestpaths = 'tests'\n"
+    )
+    folder = project.mkdir("gradients")
+    (folder / "functions_there.py").write_text("def double(x):\n    return 2 * x\n")
+    (folder / "double.yaml").write_text("forward: functions_there:double\ninputs: {x: {shape: [2]}}\n")
+    tests = project.mkdir("tests")
+    (tests / "test_one.py").write_text(PLAIN)
+    result = project.runpytest_subprocess("--gradcheck", "-v")
+    result.assert_outcomes(passed=3)
+    assert names(result, "PASSED") == ["test_plain", "double::default::case", "double::default::dy/dx"]
+    alone = project.runpytest_subprocess("--gradcheck", "tests")  # who says what to collect, gets that
+    alone.assert_outcomes(passed=1)
+
+
+def test_what_is_skipped_says_why(project):
+    project.path.joinpath("skip.gradcheck.yaml").write_text(
+        "op: skip\nforward: functions:square\ninputs: {x: {shape: [2]}}\ndevice: GPU:7\n"
+    )
+    result = project.runpytest_subprocess("--gradcheck", "-rs", "skip.gradcheck.yaml")
+    result.assert_outcomes(skipped=1)
+    assert "GPU:7" in result.stdout.str()
+
+
+def test_the_plugin_alone_imports_nothing_heavy():
+    code = (
+        "import sys, gradcheck_cli.pytest_plugin; "
+        "print([name for name in ('tensorflow', 'numpy', 'yaml') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,205 @@
+"""Structures as whole commands: the specs under `specs/structures`, and what is said of one part of one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from acceptance_root import ROOT
+
+FOLDER = ROOT / "tests" / "planted"
+FUNCTIONS = (FOLDER / "structured_functions.py").read_text().splitlines()
+OPS = {
+    "dict_argument": {"dy/dx", "dy/dparams.w", "dy/dparams.b"},
+    "dicts_in_a_list": None,
+    "tuple_argument": None,
+    "dataclass": None,
+    "named_tuple": {"dy/dx", "dy/dmoments.mean", "dy/dmoments.variance"},
+    "keyword_only": {"dy/dx", "dy/dweight", "dy/dbias"},
+    "keywords_of_any_name": {"dy/dnumerator", "dy/ddenominator"},
+    "named_tuple_result": {"dvariance/dx", "dmean/dx"},
+    "integers_beside": {"dy.values/dx"},
+    "sparse_matmul": {"dy/da.values", "dy/db"},
+    "sparse_result": {"dy.values/da.values"},
+    "sparse_row_sums": {"dy/da.values"},
+    "ragged_result": {"dy.flat_values/drows.flat_values"},
+    "ragged_rows": None,
+    "ragged_twice": {"dy/drows.flat_values"},
+    "indexed_slices": {"dy.values/dx"},
+    "embedding_lookup": {"dy/dtable"},
+    "lookup_of_a_table_in_use": {"dy/dtable"},
+    "indexed_slices_gradient": {"dy/dtable"},
+    "embedding_lookup_sparse": {"dy/dtable", "dy/dweights.values"},
+    "embedding_lookup_ragged": {"dy/dtable"},
+    "cond": {"dy/dx"},
+    "switch_case": {"dy/dx"},
+    "while_loop": {"dy/dx"},
+    "tensor_array": {"dy.stacked/dx", "dy.last/dx"},
+    "nested_functions": {"dy/dx", "dy/dscale"},
+    "loop_in_python": {"dy/dx"},
+    "scan": {"dy/dx", "dy/dstart"},
+    "map_fn": {"dy/dx", "dy/dscale"},
+    "map_fn_of_structures": None,
+    "py_function": {"dy/dx"},
+    "sizes_as_it_runs": {"dy/dx"},
+    "row_means": {"dy/dx"},
+}
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch, command):
+    """Return a function that runs a command on one planted op."""
+    monkeypatch.chdir(FOLDER)  # its functions are beside it
+
+    def run(name, op, *arguments):
+        for document in yaml.safe_load_all((FOLDER / "structures.yaml").read_text()):
+            found = [one for one in document["ops"] if one["op"] == op]
+            if found:
+                file = tmp_path / "spec.yaml"
+                spec = {"defaults": document.get("defaults", {}), "ops": found}
+                file.write_text(yaml.safe_dump(spec, sort_keys=False))  # the order of inputs is forward's
+                return command(name, file, *arguments)
+        raise AssertionError(op)
+
+    return run
+
+
+def line_of(start):
+    """Return the line of the planted functions that begins so."""
+    (found,) = [number for number, line in enumerate(FUNCTIONS, 1) if line.strip().startswith(start)]
+    return found
+
+
+def test_every_structure_passes_in_every_mode_it_names(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("run", "specs/structures", "--strict", "--format", "json")
+    found = json.loads(done.out)
+    assert (done.code, found["summary"]["passed"]) == (0, found["summary"]["pairs"])
+    assert {case["op"] for case in found["cases"]} == set(OPS)
+    for case in found["cases"]:
+        assert (case["status"], case["error"]) == ("passed", None)
+        labels = {pair["label"] for pair in case["pairs"]}
+        assert labels == (OPS[case["op"]] or labels)
+        if case["op"] == "integers_beside":
+            assert case["not_differentiated"] == [
+                {"output": "y.count", "dtype": "int32"},
+                {"output": "y.is_large", "dtype": "bool"},
+                {"output": "y.places", "dtype": "int32"},
+            ]
+    modes = {op: {case["mode"] for case in found["cases"] if case["op"] == op} for op in OPS}
+    assert all({"graph", "dynamic", "eager"} <= of_op for of_op in modes.values())
+    assert sum("xla" in of_op for of_op in modes.values()) >= 20
+
+
+@pytest.mark.parametrize(
+    ("file", "op", "reason"),
+    [
+        ("composite", "sparse_matmul", "XLA compiles no SparseTensorDenseMatMul, which the forward uses."),
+        ("lookups", "embedding_lookup_sparse", "XLA compiles no SparseReshape, which the forward uses."),
+        ("control_flow", "py_function", "XLA compiles no EagerPyFunc, which the forward uses."),
+        ("control_flow", "scan", "XLA refuses the gradient: "),
+    ],
+)
+def test_what_xla_can_not_have_is_skipped_with_the_reason(command, monkeypatch, file, op, reason):
+    monkeypatch.chdir(ROOT)
+    chosen = ("-k", op, "--mode", "xla", "--format", "json")
+    done = command("run", f"specs/structures/{file}.yaml", *chosen)
+    cases = [case for case in json.loads(done.out)["cases"] if case["op"] == op]
+    assert done.code == 3  # nothing of it was checked
+    for case in cases:
+        assert case["status"] == "skipped"
+        assert case["checks"][0]["message"].startswith(reason)
+
+
+def test_the_table_names_parts_and_what_has_no_gradient(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("run", "specs/structures/results.yaml", "--mode", "graph")
+    assert done.code == 0
+    assert "  dy.values/dx " in done.out
+    assert "\n  not differentiated: y.count (int32), y.is_large (bool), y.places (int32)\n" in done.out
+
+
+def test_show_takes_the_label_of_a_part(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    spec = "specs/structures/arguments.yaml"
+    done = command("show", spec, "--pair", "dy.activations[1]/dlayers[0].w", "--output", "0,1")
+    assert done.code == 0
+    assert "dy.activations[1][0,1]/dlayers[0].w  (y.activations[1] (1, 2), layers[0].w (2, 3))" in done.out
+    done = command("show", spec, "--pair", "dmixed/dpair[1]")
+    assert "dmixed/dpair[1]  (mixed (2,), pair[1] (2,))" in done.out
+
+
+def test_a_label_that_is_none_is_told(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("show", "specs/structures/arguments.yaml", "--pair", "dy.hiden/dstate.cell")
+    assert done.code == 2
+    assert "no pair 'dy.hiden/dstate.cell'; there are dy.hidden/dstate.hidden, " in done.err
+    done = command("show", "specs/structures/arguments.yaml", "--pair", "dmixed/dpair[2]")
+    assert done.code == 2
+    assert "no pair is labelled 'dmixed/dpair[2]'" in done.err
+
+
+# What is wrong in one part is blamed on what made that part.
+
+NAMED = {
+    "one_result_of_three": ("dy.parts[1]/dx", "IdentityN", "bad_square_grad"),
+    "transposed_sparse": ("dy/da.values", "IdentityN", "gradient"),
+    "wrong_ragged": ("dy/drows.flat_values", "IdentityN", "gradient"),
+    "repeated_rows": ("dy/dtable", "IdentityN", "gradient"),
+    "wrong_slice": ("dy.values/dx", "IdentityN", "<lambda>"),
+    "innermost": ("dy/dx", "IdentityN", "bad_square_grad"),
+    "in_tensor_array": ("dy/dx", "IdentityN", "bad_square_grad"),
+    "in_python": ("dy/dx", "EagerPyFunc", "_EagerPyFuncGrad"),
+}
+# What TensorFlow differentiates in one go is named whole, with the gradients inside it.
+WHOLE = {"branch_taken": ("If", "bad_square_grad"), "third_turn": ("While", "bad_at_times_grad")}
+
+
+@pytest.mark.parametrize("op", NAMED)
+def test_the_op_is_blamed(ask, op):
+    label, kind, function = NAMED[op]
+    done = ask("blame", op, "--pair", label, "--format", "json")
+    assert (done.code, done.err) == (1, "")
+    (path,) = json.loads(done.out)["paths"]
+    (found,) = [one for one in path["ops"] if one["status"] == "mismatched"]
+    assert (found["type"], found["gradient"]["function"].rpartition(".")[2]) == (kind, function)
+
+
+@pytest.mark.parametrize("op", WHOLE)
+def test_a_loop_or_a_branch_is_blamed_with_the_gradient_inside(ask, op):
+    kind, function = WHOLE[op]
+    done = ask("blame", op, "--format", "json")
+    assert done.code == 1
+    (path,) = json.loads(done.out)["paths"]
+    (found,) = [one for one in path["ops"] if one["status"] == "mismatched"]
+    assert kind in found["type"]
+    (inside,) = found["inside"]
+    assert inside["function"].endswith(function)
+    assert inside["line"] == line_of(f"def {function}")
+
+
+def test_the_branch_that_is_not_taken_is_nobodys_fault(ask):
+    done = ask("blame", "branch_not_taken")
+    assert done.code == 0
+    assert "every op's own gradient is right on this path" in done.out
+
+
+def test_a_lists_loop_is_among_the_undecided(ask):
+    for op in ("in_scan", "in_map"):
+        done = ask("blame", op)
+        assert done.code == 3
+        assert "bad_square.<locals>.bad_square_grad at structured_functions.py:" in done.out.replace(
+            "\n    ", " "
+        )
+
+
+def test_one_part_is_traced(ask):
+    done = ask("trace", "one_result_of_three", "--pair", "dy.parts[1]/dx", "--format", "json")
+    (one,) = json.loads(done.out)["passes"]
+    assert (one["output"], one["inputs"]) == ("y.parts[1]", ["x"])
+    assert [op["type"] for op in one["ops"]] == ["IdentityN"]
+    done = ask("trace", "transposed_sparse")
+    assert done.code == 0
+    assert "dy/d(a.values, dense)" in done.out
+    assert "  a.values gets [" in done.out

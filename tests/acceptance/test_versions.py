@@ -1,0 +1,61 @@
+"""Specs for some versions of TensorFlow, and specs that say what they cover, by the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tensorflow as tf
+
+SPECS = {
+    "later": '{op: later, op_type: Tanh, tensorflow: ">=99", inputs: {x: {shape: [2]}}}',
+    "now": '{op: now, op_type: Tanh, tensorflow: ">=2.16", inputs: {x: {shape: [2]}}}',
+    "uncovered": "{op: uncovered, forward: 'tensorflow:identity', covers: [Tanh], inputs: {x: {shape: [2]}}}",
+}
+
+
+@pytest.fixture
+def specs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in SPECS.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+
+
+@pytest.mark.usefixtures("specs")
+def test_a_case_for_other_versions_is_skipped_and_fails_a_strict_run_only(command):
+    done = command("run", "later.yaml")
+    assert done.code == 0
+    assert "  check tensorflow  skip\n" in done.out
+    assert f"it is for TensorFlow >=99; this is {tf.__version__}." in done.out
+    assert "1 op · 1 case · 0 pairs: 1 skipped" in done.out
+    assert command("run", "later.yaml", "--strict").code == 3
+    assert command("run", "later.yaml", "now.yaml").code == 0
+    assert command("run", "now.yaml", "--strict").code == 0
+
+
+@pytest.mark.usefixtures("specs")
+def test_what_was_seen_to_run_is_in_the_report(report, tmp_path):
+    done = report("now.yaml", tmp=tmp_path)
+    assert done.report["cases"][0]["gradients_seen"] == {"Tanh": 1}
+
+
+@pytest.mark.usefixtures("specs")
+def test_what_is_not_covered_is_an_error_that_names_what_was_seen(command):
+    done = command("run", "uncovered.yaml", "--format", "json")
+    assert done.code == 3
+    (case,) = json.loads(done.out)["cases"]
+    assert (case["status"], case["error"]["kind"], case["pairs"]) == ("error", "covers", [])
+    assert (
+        "of Tanh must be seen to run in the backward pass, but wasn't; those seen were Identity."
+        in (case["error"]["message"])
+    )
+
+
+@pytest.mark.usefixtures("specs")
+def test_a_bad_specifier_is_a_fault(command, tmp_path):
+    (tmp_path / "bad.yaml").write_text(
+        "op: bad\nop_type: Tanh\ntensorflow: 2.18\ninputs: {x: {shape: [2]}}\n"
+    )
+    done = command("validate", "bad.yaml")
+    assert done.code == 2
+    assert done.err.startswith("bad.yaml:3: tensorflow: must be versions of TensorFlow, such as '>=2.18'")

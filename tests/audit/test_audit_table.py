@@ -1,0 +1,110 @@
+"""The audit's table: what is counted, and that what is committed agrees with the specs as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from audit_table import BEGIN, END, FILES, ROOT, main, put, table, written
+
+from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.results import CaseResult, PairResult, Report, Status
+from gradcheck_cli.spec.load import load
+
+SPEC = """
+{defaults: {inputs: {x: {shape: [2]}}}, ops: [
+  {op: tanh, op_type: Tanh, dtypes: [float32, float64], second_order: true},
+  {op: loop, forward: "m:f", covers: [StatelessWhile, Exp], modes: [graph, eager]},
+  {op: later, op_type: Sin, tensorflow: ">=99"}]}
+"""
+EXCEPTIONS = "exceptions: {NcclReduce: {kind: gpu, reason: needs two of them}}"
+
+
+@pytest.fixture
+def specs(tmp_path, monkeypatch):
+    folder = tmp_path / "specs" / "tensorflow"
+    folder.mkdir(parents=True)
+    (folder / "math.yaml").write_text(SPEC)
+    (folder / "exceptions.yaml").write_text(EXCEPTIONS)
+    monkeypatch.setattr("audit_table.SPECS", folder)
+    return folder
+
+
+def result(specs, op, status, *orders, seen=()):
+    pairs = tuple(
+        PairResult(f"{number}", "y", "x", status, order=order) for number, order in enumerate(orders)
+    )
+    (spec, *_) = [case.spec for case in load([specs]).cases if case.op == op]
+    return CaseResult(
+        op, "default", spec, "graph", "float64", status, 0.1, "", pairs=pairs, gradients_seen=dict(seen)
+    )
+
+
+@pytest.fixture
+def report(specs):
+    cases = (
+        result(specs, "tanh", Status.PASSED, 1, 2, 2),
+        result(specs, "loop", Status.EXPECTED_MISMATCH, 1),
+    )
+    return Report("0.1.0", "2.21.0", "3.11.7", 0, cases)
+
+
+def test_what_is_counted(report):
+    assert table(report).splitlines() == [
+        (
+            "TensorFlow 2.21.0, on its CPU. Excepted by name: 1 ([why](specs/tensorflow/exceptions.yaml)). "
+            "Pairs: 3 passed, 1 expected mismatch."
+        ),
+        "",
+        "| family | op types | cases | pairs | second order | findings |",
+        "|---|--:|--:|--:|--:|---|",
+        "| math | 3 | 5 | 4 | 1 | 2: Exp, StatelessWhile |",
+        "| **all** | **3** | **5** | **4** | **1** | **2** |",
+    ]
+
+
+def test_it_is_put_between_its_marks(report, tmp_path, monkeypatch):
+    files = (tmp_path / "README.md", tmp_path / "docs" / "audit.md")
+    files[1].parent.mkdir()
+    for file in files:
+        file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    monkeypatch.setattr("audit_table.FILES", files)
+    monkeypatch.setattr("audit_table.ROOT", tmp_path)
+    (tmp_path / "report.json").write_text(to_json(report))
+    main([str(tmp_path / "report.json"), "--write"])
+    inside = table(report)
+    assert files[0].read_text() == f"before\n{BEGIN}\n{inside}\n{END}\nafter\n"
+    assert "(../specs/tensorflow/exceptions.yaml)" in files[1].read_text()
+    again = put(files[0].read_text(), inside, folder="")
+    assert again == files[0].read_text()
+
+
+ROW = re.compile(r"\| (?P<name>\w+) \| (?P<op_types>[\d,]+) \| (?P<cases>[\d,]+) \|")
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
+def test_what_is_committed_agrees_with_the_specs(file):
+    inside = file.read_text().partition(BEGIN)[2].partition(END)[0]
+    if not inside.strip():
+        pytest.skip("no run of all families has been written down yet: audit_table.py --write does so")
+    version = re.search(r"TensorFlow ([\w.]+), on its CPU", inside)
+    found = {
+        match["name"]: (int(match["op_types"].replace(",", "")), int(match["cases"].replace(",", "")))
+        for match in ROW.finditer(inside)
+    }
+    assert version, f"{file.name} has no table"
+    families, exceptions = written(version[1])
+    assert found == {name: (len(family.op_types), family.cases) for name, family in families.items()}, (
+        f"{file.name}: run gradcheck run specs/tensorflow --report json=audit.json, "
+        "then python tests/audit/audit_table.py audit.json --write"
+    )
+    assert f"Excepted by name: {len(exceptions)} (" in inside
+
+
+def test_links_lead_somewhere():
+    for file in FILES:
+        inside = file.read_text().partition(BEGIN)[2].partition(END)[0]
+        for target in re.findall(r"\]\(([^)]+)\)", inside):
+            assert Path(file.parent, target).exists(), target
+    assert ROOT.is_dir()
