@@ -18,11 +18,12 @@ def against(forward, reference, values, **changes):
 
 
 def test_a_deterministic_forward_has_nothing_to_say():
-    assert check_random(tanh().operation()) is None
+    assert check_random(tanh().operation(), tanh().case()) is None
 
 
 def test_a_random_forward_names_its_ops_and_the_remedy():
-    found = check_random(tanh(facts={"random_types": ("RandomNormal", "RandomUniform")}).operation())
+    drawn = tanh(facts={"random_types": ("RandomNormal", "RandomUniform")})
+    found = check_random(drawn.operation(), drawn.case())
     assert found.status is Status.INCONCLUSIVE
     assert found.message == (
         "the forward draws random numbers (RandomNormal, RandomUniform), anew at each evaluation; use "
