@@ -18,6 +18,8 @@ SPEC = "op: cube\nforward: functions:cube\ninputs: {x: {shape: [2]}}\n"
 CODE = """
 import tensorflow as tf
 
+pytestmark = pytest.mark.once
+
 @tf.custom_gradient
 def cube(x):
     return x ** 3, lambda upstream: 3 * upstream * x ** 2

@@ -18,6 +18,8 @@ import pytest
 
 from gradcheck_cli.cli.completing import known_op_types
 
+pytestmark = pytest.mark.once
+
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(gradcheck completion bash)"'),
     "zsh": (

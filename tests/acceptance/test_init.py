@@ -15,6 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+pytestmark = pytest.mark.once
+
 @tf.custom_gradient
 def log1pexp(x):
     e = tf.exp(x)

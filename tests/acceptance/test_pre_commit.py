@@ -16,6 +16,8 @@ GOOD = "op: {name}\nforward: functions:{name}\ninputs: {{x: {{shape: [2]}}}}\n"
 CODE = """
 import tensorflow as tf
 
+pytestmark = pytest.mark.once
+
 def square(x):
     return x * x
 

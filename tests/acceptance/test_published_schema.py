@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 
+import pytest
 from acceptance_root import ROOT
 
 from gradcheck_cli.spec.schema import json_schema
+
+pytestmark = pytest.mark.once
 
 PUBLISHED = ROOT / "docs" / "spec.schema.json"
 

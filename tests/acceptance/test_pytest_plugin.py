@@ -13,6 +13,8 @@ pytest_plugins = ["pytester"]
 CODE = """
 import tensorflow as tf
 
+pytestmark = pytest.mark.once
+
 def square(x):
     return x * x
 
