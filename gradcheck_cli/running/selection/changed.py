@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ def _base(revision: str) -> str:
     try:
         commit = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
     except UsageError:
+        if revision == "HEAD" and not _git("rev-list", "--all", "--max-count=1"):
+            return _git("hash-object", "-t", "tree", os.devnull).strip()  # no commit yet: all of it is new
         hint = (
             f" To check what changed in it, write --changed=HEAD {revision}."
             if Path(revision).exists()

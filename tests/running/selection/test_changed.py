@@ -174,6 +174,17 @@ def test_a_spec_outside_the_repository_is_always_checked(project, tmp_path_facto
     assert touched(paths=[file]) == {"raw"}
 
 
+def test_before_the_first_commit_everything_is_new(project):
+    for part in ("HEAD", "index", "refs/heads/main"):
+        (project / ".git" / part).unlink()
+    git(project, "init", "-q", "-b", "main")
+    assert touched() == ALL
+    git(project, "add", "specs/near.yaml", "specs/raw.yaml")
+    assert touched() == ALL
+    with pytest.raises(UsageError, match="git knows no revision 'origin/main'"):
+        touched("origin/main")
+
+
 def test_bad_revisions_are_bad_usage(project):  # noqa: ARG001
     with pytest.raises(UsageError, match=r"git knows no revision 'origin/main'; is it fetched\?$"):
         touched("origin/main")
