@@ -17,8 +17,6 @@ from acceptance_root import ROOT
 CODE = """
 import tensorflow as tf
 
-pytestmark = pytest.mark.once
-
 @tf.custom_gradient
 def cube(x):
     return x ** 3, lambda upstream: {factor} * upstream * x ** 2
