@@ -1,0 +1,61 @@
+"""What the documentation shows is what the commands print."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from acceptance_root import ROOT
+from documented import blocks, commands_of, excerpts, masked, play
+
+from gradcheck_cli.checking.all_zero import UNTESTED, UNTESTED_NONE
+from gradcheck_cli.numerics.reasons import EXPLANATIONS
+from gradcheck_cli.spec.models import ChecksModel
+
+pytestmark = pytest.mark.once
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["tutorial.md", "howto.md", "why.md"])
+def test_each_command_of_a_page_prints_what_the_page_shows(name, tmp_path):
+    """Else: `python tests/acceptance/documented.py docs/NAME.md --write`, and read what has changed."""
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert masked(play(page, tmp_path)) == masked(page)
+
+
+@pytest.mark.parametrize(("line", "shown"), excerpts(README), ids=[line for line, _ in excerpts(README)])
+def test_the_readme_shows_what_commands_print(command, monkeypatch, line, shown):
+    monkeypatch.chdir(ROOT)
+    done = command(*shlex.split(line)[1:])
+    # Of a run the sum at the end counts all its cases; an excerpt may leave it out.
+    assert masked(shown) in masked(done.out)
+
+
+def test_a_page_is_read_as_it_is_written(tmp_path):
+    page = 'text\n\n```python title="a/b.txt"\nhello\n```\n\n'
+    page += "```console\n$ cat a/b.txt\nold\n$ false\n$ echo $?\n```\n"
+    assert [(block.language, block.title) for block in blocks(page)] == [
+        ("python", "a/b.txt"),
+        ("console", None),
+    ]
+    assert commands_of(blocks(page)[1].text) == ["cat a/b.txt", "false", "echo $?"]
+    played = play(page, tmp_path)
+    assert played == page.replace("old\n", "hello\n").replace("echo $?\n", "echo $?\n1\n")
+
+
+def test_only_what_varies_is_masked():
+    assert masked("a  2.27 s  1.5e-13 3.33e-01") == "a # s  ~0 3.33e-01"
+    assert masked("6 passed in 3.21s") == "6 passed in # s"
+    assert masked("1.0e-06 0.000e+00 2e-3") == "1.0e-06 ~0 2e-3"
+    assert masked("miss probability 7.1e-04 for 1 %") == "miss probability ~0 for 1 %"
+    assert masked("calls\n __forward_product_33") == "calls\n __forward_product_#"
+
+
+def test_why_tells_of_every_reason_and_every_check():
+    page = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    reasons = [one for reason in EXPLANATIONS.values() for one in (reason.message, reason.remedy)]
+    assert [text for text in reasons if text not in page] == []
+    assert [text for text in (UNTESTED, UNTESTED_NONE) if text.partition(":")[0] not in page] == []
+    # all_zero is told of by its message.
+    assert [name for name in ChecksModel.model_fields if f"`{name}" not in page and name != "all_zero"] == []

@@ -1,0 +1,88 @@
+"""The documentation builds as a site, without a warning, and its pages need nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from acceptance_root import ROOT
+
+pytestmark = pytest.mark.once
+
+PAGES = ROOT / "docs"
+
+
+def build(target, *, root=ROOT):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", root / ".mkdocs.yml", "-d", target]
+    return subprocess.run(
+        command,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    done = build(target)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    return target
+
+
+class Links(HTMLParser):
+    """What a page loads by itself: images, styles, scripts."""
+
+    def __init__(self):
+        super().__init__()
+        self.loaded = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag in {"img", "script", "iframe"} and given.get("src"):
+            self.loaded.append(given["src"])
+        if tag == "link" and given.get("rel") in {"stylesheet", "preconnect", "preload", "icon"}:
+            self.loaded.append(given["href"])
+
+
+def test_every_page_is_there_and_in_the_navigation(site):
+    start = (site / "index.html").read_text(encoding="utf-8")
+    pages = [page.relative_to(PAGES).with_suffix(".html").as_posix() for page in PAGES.rglob("*.md")]
+    assert len(pages) > 30
+    assert [page for page in pages if not (site / page).exists()] == []
+    assert [page for page in pages if f'href="{page}"' not in start and page != "index.html"] == []
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        links = Links()
+        links.feed(page.read_text(encoding="utf-8"))
+        assert [one for one in links.loaded if re.match(r"(https?:)?//", one)] == [], page.name
+
+
+def test_the_plots_are_there(site):
+    text = (site / "verdicts.html").read_text(encoding="utf-8")
+    plots = re.findall(r'src="(plots/\w+\.svg)"', text)
+    assert sorted(plots) == sorted(f"plots/{plot.name}" for plot in (PAGES / "plots").glob("*.svg"))
+    assert all((site / plot).exists() for plot in plots)
+
+
+def test_a_broken_link_fails_the_build(tmp_path):
+    """Else the others would prove nothing."""
+    root = tmp_path / "project"
+    (root / "docs").mkdir(parents=True)
+    (root / "docs" / "site_nav.py").write_text((PAGES / "site_nav.py").read_text(encoding="utf-8"))
+    (root / "docs" / "index.md").write_text("[nowhere](nowhere.md) and [here](#there)\n")
+    config = (ROOT / ".mkdocs.yml").read_text(encoding="utf-8")
+    (root / ".mkdocs.yml").write_text(re.sub(r"nav:\n(.*\n)+?(?=validation)", "nav: [index.md]\n", config))
+    done = build(tmp_path / "site", root=root)
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
+    assert "#there" in done.stderr
