@@ -12,13 +12,13 @@ import pytest
 import yaml
 from acceptance_root import ROOT
 
+pytestmark = pytest.mark.once
+
 BASH = shutil.which("bash") or "/bin/bash"
 ACTION = yaml.safe_load((ROOT / ".github/actions/gradcheck/action.yml").read_text())
 SPEC = "op: cube\nforward: functions:cube\ninputs: {x: {shape: [2]}}\n"
 CODE = """
 import tensorflow as tf
-
-pytestmark = pytest.mark.once
 
 @tf.custom_gradient
 def cube(x):

@@ -10,12 +10,12 @@ import yaml
 
 from gradcheck_cli.running.drafting import draft_function, draft_op_type
 
+pytestmark = pytest.mark.once
+
 CODE = """
 import keras
 import numpy as np
 import tensorflow as tf
-
-pytestmark = pytest.mark.once
 
 @tf.custom_gradient
 def log1pexp(x):

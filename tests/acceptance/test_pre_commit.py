@@ -12,11 +12,11 @@ import pytest
 import yaml
 from acceptance_root import ROOT
 
+pytestmark = pytest.mark.once
+
 GOOD = "op: {name}\nforward: functions:{name}\ninputs: {{x: {{shape: [2]}}}}\n"
 CODE = """
 import tensorflow as tf
-
-pytestmark = pytest.mark.once
 
 def square(x):
     return x * x

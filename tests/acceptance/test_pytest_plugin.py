@@ -8,12 +8,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 pytest_plugins = ["pytester"]
 
 CODE = """
 import tensorflow as tf
-
-pytestmark = pytest.mark.once
 
 def square(x):
     return x * x

@@ -12,11 +12,11 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 CODE = """
 import tensorflow as tf
 from helper_watched import factor
-
-pytestmark = pytest.mark.once
 
 @tf.custom_gradient
 def cube(x):
