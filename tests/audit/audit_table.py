@@ -89,7 +89,7 @@ def table(report):
     rows.append(tuple(f"**{cell}**" for cell in _row("all", total, names=False)))
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     lines.insert(1, "|---|--:|--:|--:|--:|---|")
-    excepted = f"Excepted by name: {len(exceptions)} ([why](specs/tensorflow/exceptions.yaml))."
+    excepted = f"Excepted by name: {len(exceptions)} (why: `specs/tensorflow/exceptions.yaml`)."
     counts = ", ".join(f"{number:,} {word}" for word, number in _statuses(report) if number)
     return "\n".join([f"TensorFlow {version}, on its CPU. {excepted} Pairs: {counts}.", "", *lines])
 
@@ -106,11 +106,11 @@ def _statuses(report):
     return [(str(status).replace("_", " "), report.summary[str(status)]) for status in Status]
 
 
-def put(text, content, *, folder):
-    """Return a document with the table between its marks; links start at its own folder."""
+def put(text, content):
+    """Return a document with the table between its marks."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{content.replace('(specs/', f'({folder}specs/')}\n{END}{after}"
+    return f"{before}{BEGIN}\n{content}\n{END}{after}"
 
 
 def main(arguments=None):
@@ -124,8 +124,7 @@ def main(arguments=None):
         sys.stdout.write(content + "\n")
         return
     for file in FILES:
-        folder = "../" if file.parent != ROOT else ""
-        file.write_text(put(file.read_text(), content, folder=folder))
+        file.write_text(put(file.read_text(), content))
 
 
 if __name__ == "__main__":
