@@ -68,6 +68,8 @@ def repository(tmp_path):
     config = made.folder / ".pre-commit-config.yaml"
     config.write_text(config.read_text().replace("rev: HEAD", f"rev: {revision}"))
     (made.folder / "specs").mkdir()
+    # What Python compiles while the hook runs is no change of the hook's.
+    (made.folder / ".gitignore").write_text("__pycache__/\n")
     (made.folder / "functions.py").write_text(CODE.format(factor=3))
     for name in ("square", "cube"):
         (made.folder / "specs" / f"{name}.yaml").write_text(GOOD.format(name=name))
