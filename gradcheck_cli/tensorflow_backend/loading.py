@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# Never forgotten, though a checkout of it may be the working directory: what runs would be split in two.
+_OWN = __name__.partition(".")[0]
+
+
 @contextmanager
 def importable(folder: str) -> Iterator[None]:
     """Put the spec's folder and the working directory in front of the import path, for as long as it lasts.
@@ -42,7 +46,7 @@ def _forget_namesakes(front: list[str]) -> None:
     own: dict[str, Path] = {}
     for folder in front:
         own = {**_modules_in(folder), **own}
-    for name in own.keys() & sys.modules.keys():
+    for name in own.keys() & sys.modules.keys() - {_OWN}:
         found_at = _origin(sys.modules[name])
         if found_at is None or own[name].resolve() == found_at or _is_installed(found_at):
             continue

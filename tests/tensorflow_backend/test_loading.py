@@ -190,3 +190,13 @@ def test_what_can_not_be_called():
         "attribute",
         "reference: 'math:pi' must be callable, but is a float.",
     )
+
+
+def test_the_program_itself_is_never_forgotten(tmp_path, monkeypatch):
+    """Where the working directory holds another checkout of it."""
+    (tmp_path / "gradcheck_cli").mkdir()
+    (tmp_path / "gradcheck_cli" / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    before = sys.modules["gradcheck_cli"]
+    with loading.importable(str(tmp_path)):
+        assert sys.modules["gradcheck_cli"] is before
