@@ -198,5 +198,5 @@ def test_the_program_itself_is_never_forgotten(tmp_path, monkeypatch):
     (tmp_path / "gradcheck_cli" / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     before = sys.modules["gradcheck_cli"]
-    with loading.importable(str(tmp_path)):
+    with importable(str(tmp_path)):
         assert sys.modules["gradcheck_cli"] is before
