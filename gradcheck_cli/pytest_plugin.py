@@ -176,6 +176,7 @@ class SpecCase(pytest.Collector):
         """Keep the case, and what opening it has shown."""
         super().__init__(**rest)
         self.case = case
+        self.labels = frozenset(pair.label for pair in opened.pairs)
         self._opened = opened
         for tag in case.tags:
             self.extra_keyword_matches.add(tag)
@@ -208,7 +209,7 @@ class SpecItem(pytest.Item):
         result = self.parent.checked()
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
         if self.name == WHOLE:
-            _judge_case(result)
+            _judge_case(result, self.parent.labels)
             return
         pair = next((pair for pair in result.pairs if pair.label == self.name), None)
         if pair is None:
@@ -240,13 +241,17 @@ def _judge_pair(result: CaseResult, pair: PairResult) -> None:
         raise GradcheckFailure(_told_of(result, (pair,)))
 
 
-def _judge_case(result: CaseResult) -> None:
+def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
+    """Judge what no other test does: the case's checks, and pairs that opening it hadn't shown."""
     from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
 
     fine = (Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED)
     wrong = [check for check in result.checks if check.status not in fine]
     if result.error is not None or wrong:
         raise GradcheckFailure(_told_of(result, ()))
+    new = tuple(pair for pair in result.pairs if pair.label not in labels and pair.status not in fine)
+    if new:
+        raise GradcheckFailure(_told_of(result, new))
     if result.status is Status.SKIPPED:
         told = [check.message for check in result.checks if check.status is Status.SKIPPED]
         pytest.skip(told[0] if told else "nothing of it was checked")

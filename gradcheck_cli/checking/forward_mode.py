@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.jacobian import packed_point
+from gradcheck_cli.checking.allowance import allowed_at
 from gradcheck_cli.checking.packing import pack, packed_size, unpack
 from gradcheck_cli.checking.sample import tolerance_of
-from gradcheck_cli.numerics import Verdict, allowed_error
+from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.reasons import Reason
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import row_scale
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
@@ -56,9 +54,17 @@ def settled(
         return sample
     forward = np.zeros(sample.verdict.shape)
     forward[:, columns] = slopes
+    allowed = allowed_at(
+        operations.formula,
+        pair,
+        tolerance_of(case, operations, pair, rule),
+        sample.analytic,
+        sample.analytic,
+        scale=case.tensors[pair[1]].scale,
+    )
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - forward)
-        right = undecided & (error <= _allowed(case, operations, pair, rule, sample.analytic))
+        right = undecided & (error <= allowed)
     if not right.any():
         return sample
     return replace(
@@ -80,18 +86,3 @@ def _slopes(operations: Operations, pair: Pair, columns: np.ndarray) -> Float | 
     if moved is None or (found := moved[output]) is None:
         return None
     return np.asarray(pack(found, op.outputs[output]).T)
-
-
-def _allowed(case: Case, operations: Operations, pair: Pair, rule: PairRule | None, analytic: Float) -> Float:
-    """Return what the gradient may be off by where its reference isn't noisy: nothing is widened."""
-    op, (output, number) = operations.formula, pair
-    sizes = scales(packed_point(op, number), case.tensors[number].scale)
-    value = pack(op.base_values[output][np.newaxis], op.outputs[output])[0]
-    return allowed_error(
-        tolerance_of(case, operations, pair, rule),
-        analytic,
-        analytic,
-        row_scale(analytic, sizes.weight)[:, np.newaxis],
-        value[:, np.newaxis],
-        sizes.step,
-    )

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.allowance import allowed_at
 from gradcheck_cli.checking.analytic import analytic_jacobians
 from gradcheck_cli.checking.extent import is_probed
 from gradcheck_cli.checking.large_upstream import find_difference
 from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.checking.packing import index_of, pack, packed_magnitude
+from gradcheck_cli.checking.packing import index_of
 from gradcheck_cli.checking.sample import Operations, label_of, tolerance_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
@@ -197,18 +196,8 @@ def _allowed(  # noqa: PLR0913, PLR0917 (a pair in two modes)
     case: Case, op: Operation, pair: Pair, rule: PairRule | None, own: Float, other: Float, columns: Index
 ) -> Float:
     """Return what the two may differ by: what either may be off by."""
-    produced, taken = op.outputs[pair[0]], op.inputs[pair[1]]
-    point = np.abs(pack(op.point[pair[1]][np.newaxis], taken)[0])
-    value = packed_magnitude(op.base_values[pair[0]], produced)
-    sizes = scales(point)
-    return 2 * allowed_error(
-        tolerance_of(case, Operations(op, op, op), pair, rule),
-        own,
-        other,
-        row_scale(own, sizes.weight[columns])[:, np.newaxis],
-        value[:, np.newaxis],
-        sizes.step[columns],
-    )
+    tolerance = tolerance_of(case, Operations(op, op, op), pair, rule)
+    return 2 * allowed_at(op, pair, tolerance, own, other, columns=columns)
 
 
 def _draw_apart(op: Operation, other: Operation) -> bool:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.jacobian import Jacobian, packed_point, working_precision
-from gradcheck_cli.checking.packing import index_of, packed_magnitude
+from gradcheck_cli.checking.allowance import allowed_at
+from gradcheck_cli.checking.jacobian import Jacobian, working_precision
+from gradcheck_cli.checking.packing import index_of
 from gradcheck_cli.checking.sample import Operations, Pair, judge_pairs, label_of
-from gradcheck_cli.numerics import FLOAT64, Verdict, allowed_error, rule_for
+from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import row_scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,16 +79,14 @@ def _beyond(case: Case, operations: Operations, pair: Pair, found: Float, formul
         working_precision(op, op.inputs[number].dtype), working_precision(op, op.outputs[output].dtype)
     )
     rule = rule_for(precision, FLOAT64)
-    sizes = scales(packed_point(op, number), case.tensors[number].scale)
-    values = packed_magnitude(op.base_values[output], op.outputs[output])
-    columns = np.arange(formula.size[1])[np.newaxis] if formula.columns is None else formula.columns
-    allowed = allowed_error(
+    allowed = allowed_at(
+        op,
+        pair,
         rule,
         formula.analytic,
         formula.analytic,
-        row_scale(formula.analytic, sizes.weight[columns])[:, np.newaxis],
-        values[:, np.newaxis],
-        sizes.step[columns],
+        columns=formula.columns,
+        scale=case.tensors[number].scale,
     )
     with np.errstate(invalid="ignore"):
         right = np.abs(found - formula.analytic) <= allowed

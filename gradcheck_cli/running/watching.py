@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.running.selection.imports import dependencies, forget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gradcheck_cli.spec.case import Case
 
@@ -48,16 +48,13 @@ class Watch:
         """How many files there are to watch."""
         return sum(stamp is not None for stamp in self._stamps.values())
 
-    def wait(self, is_over: Callable[[], bool] = lambda: False) -> frozenset[Path]:
-        """Return the files that have changed, as soon as there are some; none once it is over."""
-        while not is_over():
-            changed = self._changes()
-            if changed:
-                while more := self._settled():
-                    changed |= more
-                return changed
+    def wait(self) -> frozenset[Path]:
+        """Return the files that have changed, as soon as there are some."""
+        while not (changed := self._changes()):
             time.sleep(_PAUSE)
-        return frozenset()
+        while more := self._settled():
+            changed |= more
+        return changed
 
     def touched(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
         """Return those of the cases, read anew, that a change touches, and those that are new or another."""

@@ -6,6 +6,7 @@ for each output after them. Whatever opens a case opens this one as well: only t
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,8 @@ def second_order_case(
         connected: per differentiable output the numbers of the inputs that it has a gradient for.
     """
     taken = {tensor.name for tensor in case.tensors}
-    name = next(name for name in ("u", "upstream", "upstream_") if name not in taken)
+    free = itertools.chain(("u", "upstream"), (f"upstream_{number}" for number in itertools.count(2)))
+    name = next(name for name in free if name not in taken)
     flows = tuple(
         Argument(name, (InputSpec(name, info.dtype, info.shape, upstream_of=info.name),))
         for info in (outputs[output] for output in connected)

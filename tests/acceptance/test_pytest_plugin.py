@@ -8,6 +8,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from gradcheck_cli import pytest_plugin
+from gradcheck_cli.results import CaseResult, PairResult, Status
+
 pytestmark = pytest.mark.once
 
 pytest_plugins = ["pytester"]
@@ -162,3 +165,13 @@ def test_the_plugin_alone_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case():
+    pairs = [PairResult(f"dy/d{name}", "y", name, Status.MISMATCHED) for name in "xw"]
+    result = CaseResult(
+        "op", "default", "a.yaml:1", "graph", "float64", Status.MISMATCHED, 0.1, "", pairs=tuple(pairs)
+    )
+    pytest_plugin._judge_case(result, frozenset({"dy/dx", "dy/dw"}))  # noqa: SLF001 (each has a test of its own)
+    with pytest.raises(pytest_plugin.GradcheckFailure, match="dy/dw"):
+        pytest_plugin._judge_case(result, frozenset({"dy/dx"}))  # noqa: SLF001
