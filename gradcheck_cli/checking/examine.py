@@ -220,17 +220,17 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     # Where a pair is expected to be wrong, what its upstream does to it is of no interest.
     sound = {pair: matrix for pair, matrix in declared.items() if not is_expected_wrong(rules[pair])}
     # Traced again at the first point; the others are traced afresh anyway.
-    again = None if gathered.seen_upstreams else lambda: opener.declared(sample)
+    again = None if gathered.seen_upstreams else lambda: opener.afresh(op)
     gathered.checks += upstream_checks(case, op, sound, again)
     if not gathered.seen_upstreams:
         known = [pair for pair in large if pair not in sound and not is_expected_wrong(rules[pair])]
-        gathered.checks += large_upstream_checks(case, op, known, lambda: opener.declared(sample))
+        gathered.checks += large_upstream_checks(case, op, known, lambda: opener.afresh(op))
         gathered.checks += check_variables(case, op, sound, known, lambda: opener.reordered(sample))
     gathered.seen_upstreams = True
     if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
-        gathered.checks.append(check_reference_forward(case, op, opener.surrogate(sample)))
+        gathered.checks.append(check_reference_forward(case, op, operations.differenced))
 
 
 def _probe(

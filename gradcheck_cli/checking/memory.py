@@ -35,12 +35,13 @@ class Memory:
         for pair in pairs:
             rule = tolerance_of(case, operations, pair, rules[pair])
             self.tolerances[pair] = Tolerance(rule.rtol, rule.ratol, rule.atol)
-        self.fingerprints = fingerprints(
-            operations.formula,
-            pairs,
-            domains={number: tensor.domain for number, tensor in enumerate(case.tensors)},
-            nondeterminism=case.nondeterminism,
-        )
+        if case.remembered:
+            self.fingerprints = fingerprints(
+                operations.formula,
+                pairs,
+                domains={number: tensor.domain for number, tensor in enumerate(case.tensors)},
+                nondeterminism=case.nondeterminism,
+            )
 
     def added_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
         """Return the results with what is remembered of each."""

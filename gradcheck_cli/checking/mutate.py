@@ -55,7 +55,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     """
     own = RememberingOpener(opener)
     unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
-    plain = replace(case, second_order=False, checks_off=case.checks_off | unneeded)
+    plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
     first = own.declared(samples[0])
     labels = [label_of(first, pair) for pair in pairs_of(first)] if case.second_order else []
     subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
@@ -65,7 +65,11 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         try:
             vjp = own.vjp(first)
             second = _Subject(
-                replace(vjp.case, checks_off=plain.checks_off), vjp, samples, 2, known=tuple(labels)
+                replace(vjp.case, remembered=False, checks_off=plain.checks_off),
+                vjp,
+                samples,
+                2,
+                known=tuple(labels),
             )
             found = replace(found, pairs=(*found.pairs, *second.found.pairs))
             mutants += second.mutants(corruptions)

@@ -40,6 +40,9 @@ class Opener(Protocol[Op]):
     def in_complex(self, own: Op) -> Op:
         """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
 
+    def afresh(self, own: Op) -> Op:
+        """Trace an opened op's gradient once more, at the same point; its forward needn't be traced again."""
+
     def reordered(self, sample: int) -> Op:
         """Open the op as declared, with the variables of custom gradients in reverse order."""
 

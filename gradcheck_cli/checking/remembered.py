@@ -88,6 +88,10 @@ class RememberingOpener:
         """Open the spec's reference function."""
         return self._once(("surrogate", sample), lambda: self.inner.surrogate(sample))
 
+    def afresh(self, own: Operation) -> Any:  # noqa: ANN401 (an op)
+        """Trace an opened op's gradient once more."""
+        return self.inner.afresh(cast("RememberedOperation", own).inner)
+
     def reordered(self, sample: int) -> Any:  # noqa: ANN401 (an op)
         """Open the op with the variables of custom gradients in reverse order."""
         return self._once(("reordered", sample), lambda: self.inner.reordered(sample))

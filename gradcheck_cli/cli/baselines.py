@@ -77,6 +77,11 @@ class Baseline:
             return
         self._old = read_lock(file)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a file to compare with, or to write."""
+        return (self._against or self._update) is not None
+
     def compared(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> Report:
         """Return the report with what has changed since the baseline.
 

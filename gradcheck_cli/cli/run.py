@@ -143,6 +143,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     loaded = load_cases(folders, seed=seed)
     selected = select(loaded, cache, **options)
     cases = with_extent(in_each_mode(selected.cases, modes, device), power, require)
+    if not (reports or form != "table" or baseline.is_used):  # nobody will ask whether a gradient has changed
+        cases = tuple(replace(case, remembered=False) for case in cases)
     console = console_for(sys.stdout)
     width = terminal_width()
     # What a case's failure means to the run is the report's to say, before there is one too.

@@ -163,6 +163,7 @@ class Case:
             check it as it is.
         covers: op types that the spec says its backward pass calls the registered gradient functions of.
         tensorflow: the versions that it is for; empty for any.
+        remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
     """
 
     op: str
@@ -205,6 +206,7 @@ class Case:
     corruptions: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     tensorflow: str = ""
+    remembered: bool = True
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:

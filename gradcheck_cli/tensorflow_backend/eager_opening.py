@@ -45,6 +45,10 @@ class EagerOpener:
         op.check_output_shapes()
         return op
 
+    def afresh(self, own: EagerOperation) -> EagerOperation:
+        """Open an opened op once more, at the same point."""
+        return self.declared(own.sample)
+
     def reordered(self, sample: int) -> EagerOperation:
         """Open the op with the variables of its custom gradients in reverse order."""
         return EagerOperation(self.case, sample, shared=self.shared, reverse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 @dataclass
 class GraphOperation(TracedCase):
     """One case in graph mode; its graphs are those of `TracedCase`."""
+
+    def afresh(self) -> GraphOperation:
+        """Return the op with its vjp to be traced again, but not its forward."""
+        return replace(self, with_joint=False, traced=self, _vjps={})
 
     @property
     def random_types(self) -> tuple[str, ...]:

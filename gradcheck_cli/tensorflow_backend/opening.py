@@ -53,6 +53,10 @@ class GraphOpener:
         op.check_output_shapes()
         return op
 
+    def afresh(self, own: GraphOperation) -> GraphOperation:
+        """Trace an opened op's gradient once more, at the same point."""
+        return own.afresh()
+
     def reordered(self, sample: int) -> GraphOperation:
         """Open the op with the variables of its custom gradients in reverse order."""
         return GraphOperation(self.case, sample, shared=self.shared, how=self.how, reverse=True)
@@ -95,6 +99,7 @@ class GraphOpener:
             surrogate=own.surrogate,
             shared=self.shared,
             how=own.how,
+            with_joint=False,
         )
         try:
             if wide.low_precision or not agree(own, wide):

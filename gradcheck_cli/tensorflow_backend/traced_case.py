@@ -43,6 +43,8 @@ class TracedCase:
         shared: the case's draws of random numbers, which all its ops take part in.
         how: with which shapes it is traced, and whether it is compiled.
         reverse: give custom gradients their variables in reverse order.
+        with_joint: trace the vjp of all outputs at once, too.
+        traced: the same case at the same point, whose forward needn't be traced again.
     """
 
     case: Case
@@ -53,6 +55,8 @@ class TracedCase:
     shared: Shared = field(default_factory=Shared)
     how: How = GRAPH
     reverse: bool = False
+    with_joint: bool = True
+    traced: TracedCase | None = None
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
@@ -60,6 +64,8 @@ class TracedCase:
     @cached_property
     def at(self) -> SamplePoint:
         """The sample point in the dtypes that are traced."""
+        if self.traced is not None:
+            return self.traced.at
         return SamplePoint(self.case, self.sample, self._dtype_of)
 
     @property
@@ -112,6 +118,11 @@ class TracedCase:
         """The forward alone, traced."""
         return self._forward
 
+    @property
+    def base(self) -> Base:
+        """What the forward gives at the base point."""
+        return self._base
+
     def draws(self, held: Held) -> list[Array]:
         """Return the case's draws of random numbers at this point, for the draws of another trace.
 
@@ -128,6 +139,8 @@ class TracedCase:
 
     @cached_property
     def _forward(self) -> tracing.ForwardTrace:
+        if self.traced is not None:
+            return self.traced.forward
         with at_first_use(self.case, self.shared):
             return self._traced()
 
@@ -168,10 +181,13 @@ class TracedCase:
             self._forward,
             self.shared.variables,
             reverse=self.reverse,
+            with_joint=self.with_joint,
         )
 
     @cached_property
     def _base(self) -> Base:
+        if self.traced is not None:
+            return self.traced.base
         point = [
             tf.constant(value, dtype)
             for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)

@@ -23,6 +23,7 @@ from gradcheck_cli.tensorflow_backend import (
     private_variables,
 )
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.private_parts import part_of
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
 
@@ -55,7 +56,7 @@ class ForwardTrace:
         """
         if not (feeds or fetches or self.has_effects):
             return self.function
-        return self.function.prune([*self.inputs, *feeds], [*self.outputs, *fetches])
+        return part_of(self.function, [*self.inputs, *feeds], [*self.outputs, *fetches])
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class VjpTrace:
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes the inputs, every upstream and the draws; `None` for a single output
+    joint: Any  # takes the inputs, every upstream and the draws; `None` for one output, or if not wanted
     joint_connected: tuple[int, ...]
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
@@ -177,6 +178,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     variables: Sequence[Any] = (),
     *,
     reverse: bool = False,
+    with_joint: bool = True,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -188,6 +190,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         traced: the forward alone: the draws that it holds are to be fed here, too.
         variables: those that are inputs, numbered after the others.
         reverse: give custom gradients their variables in reverse order, functions inlined.
+        with_joint: trace the vjp of all outputs at once, too.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -220,7 +223,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
                 ]
                 for number, upstream in zip(sources, upstreams, strict=True)
             }
-        if len(sources) > 1:
+        if len(sources) > 1 and with_joint:
             together = gradients_of([outputs[number] for number in sources], wanted, list(upstreams))
             kept["joint"] = [
                 dense(gradient, tensor) for gradient, tensor in zip(together, wanted, strict=True)
@@ -257,8 +260,10 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
             functions[number] = (
                 whole
                 if is_whole
-                else whole.prune(
-                    [*kept["inputs"], upstream, *draws], [gradients[which] for which in connected[number]]
+                else part_of(
+                    whole,
+                    [*kept["inputs"], upstream, *draws],
+                    [gradients[which] for which in connected[number]],
                 )
             )
     everything = [gradient for row in kept["gradients"].values() for gradient in row if gradient is not None]
@@ -269,10 +274,11 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         )
         if gradient is not None
     }
+    feeds = [*kept["inputs"], *kept["upstreams"], *draws]
     return VjpTrace(
         functions,
         connected,
-        whole.prune([*kept["inputs"], *kept["upstreams"], *draws], list(joint.values())) if joint else None,
+        part_of(whole, feeds, list(joint.values())) if joint else None,
         tuple(joint),
         tuple(sources),
         faults,

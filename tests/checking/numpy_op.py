@@ -186,7 +186,10 @@ class Numpy:
     def in_float64(self, own):
         if not own.low_precision or self.refuses_float64:
             return None
-        sample = next(
+        return self.operation(self._sample_of(own), wide=True, forward=own.forward)
+
+    def _sample_of(self, own):
+        return next(
             number
             for number, point in enumerate(self.points)
             if all(
@@ -194,7 +197,9 @@ class Numpy:
                 for (name, given), value in zip(point.items(), own.point, strict=True)
             )
         )
-        return self.operation(sample, wide=True, forward=own.forward)
+
+    def afresh(self, own):
+        return self.operation(self._sample_of(own))
 
     def reordered(self, sample):
         return self.operation(sample)

@@ -9,6 +9,7 @@ from numpy_op import Numpy, check
 from gradcheck_cli.checking.fingerprint import COUNT, fingerprints
 from gradcheck_cli.checking.sample import pairs_of
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import Status
 
 
 def cube(x):
@@ -185,3 +186,10 @@ def test_a_case_remembers_them_once_with_its_tolerances():
     (pair,) = check(op).pairs
     assert len(pair.fingerprint.analytic) == COUNT
     assert (pair.tolerance.rtol, pair.tolerance.atol) == (1e-6, None)
+
+
+def test_there_are_none_where_nobody_will_remember_them():
+    op = Numpy(cube, cube_gradient, {"x": [0.5, -2.0]})
+    (pair,) = check(op, remembered=False).pairs
+    assert pair.fingerprint is None
+    assert pair.status is Status.PASSED

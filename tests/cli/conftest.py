@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -36,7 +36,8 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
-    return SimpleNamespace(**{**fields, **changes})
+    fields |= {"remembered": True, **changes}
+    return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 
 def make_result(op="op", status=Status.PASSED, case="default", **changes):

@@ -63,6 +63,26 @@ def test_results_stream(invoke, engine, a_case, a_result, capsys):
     assert [text.splitlines()[0].split()[0] for text in seen] == ["specs/a.yaml", "specs/b.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("options", "remembered"),
+    [
+        ([], False),
+        (["--quiet"], False),
+        (["--format", "json"], True),
+        (["--report", "json={folder}/r.json"], True),
+        (["--update-baseline", "{folder}/gradcheck.lock"], True),
+    ],
+)
+def test_pairs_are_remembered_where_something_will_remember_them(
+    invoke, engine, tmp_path, options, remembered
+):
+    seen = []
+    run_cases = engine.run_cases
+    engine.run_cases = lambda cases, **rest: seen.extend(cases) or run_cases(cases, **rest)
+    invoke("run", *(option.format(folder=tmp_path) for option in options))
+    assert [case.remembered for case in seen] == [remembered]
+
+
 def test_quiet_shows_what_fails(invoke, engine, a_case, a_result):
     engine.cases = [a_case("good"), a_case("bad"), a_case("meant")]
     engine.results = [
