@@ -12,7 +12,7 @@ from gradcheck_cli.checking.linearity import check_joint_linearity, check_linear
 from gradcheck_cli.checking.operation import Operation
 from gradcheck_cli.checking.repeatability import check_same
 from gradcheck_cli.checking.second_point import check_second_point
-from gradcheck_cli.checking.upstream import Pulled, pull_random
+from gradcheck_cli.checking.upstream import Pulled, pull_empty, pull_random
 from gradcheck_cli.checking.zero_upstream import check_zero_upstream
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
@@ -41,9 +41,12 @@ def upstream_checks(
     Returns:
         The results of the checks that are on.
     """
-    outputs = sorted({output for output, _ in analytic if op.outputs[output].size})
+    every = sorted({output for output, _ in analytic})
+    outputs = [output for output in every if op.outputs[output].size]
+    is_on = "zero_upstream" not in case.checks_off
+    empty = [pull_empty(op, output) for output in every if output not in outputs] if is_on else []
     if not outputs:
-        return []
+        return [check_zero_upstream(op, empty, analytic)] if empty else []
 
     def pull(from_op: Op) -> list[Pulled]:
         return [pull_random(from_op, output, case.seed) for output in outputs]
@@ -55,8 +58,8 @@ def upstream_checks(
         checks[-1] = (
             check_joint_linearity(op, pulled, analytic) if checks[-1].status is Status.PASSED else checks[-1]
         )
-    if "zero_upstream" not in case.checks_off:
-        checks.append(check_zero_upstream(op, pulled, analytic))
+    if is_on:
+        checks.append(check_zero_upstream(op, [*pulled, *empty], analytic))
     if "repeat" not in case.checks_off:
         again = check_same(
             "repeat", "when it is run again", op, pulled, pull(op), analytic, case.nondeterminism

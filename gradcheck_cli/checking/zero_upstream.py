@@ -1,4 +1,4 @@
-"""Check that a zero upstream gives exact zeros."""
+"""Check that a zero upstream gives exact zeros, and one without elements too."""
 
 from __future__ import annotations
 
@@ -20,17 +20,29 @@ if TYPE_CHECKING:
 def check_zero_upstream(
     op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
 ) -> CheckResult:
-    """A zero upstream gives exact zeros, wherever the Jacobian is finite."""
+    """A zero upstream gives exact zeros, wherever the Jacobian is finite.
+
+    The gradient of an output without elements is a sum without terms. A kernel that has nothing to do there
+    may leave its result as it found the memory, another time with other numbers: each row is looked at.
+    """
     for one, number, label in each_gradient(op, pulled):
         matrix, gradient = analytic.get((one.output, number)), one.gradients[number]
         if matrix is None or gradient is None:
             continue
-        wrong = (gradient[0] != 0) & matrix.is_finite()
+        is_empty = not op.outputs[one.output].size
+        wrong = (gradient if is_empty else gradient[:1]) != 0
+        wrong &= matrix.is_finite()
         if wrong.any():
-            where = int(np.argmax(wrong))
+            row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+            message = (
+                f"isn't zero, though {op.outputs[one.output].name} has no elements"
+                if is_empty
+                else "isn't zero for a zero upstream"
+            )
             return CheckResult(
                 "zero_upstream",
                 Status.MISMATCHED,
-                f"{label} isn't zero for a zero upstream: element {where} is {gradient[0][where]:.6e}.",
+                f"{label} {message}: element {where} is {gradient[row, where]:.6e}"
+                + ("; is its memory left as it was?" if is_empty else "."),
             )
     return CheckResult("zero_upstream", Status.PASSED)

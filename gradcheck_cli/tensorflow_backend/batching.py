@@ -41,6 +41,8 @@ _VECTORIZED_POINTS_WITH_LOOPS = 20_000
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 # A point of this many elements costs far more than its call: nothing is gained by batching it.
 _LARGE_POINT = 2**17
+# Inside a loop these give sequences of another length in some rounds, two for three. (TensorFlow 2.21)
+_UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 # A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm
 # 5e-7, both relative to the largest value), but no more: beyond these the converter computes something else.
 _AGREEMENT = {"float64": 1e-12, "float32": 5e-4, "float16": 0.05, "bfloat16": 0.25}
@@ -106,7 +108,11 @@ class Batched:
     @cached_property
     def _stands_alone(self) -> bool:
         """Whether a call relies on what was done before it: stand-ins rewound, variables put back."""
-        return self.rewind is not None or has_state(self.function)
+        return self.rewind is not None or has_state(self.function) or bool(self._types & _UNMAPPED)
+
+    @cached_property
+    def _types(self) -> set[str]:
+        return {op.type for op in self.function.graph.get_operations()}
 
     def _evaluate(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         if len(stacks[0]) >= self._worth_vectorizing and which not in self._unvectorized:
@@ -136,8 +142,7 @@ class Batched:
     def _worth_vectorizing(self) -> float:
         if not self.vectorize:
             return math.inf
-        types = {op.type for op in self.function.graph.get_operations()}
-        return _VECTORIZED_POINTS_WITH_LOOPS if types & _LOOPS else _VECTORIZED_POINTS
+        return _VECTORIZED_POINTS_WITH_LOOPS if self._types & _LOOPS else _VECTORIZED_POINTS
 
     def _one_by_one(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         arguments = [None if number in which else self._kept(number) for number in range(len(self.arguments))]

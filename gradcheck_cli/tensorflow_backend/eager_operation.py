@@ -15,6 +15,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_eager, private_variables
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.eager_case import CalledCase, failed
+from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.state import at_values
 from gradcheck_cli.tensorflow_backend.variables import plain_name
@@ -141,7 +142,10 @@ class EagerOperation(CalledCase):
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
-        return self._pulled({output: upstream})
+        if self.outputs[output].size:
+            return self._pulled({output: upstream})
+        likes = [self.inputs[number] for number in self.at.differentiable]
+        return in_spoilt_memory(lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True)
 
     def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, path
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.stand_ins import STOP
 from gradcheck_cli.tensorflow_backend.state import at_values
@@ -19,7 +20,7 @@ from gradcheck_cli.tensorflow_backend.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
@@ -180,8 +181,15 @@ class GraphOperation(TracedCase):
         if not connected:
             return result
         size = sum(self.inputs[number].size for number in connected)
+
+        def pull(stack: Stack) -> list[Array]:
+            return self._batched_vjp(output)({self.at.count: stack}, size)
+
         try:
-            gradients = self._batched_vjp(output)({self.at.count: upstream}, size)
+            if self.outputs[output].size:
+                gradients: Sequence[Array | None] = pull(upstream)
+            else:
+                gradients = in_spoilt_memory(pull, upstream, [self.inputs[number] for number in connected])
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
         for number, gradient in zip(connected, gradients, strict=True):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy_op import Numpy, check, product, tanh
@@ -94,6 +96,34 @@ def test_zero_for_zero():
     found = checks(op)["zero_upstream"]
     assert found.status is Status.MISMATCHED
     assert found.message == "dy/dx isn't zero for a zero upstream: element 0 is 1.000000e-09."
+
+
+def rows_of(count):
+    """A function whose output has as many rows as `count`, none for 0: x doubled `count` times over."""
+    return lambda x: np.tile(2 * x, (count, 1))
+
+
+def test_what_has_no_elements_gives_exact_zeros():
+    def right(upstream, _):
+        return 2 * upstream.sum(axis=0)
+
+    found = checks(Numpy(rows_of(0), right, {"x": [1.0, 2.0]}))["zero_upstream"]
+    assert found.status is Status.PASSED
+
+
+def test_a_gradient_of_nothing_that_is_not_zero_is_found():
+    left = itertools.cycle([0.0, 0.0, 0.0, 1234.5])  # memory is zero more often than not
+
+    def unwritten(upstream, _):
+        return 2 * upstream.sum(axis=0) + next(left)
+
+    found = checks(Numpy(rows_of(0), unwritten, {"x": [1.0, 2.0]}))["zero_upstream"]
+    assert found.status is Status.MISMATCHED
+    assert found.message == (
+        "dy/dx isn't zero, though y has no elements: element 0 is 1.234500e+03; is its memory left as it was?"
+    )
+    off = check(Numpy(rows_of(0), lambda _, x: x, {"x": [1.0, 2.0]}), checks_off=frozenset({"zero_upstream"}))
+    assert "zero_upstream" not in {one.name for one in off.checks}
 
 
 def test_zero_times_infinity_is_the_pairs_own_fault():

@@ -180,3 +180,24 @@ def test_max_pooling_with_explicit_paddings_has_no_second_order():
 
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="EXPLICIT"):
         gradient(slope, np.arange(9.0).reshape(1, 3, 3, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_the_gradient_of_a_depthwise_convolution_of_nothing_is_what_stood_in_memory(dtype):
+    shape = [3, 3, 64, 1]
+    images, filters = tf.zeros([0, 5, 5, 64], dtype), tf.zeros(shape, dtype)
+    found = []
+    for _ in range(20):
+        pieces = [tf.fill(shape, tf.constant(1234.5, dtype)) for _ in range(20)]
+        del pieces  # and a kernel that writes nothing is given their memory
+        found.append(gradient(lambda w: tf.nn.depthwise_conv2d(images, w, [1, 1, 1, 1], "VALID"), filters))
+    assert not all((one.numpy() == 0).all() for one in found)
+
+
+def test_in_float32_it_is_zero():
+    images, filters = tf.zeros([0, 5, 5, 64]), tf.zeros([3, 3, 64, 1])
+    for _ in range(20):
+        pieces = [tf.fill([3, 3, 64, 1], 1234.5) for _ in range(20)]
+        del pieces
+        found = gradient(lambda w: tf.nn.depthwise_conv2d(images, w, [1, 1, 1, 1], "VALID"), filters)
+        assert (found.numpy() == 0).all()

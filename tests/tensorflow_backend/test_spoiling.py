@@ -1,0 +1,32 @@
+"""A kernel that writes nothing must be seen to write nothing, whatever memory it is given."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.results import Status
+
+INPUTS = {"images": {"shape": [0, 4, 4, 16]}, "filters": {"shape": [3, 3, 16, 1]}}
+
+
+def depthwise(images, filters):
+    return tf.nn.depthwise_conv2d(images, filters, [1, 1, 1, 1], "VALID")
+
+
+def matmul(images, filters):
+    return tf.nn.conv2d(images, filters, 1, "VALID")
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager", "dynamic"])
+def test_a_gradient_that_is_what_stood_in_memory_is_found(run, mode):
+    result = run(forward=depthwise, inputs=INPUTS, modes=[mode])
+    failed = {check.name for check in result.checks if check.status is Status.MISMATCHED}
+    assert "zero_upstream" in failed
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_one_that_is_computed_is_right(run, mode):
+    result = run(forward=matmul, inputs=INPUTS, modes=[mode])
+    assert result.status is Status.PASSED
+    assert "zero_upstream" in {check.name for check in result.checks}
