@@ -73,9 +73,13 @@ def fingerprints(
 
     Returns:
         Of a pair without a path, no projections of a gradient. Of a forward that can't be evaluated beside
-        its point, none of a forward.
+        its point, none of a forward. Of a pair without elements, none at all: there is nothing to know again,
+        and a kernel that leaves memory as it was would look changed each time.
     """
-    found: dict[Pair, Fingerprint] = {}
+    found = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
+    pairs = [pair for pair in pairs if pair not in found]
+    if not pairs:
+        return found
     largest = max(packed_size(info) for info in (*op.inputs, *op.outputs))
     every = list(range(COUNT))
     # Of large ones one after another: each takes as much memory as inputs and outputs do.
@@ -86,6 +90,11 @@ def fingerprints(
                 before.analytic + found_now.analytic, before.forward + found_now.forward
             )
     return found
+
+
+def _has_elements(op: Operation, pair: Pair) -> bool:
+    output, number = pair
+    return bool(op.outputs[output].size and op.inputs[number].size)
 
 
 def _projected(

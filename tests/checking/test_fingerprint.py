@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy_op import Numpy, check
@@ -175,10 +177,23 @@ def test_values_that_are_not_finite_are_kept():
     assert not np.isfinite(found.analytic[0].value)
 
 
-def test_a_scalar_and_a_zero_size_tensor():
+def test_a_scalar():
     assert len(of(value=2.0).analytic) == COUNT
-    empty = of(value=np.zeros((0, 3)))
-    assert [one.value for one in (*empty.analytic, *empty.forward)] == [0.0] * 2 * COUNT
+
+
+def test_there_is_nothing_to_know_again_of_what_has_no_elements():
+    left = itertools.count()  # in memory, another time
+
+    def total(x):
+        return np.asarray(x.sum() + next(left))
+
+    for forward, gradient, value in (
+        (cube, cube_gradient, np.zeros((0, 3))),
+        (lambda x: x[:0], lambda _, x: x + next(left), [1.0, 2.0]),
+        (total, lambda u, x: u * np.ones_like(x), np.zeros((0, 3))),
+    ):
+        found = of(forward, gradient, value)
+        assert (found.analytic, found.forward) == ((), ())
 
 
 def test_a_case_remembers_them_once_with_its_tolerances():
