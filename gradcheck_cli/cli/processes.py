@@ -131,6 +131,7 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
     isolate: bool,
     timeout: float | None,
     memory: int | None,
+    writes_bytecode: bool = True,
 ) -> LocalWorkers:
     """Start the processes that cases are to run in; see `case_runner`. TensorFlow is imported meanwhile."""
     from gradcheck_cli.running.local_workers import LocalWorkers  # noqa: PLC0415 (`--help` does without)
@@ -141,6 +142,7 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
         memory=default_memory() if memory is None else memory,
         isolate=isolate,
         output=reports[0].with_suffix(".output") if reports else None,
+        writes_bytecode=writes_bytecode,
     )
     ctx.call_on_close(workers.close)
     return workers

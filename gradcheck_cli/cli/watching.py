@@ -63,7 +63,8 @@ def watch_command(
     refused += ["-j 0"] if in_processes["jobs"] == 0 else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
-    workers = start_workers(ctx, (), **in_processes)  # first: TensorFlow is imported beside what follows
+    # First: TensorFlow is imported beside what follows. Who saves twice a second wants the latter checked.
+    workers = start_workers(ctx, (), **in_processes, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415 (late)
     from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
 

@@ -38,13 +38,20 @@ class ForkServer:
             `(EXITED, Exit)` for each task.
     """
 
-    def __init__(self) -> None:
-        """Start the process."""
+    def __init__(self, *, writes_bytecode: bool = True) -> None:
+        """Start the process.
+
+        Args:
+            writes_bytecode: whether what is imported may be kept compiled. Python tells that a file has
+                changed by its size and the second: saved again within one, it may be taken for the old one.
+        """
         ours, theirs = socket.socketpair()
         receiving, sending = os.pipe()
         self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
         environment = dict(os.environ)
         hold_to_one_thread(environment)
+        if not writes_bytecode:
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
         program = _PROGRAM.format(
             path=sys.path, orders=theirs.fileno(), reports=sending, scratch=self._scratch
         )

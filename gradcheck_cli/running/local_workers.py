@@ -39,6 +39,7 @@ class LocalWorkers:
         memory: int | None = None,
         isolate: bool = False,
         output: Path | None = None,
+        writes_bytecode: bool = True,
     ) -> None:
         """Start importing TensorFlow.
 
@@ -48,11 +49,13 @@ class LocalWorkers:
             memory: bytes that a process may use; `None` sets no limit.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
+            writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
         """
         self._jobs, self._isolate = jobs, isolate
         self._limits = Limits(timeout, memory)
         self._kept = Kept(output)
-        self._server = ForkServer()
+        self._writes_bytecode = writes_bytecode
+        self._server = ForkServer(writes_bytecode=writes_bytecode)
         self._waiting: deque[list[Numbered]] = deque()
         self._suspects: deque[list[Numbered]] = deque()  # what ran as a fork server was killed
         self._is_alone = False  # whether a suspect runs
@@ -149,7 +152,7 @@ class LocalWorkers:
         that it's innocent.
         """
         self._server.close()
-        self._server = ForkServer()
+        self._server = ForkServer(writes_bytecode=self._writes_bytecode)
         self._server.wait_until_ready()
         lost, self._running = self._running, {}
         if len(lost) == 1:

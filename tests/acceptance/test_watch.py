@@ -36,6 +36,8 @@ class Watching:
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            # As Python does by default, whatever this test's own environment says: it may keep bytecode.
+            env={key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
         )
         os.set_blocking(self.process.stdout.fileno(), False)
 
@@ -75,6 +77,17 @@ def watching(tmp_path):
         made.process.kill()
         made.process.wait()
     made.process.stdout.close()
+
+
+def test_two_saves_within_a_second_are_two(watching):
+    watching.until(r"2 checked in .*")
+    second = 10**9 * (time.time_ns() // 10**9)
+    for place, (factor, verdict) in enumerate([(2, "1 of 2 not right"), (3, "all 2 right")]):
+        new = watching.folder / "helper.new"
+        new.write_text(f"factor = {factor}\n")  # of one size, and of one second
+        os.utime(new, ns=(second + place, second + place))
+        new.replace(watching.folder / "helper_watched.py")
+        assert verdict in watching.until(r"checked in .*")
 
 
 def test_what_changed_is_checked_again_and_nothing_else(watching):
