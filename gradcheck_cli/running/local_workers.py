@@ -31,7 +31,7 @@ class LocalWorkers:
     it: it costs the case that was running, and the document goes on in a process of its own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what is set once for all of them)
         self,
         jobs: int,
         *,
