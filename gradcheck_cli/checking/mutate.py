@@ -99,7 +99,12 @@ class _Subject:
         """Yield what becomes of each corruption."""
         op = self.opener.declared(self.samples[0])
         right = {pair.label for pair in self.found.pairs if pair.status is Status.PASSED and pair.connected}
-        pairs = {label: pair for pair in pairs_of(op) if (label := label_of(op, pair)) in right}
+        # Of an output without elements, the gradient is zero: there is nothing to corrupt.
+        pairs = {
+            label: pair
+            for pair in pairs_of(op)
+            if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
+        }
         formula = self.opener.in_float64(op) or op
         flows = {output: _upstreams(formula, output) for output, _ in pairs.values()}
         for corruption in corruptions:

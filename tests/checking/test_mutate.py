@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
@@ -73,6 +75,13 @@ def test_what_changes_nothing_is_not_tried(made, corruptions):
 def test_a_zero_gradient_has_nothing_to_corrupt():
     made = Numpy(lambda x: 0 * x, lambda u, x: 0 * x * u, {"x": np.array([1.0, 2.0])})
     outcomes, _, _ = tried(made, pairs=(PairRule("dy/dx", "zero"),))
+    assert outcomes == {}
+
+
+def test_of_an_output_without_elements_there_is_nothing_to_corrupt():
+    left = itertools.count(1.0)  # in memory, which nothing was written to
+    made = Numpy(lambda x: x[:0], lambda _, x: 0 * x + next(left), {"x": np.array([1.0, 2.0])})
+    outcomes, _, _ = tried(made)
     assert outcomes == {}
 
 
