@@ -31,6 +31,7 @@ _SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
 ROUNDINGS = 2.0**10
 # A kernel that leaves its result as it found the memory finds zeros one time in two. (empirical)
 _TRIES = 16
+_MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient is pulled back once
 # Relative to the gradient's largest element: what a vjp that cancels inside may lose unseen by its rows.
 # Clipping, squaring, ignoring or replacing the upstream changes it by its own size, at one size at least.
 CANCELLATION = {"float64": 1e-6, "float32": 0.1, "float16": 0.5, "bfloat16": 0.5}
@@ -65,7 +66,9 @@ def pull_random(op: Operation, output: int, seed: int) -> Pulled:
 
 def pull_empty(op: Operation, output: int) -> Pulled:
     """Pull upstreams of an output without elements back, often: what isn't computed may be zero by luck."""
-    upstream = np.zeros((_TRIES, 0))
+    widest = max((packed_size(info) for info in op.inputs if info.is_differentiable), default=1)
+    tries = max(1, min(_TRIES, _MOST_TRIED // max(widest, 1)))
+    upstream = np.zeros((tries, 0))
     return Pulled(output, upstream, pull_back(op, output, upstream))
 
 

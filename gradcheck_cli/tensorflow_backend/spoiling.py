@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Allocators keep pieces of each size at hand, and what surrounds a kernel takes some. With 8 of them a kernel
 # that writes nothing to 128 bytes was given zeros each time, with 100 one time in two. (empirical)
 _PIECES = 100
+# Bytes that the pieces may take together: what is larger comes from the system, and is zero anyway.
+_MOST = 2**26
 
 
 def in_spoilt_memory(
@@ -39,6 +41,8 @@ def in_spoilt_memory(
         eagerly: whether they are pulled back eagerly.
     """
     infos, rows = list(gradients), []
+    if not len(upstream):
+        return list(pull(upstream))
     for row in range(len(upstream)):
         for info in infos:
             spoil_memory(info, eagerly=eagerly)
@@ -57,6 +61,8 @@ def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
         eagerly: whether what comes runs in this thread, as eager ops do; those of a graph run in others. A
             thread takes first what it has given back itself.
     """
+    if like.size * tf.as_dtype(like.dtype).size * _PIECES > _MOST:
+        return
     if eagerly:
         pieces = [tf.ones(like.shape, like.dtype) for _ in range(_PIECES)]
         del pieces

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend import spoiling
 
 INPUTS = {"images": {"shape": [0, 4, 4, 16]}, "filters": {"shape": [3, 3, 16, 1]}}
 
@@ -14,7 +15,7 @@ def depthwise(images, filters):
     return tf.nn.depthwise_conv2d(images, filters, [1, 1, 1, 1], "VALID")
 
 
-def matmul(images, filters):
+def convolution(images, filters):
     return tf.nn.conv2d(images, filters, 1, "VALID")
 
 
@@ -27,6 +28,12 @@ def test_a_gradient_that_is_what_stood_in_memory_is_found(run, mode):
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_one_that_is_computed_is_right(run, mode):
-    result = run(forward=matmul, inputs=INPUTS, modes=[mode])
+    result = run(forward=convolution, inputs=INPUTS, modes=[mode])
     assert result.status is Status.PASSED
     assert "zero_upstream" in {check.name for check in result.checks}
+
+
+def test_a_large_table_is_not_copied_a_hundred_times(run, monkeypatch):
+    monkeypatch.setattr(spoiling, "_filler", lambda *_: pytest.fail("64 MiB are the most"))
+    inputs = {"table": {"shape": [1000, 200]}, "rows": {"shape": [0], "dtype": "int32", "choice": [0]}}
+    assert run(forward=tf.gather, inputs=inputs).status is Status.PASSED
