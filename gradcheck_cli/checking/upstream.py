@@ -67,7 +67,7 @@ def pull_random(op: Operation, output: int, seed: int) -> Pulled:
 def pull_empty(op: Operation, output: int) -> Pulled:
     """Pull upstreams of an output without elements back, often: what isn't computed may be zero by luck."""
     widest = max((packed_size(info) for info in op.inputs if info.is_differentiable), default=1)
-    tries = max(1, min(_TRIES, _MOST_TRIED // max(widest, 1)))
+    tries = max(1, min(_TRIES, _MOST_TRIED // widest)) if widest else 1
     upstream = np.zeros((tries, 0))
     return Pulled(output, upstream, pull_back(op, output, upstream))
 

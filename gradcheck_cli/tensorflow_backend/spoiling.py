@@ -61,7 +61,7 @@ def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
         eagerly: whether what comes runs in this thread, as eager ops do; those of a graph run in others. A
             thread takes first what it has given back itself.
     """
-    if like.size * tf.as_dtype(like.dtype).size * _PIECES > _MOST:
+    if not like.size or like.size * tf.as_dtype(like.dtype).size * _PIECES > _MOST:
         return
     if eagerly:
         pieces = [tf.ones(like.shape, like.dtype) for _ in range(_PIECES)]
