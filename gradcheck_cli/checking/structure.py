@@ -43,8 +43,8 @@ def upstream_checks(
     """
     every = sorted({output for output, _ in analytic})
     outputs = [output for output in every if op.outputs[output].size]
-    is_on = "zero_upstream" not in case.checks_off
-    empty = [pull_empty(op, output) for output in every if output not in outputs] if is_on else []
+    pulls_zeros = "zero_upstream" not in case.checks_off
+    empty = [pull_empty(op, output) for output in every if pulls_zeros and output not in outputs]
     if not outputs:
         return [check_zero_upstream(op, empty, analytic)] if empty else []
 
@@ -58,7 +58,7 @@ def upstream_checks(
         checks[-1] = (
             check_joint_linearity(op, pulled, analytic) if checks[-1].status is Status.PASSED else checks[-1]
         )
-    if is_on:
+    if pulls_zeros:
         checks.append(check_zero_upstream(op, [*pulled, *empty], analytic))
     if "repeat" not in case.checks_off:
         again = check_same(

@@ -18,7 +18,7 @@ from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, priv
 from gradcheck_cli.tensorflow_backend.backward_steps import Step, is_numeric, steps_of
 from gradcheck_cli.tensorflow_backend.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.private_parts import part_of
+from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.state import put_back
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, run_error, wrapped
@@ -79,7 +79,7 @@ class Walk:
 
     def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
         """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
-        return part_of(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
+        return subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
 
     @property
     def rewind(self) -> Callable[[], None] | None:

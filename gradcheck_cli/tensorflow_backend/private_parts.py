@@ -52,7 +52,7 @@ class _Part:
         return [op for op in self._graph.get_operations() if op in needed]
 
 
-def part_of(function: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
+def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
     """Return a function of `feeds` that computes `fetches`, without the ops that these don't need.
 
     It does what `prune` of a wrapped function does, which copies the ops one by one, in Python: a quarter of

@@ -23,7 +23,7 @@ from gradcheck_cli.tensorflow_backend import (
     private_variables,
 )
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.private_parts import part_of
+from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
 
@@ -56,7 +56,7 @@ class ForwardTrace:
         """
         if not (feeds or fetches or self.has_effects):
             return self.function
-        return part_of(self.function, [*self.inputs, *feeds], [*self.outputs, *fetches])
+        return subgraph_function(self.function, [*self.inputs, *feeds], [*self.outputs, *fetches])
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
             functions[number] = (
                 whole
                 if is_whole
-                else part_of(
+                else subgraph_function(
                     whole,
                     [*kept["inputs"], upstream, *draws],
                     [gradients[which] for which in connected[number]],
@@ -278,7 +278,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     return VjpTrace(
         functions,
         connected,
-        part_of(whole, feeds, list(joint.values())) if joint else None,
+        subgraph_function(whole, feeds, list(joint.values())) if joint else None,
         tuple(joint),
         tuple(sources),
         faults,

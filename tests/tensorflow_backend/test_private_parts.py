@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import private
-from gradcheck_cli.tensorflow_backend.private_parts import part_of
+from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
 
 X = np.array([0.5, 2.0])
 
@@ -42,7 +42,10 @@ def two_outputs(kept, x, u, v):
 def test_a_part_has_the_ops_that_its_outputs_need_and_no_others():
     whole, kept = traced(two_outputs, 3)
     x, u, v = kept["inputs"]
-    first, second = part_of(whole, [x, u], [kept["of_squares"]]), part_of(whole, [x, v], [kept["of_cubes"]])
+    first, second = (
+        subgraph_function(whole, [x, u], [kept["of_squares"]]),
+        subgraph_function(whole, [x, v], [kept["of_cubes"]]),
+    )
     np.testing.assert_allclose(values(first, X, np.ones(2)), [2 * X])
     np.testing.assert_allclose(values(second, X, np.ones(2)), [np.exp(X)])
     assert "Exp" in types(second)
@@ -52,7 +55,7 @@ def test_a_part_has_the_ops_that_its_outputs_need_and_no_others():
 
 def test_an_output_may_be_an_input():
     whole, kept = traced(lambda _, x: x * 2)
-    part = part_of(whole, kept["inputs"], kept["inputs"])
+    part = subgraph_function(whole, kept["inputs"], kept["inputs"])
     np.testing.assert_array_equal(values(part, X), [X])
 
 
@@ -62,7 +65,7 @@ def test_what_is_fed_in_isnt_computed():
         return x * kept["draw"]
 
     whole, kept = traced(draws)
-    part = part_of(whole, [*kept["inputs"], kept["draw"]], whole.outputs)
+    part = subgraph_function(whole, [*kept["inputs"], kept["draw"]], whole.outputs)
     np.testing.assert_array_equal(values(part, X, np.array([3.0, 5.0])), [X * [3, 5]])
     assert "RandomUniform" not in types(part)
 
@@ -76,7 +79,7 @@ def test_what_must_run_first_runs_first():
         return tf.identity(x)
 
     whole, kept = traced(writes)
-    part = part_of(whole, kept["inputs"], [kept["read"]])
+    part = subgraph_function(whole, kept["inputs"], [kept["read"]])
     np.testing.assert_array_equal(values(part, X), [1 + X])
     assert [id(one) for one in part.graph.variables] == [id(variable)]
 
@@ -84,7 +87,7 @@ def test_what_must_run_first_runs_first():
 def test_captures_come_along():
     constant = tf.constant([3.0, 4.0], tf.float64)
     whole, kept = traced(lambda _, x: [x * constant, x])
-    part = part_of(whole, kept["inputs"], whole.outputs[:1])
+    part = subgraph_function(whole, kept["inputs"], whole.outputs[:1])
     np.testing.assert_array_equal(values(part, X), [X * [3, 4]])
 
 
@@ -95,7 +98,7 @@ def loop(_, x):
 @pytest.mark.parametrize("function", [loop, lambda _, x: tf.cond(x[0] > 0, lambda: x * x, lambda: -x)])
 def test_loops_and_branches(function):
     whole, kept = traced(function)
-    part = part_of(whole, kept["inputs"], whole.outputs)
+    part = subgraph_function(whole, kept["inputs"], whole.outputs)
     np.testing.assert_allclose(values(part, X), values(whole, X))
 
 
@@ -103,7 +106,7 @@ def test_loops_and_branches(function):
 def test_a_part_can_be_called_inside_another_graph(many):
     whole, kept = traced(two_outputs, 3)
     x, u, _ = kept["inputs"]
-    part = part_of(whole, [x, u], [kept["of_squares"]])
+    part = subgraph_function(whole, [x, u], [kept["of_squares"]])
 
     def all_of(rows):
         return many(lambda row: private.call_flat(part, [row, tf.ones_like(row)])[0], rows)
@@ -115,6 +118,6 @@ def test_a_part_can_be_called_inside_another_graph(many):
 
 def test_a_part_can_be_compiled():
     whole, kept = traced(two_outputs, 3)
-    part = part_of(whole, kept["inputs"][:2], [kept["of_squares"]])
+    part = subgraph_function(whole, kept["inputs"][:2], [kept["of_squares"]])
     compiled = tf.function(lambda *tensors: private.call_flat(part, tensors), jit_compile=True)
     np.testing.assert_allclose(compiled(tf.constant(X), tf.ones([2], tf.float64)), [2 * X])
