@@ -7,7 +7,8 @@ used, so that the command line's `--help` stays free of it.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # of our own: `python -m` would take a `typing.py` in the working folder for Python's
 
 if TYPE_CHECKING:
     from gradcheck_cli.reporting.terminal import render_report as render_report

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradcheck_cli.visible import clean
+
 
 class GradcheckError(Exception):
     """Base of every error that ends a command; `exit_code` is a contract (DESIGN, commands)."""
@@ -34,7 +36,8 @@ class Fault:
 
     def __str__(self) -> str:
         """Render as one line; `place` is left out where the fault is about the whole file."""
-        where = f"{self.path}:{self.line}" if self.line else self.path
+        path = clean(self.path)
+        where = f"{path}:{self.line}" if self.line else path
         return f"{where}: {self.place}: {self.message}" if self.place else f"{where}: {self.message}"
 
 

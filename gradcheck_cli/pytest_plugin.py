@@ -136,11 +136,14 @@ class SpecFile(pytest.File):
     def collect(self) -> Iterable[pytest.Collector]:
         """Read the file, and open its cases."""
         from gradcheck_cli.errors import GradcheckError  # noqa: PLC0415 (late: only with the option)
-        from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+        from gradcheck_cli.spec.load import load  # noqa: PLC0415
         from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
 
         try:
-            cases = in_each_mode(load_cases([self.path]))
+            loaded = load([self.path])
+            if loaded.exceptions and not loaded.cases:  # they say what has no spec: nothing to test
+                return
+            cases = in_each_mode(loaded.cases)
             opened = self.config.stash[_RUNS].opened(cases)
         except GradcheckError as error:
             raise self.CollectError(str(error)) from None

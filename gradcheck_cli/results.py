@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Shard, Tolerance
+from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
+    BaselineFinding,
+    Fingerprint,
+    Shard,
+    Tolerance,
+)
 
 
 class Status(str, Enum):
@@ -70,11 +74,16 @@ class PairResult:
     `allowed` and `uncertainty` belong to the worst element. `note` is a few words for the table
     ("as expected", "zero-size: shape only", "3 of 16 elements"); `message` explains a status that
     isn't `passed`, remedy included. `reference_dtype` is the dtype in which the numeric derivative
-    was taken. `evaluations` counts evaluations of the forward, `columns` the input's real elements that they
-    were for, over all samples; pairs of one input share both. Where random probes judged,
-    `miss_probability` is the chance that an error of the relative size `miss_size` in one element was missed;
-    errors and `allowed` are then relative to the probes' own size. `order` is 2 where the output is itself a
-    gradient.
+    was taken, or as good as which it was; `not_float64` says why that isn't float64. `evaluations` counts
+    evaluations of the forward, `columns` the input's real elements that they were for, over all samples;
+    pairs of one input share both. Where random probes judged, `miss_probability` is the chance that an error
+    of the relative size `miss_size` in one element was missed; errors and `allowed` are then relative to the
+    probes' own size. `order` is 2 where the output is itself a gradient. `stops` says where the
+    `stop_gradient`s are that change the derivative, by up to `stop_change` of it, where the spec leaves open
+    whether they are meant. `mismatch` says in what way a gradient is wrong, expected or not: "value", "none",
+    "nonfinite", "form", "raises", or several of them joined by "and". `worst_error` and `worst_bound` (what
+    was allowed, with what the numeric value may be off by) are those of the worst element, one at a kink left
+    aside where all is right; `None` where they are `max_abs_error` and `allowed` with `uncertainty`.
     """
 
     label: str
@@ -102,6 +111,46 @@ class PairResult:
     fingerprint: Fingerprint | None = None
     tolerance: Tolerance | None = None
     order: int = 1
+    stops: tuple[str, ...] = ()
+    stop_change: float | None = None
+    not_float64: str = ""
+    mismatch: str = ""
+    worst_error: float | None = None
+    worst_bound: float | None = None
+
+    @property
+    def error(self) -> float:
+        """The worst element's error, absolute; of random probes the largest, relative."""
+        return self.max_abs_error if self.worst_error is None else self.worst_error
+
+    @property
+    def bound(self) -> float:
+        """What was allowed of that error: of what couldn't be decided the tolerance alone."""
+        if self.status is Status.INCONCLUSIVE:
+            return self.allowed
+        return self.allowed + self.uncertainty if self.worst_bound is None else self.worst_bound
+
+    @property
+    def ratio(self) -> float | None:
+        """That error as a share of what was allowed; `None` where it couldn't be decided."""
+        if self.status is Status.INCONCLUSIVE:
+            return None
+        if self.error == 0:
+            return 0.0
+        return self.error / self.bound if self.bound else math.inf
+
+    @property
+    def relative_error(self) -> float | None:
+        """How far a wrong gradient is off at its worst element, as a share of the numeric derivative.
+
+        `None` where nothing is wrong, or the numeric derivative can't be told from zero.
+        """
+        if self.worst is None or not self.wrong_elements:
+            return None
+        off = abs(self.worst.analytic - self.worst.numeric)
+        size = abs(self.worst.numeric)
+        is_known = size > self.worst.uncertainty and math.isfinite(off) and math.isfinite(size)
+        return off / size if is_known else None
 
 
 CAUGHT, LEFT_OPEN, MISSED = "caught", "undecided", "missed"  # what becomes of a corruption
@@ -169,6 +218,7 @@ class CaseResult:
     not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
     source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
+    held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
 
     @property

@@ -39,8 +39,21 @@ def untested(samples: Sequence[PairSample]) -> str:
     return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
 
 
-def check_all_zero(pairs: Sequence[PairResult]) -> CheckResult:
-    """Report the pairs of which nothing was tested."""
+NO_ELEMENTS = (
+    "no pair has an element, in this case or another of the op's: shapes alone were checked; add a case with "
+    "elements."
+)
+
+
+def check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool = False) -> CheckResult:
+    """Report the pairs of which nothing was tested.
+
+    Args:
+        pairs: what was found of each.
+        is_alone: whether no other case of the op has elements.
+    """
+    if is_alone and pairs and all(pair.status is Status.PASSED and not pair.elements for pair in pairs):
+        return CheckResult("all_zero", Status.INCONCLUSIVE, NO_ELEMENTS)
     found = [
         pair.label
         for pair in pairs

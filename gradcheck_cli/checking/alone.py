@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.diagnosis import diagnose
+from gradcheck_cli.checking.diagnosis import diagnose, one_triangle
+from gradcheck_cli.checking.hint_view import Scene
 from gradcheck_cli.checking.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.packing import Float, index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pair_sample import PairSample
@@ -21,7 +22,7 @@ from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.operation import Array, Operation, TensorInfo
     from gradcheck_cli.numerics import Precision
 
 # Up to so many rows or columns are checked each for itself: a call costs up to a millisecond.
@@ -33,6 +34,12 @@ _DIRECTIONS = 8
 # that a linear one may show, as in `upstream`.
 _NONLINEAR = 1e-2
 _ROUNDINGS = 2.0**10
+
+
+_ONE_TRIANGLE = (
+    "it reads one triangle of a matrix, and its gradient is right if that stays symmetric: say 'symmetric: "
+    "true' of the input that it is made of"
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,13 @@ def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.rand
         scale=None if directions is None else 1.0,
     )
     if (judged.verdict == Verdict.MISMATCH).any():
+        # A Cholesky factor reads one triangle: its gradient is right of a matrix that stays symmetric.
+        if (
+            directions is None
+            and _is_symmetric(op.point[number])
+            and one_triangle(analytic, judged.numeric, info)
+        ):
+            return Alone(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
         is_whole = directions is None and len(pulled.weights) > 1
         return Alone(
             Status.MISMATCHED,
@@ -153,6 +167,14 @@ def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.rand
         code = Reason(int(judged.reason[undecided][0]))
         return Alone(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
     return Alone(Status.PASSED)
+
+
+def _is_symmetric(matrix: Array) -> bool:
+    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:  # noqa: PLR2004 (a matrix)
+        return False
+    # What is made symmetric by a product is so but for rounding, of float32 too.
+    difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))
+    return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
 
 
 def _directions(point: Float, generator: np.random.Generator) -> Float:
@@ -209,7 +231,8 @@ def _evidence(  # noqa: PLR0913 (what was found, and what of)
         _named(op.outputs[output], "out"),
         _named(op.inputs[number], f"in{number}" if len(op.inputs) > 1 else "in"),
     )
-    lines = diagnose(sample, produced, taken, {})
+    scene = Scene.of([taken], [op.point[number]], [produced], [op.base_values[output]])
+    lines = diagnose([sample], produced, taken, [{}], [scene])
     return "; ".join([_worst(sample, produced, taken), *lines])
 
 

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.examine import Findings, examine
-from gradcheck_cli.checking.expectations import expect_of_case
 from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CheckResult, Status
@@ -45,8 +44,7 @@ def check_case(
     found = examine(case, opener, samples, others)
     if case.second_order and found.first is not None:
         found = _with_second_order(opener, samples, found)
-    pairs, checks = expect_of_case(case, found.pairs, found.checks)
-    return replace(found, pairs=pairs, checks=checks)
+    return found
 
 
 def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findings) -> Findings:
@@ -64,7 +62,10 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         return replace(found, checks=(*found.checks, told))
     try:
         vjp = opener.vjp(first)
-        second = examine(vjp.case, vjp, samples, known=labels)
+        # Where the reference has no gradient to be differentiated, nothing is known of the forward's stops.
+        is_known = opener.case.reference is None or vjp.case.reference is not None
+        stops = found.stops if is_known else None
+        second = examine(vjp.case, vjp, samples, known=labels, stops=stops)
     except CaseSkippedError as skipped:
         told = CheckResult(SECOND, Status.SKIPPED, skipped.message)
         return replace(found, checks=(*found.checks, told))
@@ -79,4 +80,5 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         pairs=(*found.pairs, *(replace(pair, order=2) for pair in second.pairs)),
         checks=(*found.checks, *checks),
         warnings=tuple(dict.fromkeys((*found.warnings, *second.warnings))),
+        held=tuple(dict.fromkeys((*found.held, *second.held))),
     )

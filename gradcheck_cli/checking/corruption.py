@@ -6,7 +6,7 @@ in this one way, at every upstream, in the declared dtype and in float64 alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -67,6 +67,11 @@ class CorruptedOperation:
             deaf = self.inner.vjp(output, np.ones((1, *info.shape), _wide(info)))
             return self._replaced(gradients, lambda number: _repeated(deaf[number], len(upstream)))
         return self._replaced(gradients, lambda number: self._corrupted(gradients, number, output))
+
+    def exactly(self) -> CorruptedOperation | None:
+        """Return the op, as wrong, at the point before that was rounded."""
+        inner = self.inner.exactly()
+        return None if inner is None else replace(self, inner=inner)
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once, wrongly."""

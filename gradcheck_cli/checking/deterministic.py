@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from gradcheck_cli.checking.jacobian import working_precision
+from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.operation import Operation
+    from typing import Any
+
+    from gradcheck_cli.checking.operation import Operation, TensorInfo
     from gradcheck_cli.spec.case import Case
+
+# Op types, by how they begin, of what is gone once it is taken; variables and tables are put back.
+_TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")
+# Two traces of one function differ by rounding: some ten times the square root of the unit roundoff, relative
+# to the largest value, is more than a sane forward loses by another order of its sums. Where its value is
+# zero by cancellation, that order shows relative to what is cancelled: the inputs, or ones.
+_ROUNDINGS = 2.0**10
+_AGREEMENT = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.2, "bfloat16": 0.5}
 
 
 def check_random(op: Operation, case: Case) -> CheckResult | None:
@@ -36,12 +50,91 @@ def check_random(op: Operation, case: Case) -> CheckResult | None:
             "or hold it against a 'reference' that has the sample by its quantile"
             f"{'' if is_same else ', with a stateless sampler'}.",
         )
+    if any(name.startswith(_TAKES_AWAY) for name in op.random_types):
+        return CheckResult(
+            "deterministic",
+            Status.INCONCLUSIVE,
+            f"the forward takes something else each time it runs ({', '.join(op.random_types)}), and nothing "
+            "can put that back: pass what it takes as an input.",
+        )
     return CheckResult(
         "deterministic",
         Status.INCONCLUSIVE,
         f"the forward draws random numbers ({', '.join(op.random_types)}), anew at each evaluation; use "
         "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'.",
     )
+
+
+def check_same_function(op: Operation, again: Operation) -> CheckResult | None:
+    """Find a forward that is another function each time it is traced, by its values at the base point.
+
+    Args:
+        op: the declared op.
+        again: the same, its gradient traced afresh.
+    """
+    if op.random_types:
+        return None
+    largest = max([1.0, *[_largest(value) for value in op.point]])
+    for other in (op, again):
+        for info, first, second in zip(op.outputs, op.base_values, other.values_beside_gradient, strict=True):
+            if first.shape != second.shape or not _are_close(info, first, second, largest):
+                return CheckResult(
+                    "deterministic",
+                    Status.INCONCLUSIVE,
+                    f"{info.name} has another value each time the forward is traced, so that no gradient can "
+                    "be held against it: keep no state in Python between calls, but in a tf.Variable.",
+                )
+    return None
+
+
+def _are_close(info: TensorInfo, first: Any, second: Any, largest: float) -> bool:  # noqa: ANN401 (any dtype)
+    if not info.is_differentiable:
+        return bool(np.array_equal(first, second))
+    finite = np.isfinite(first)
+    floor = _ROUNDINGS * precision_of(info.dtype).unit_roundoff * largest
+    allowed = _AGREEMENT.get(info.dtype, 1e-6) * _largest(first) + floor
+    with np.errstate(invalid="ignore"):
+        close = np.abs(first[finite] - second[finite]) <= allowed
+    return bool(np.array_equal(finite, np.isfinite(second)) and close.all())
+
+
+def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
+    if value.dtype.kind not in "fc":
+        return 0.0
+    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0))
+
+
+# Sums that are added up in another order each time: a few roundings of the largest element, of each of some
+# hundred terms.
+_REORDERED = 2.0**10
+
+
+def check_repeats(op: Operation) -> CheckResult | None:
+    """Find a forward that returns other values at the same point, whatever makes it do so."""
+    number = next((number for number, info in enumerate(op.inputs) if info.is_differentiable), None)
+    if number is None:
+        return None
+    runs = [op.evaluate({number: op.point[number][np.newaxis]}) for _ in range(2)]
+    for info, *values in zip(op.outputs, *runs, strict=True):
+        first, again = (np.asarray(value[0]) for value in values)
+        if not info.is_differentiable:
+            changed = np.asarray(first != again)
+        else:
+            with np.errstate(invalid="ignore", over="ignore"):
+                largest = float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0))
+                room = _REORDERED * working_precision(op, info.dtype).unit_roundoff * largest
+                changed = ~((np.abs(first - again) <= room) | (first == again))
+            changed &= ~(np.isnan(first) & np.isnan(again))
+        if changed.any():
+            where = tuple(int(index) for index in np.argwhere(changed)[0])
+            return CheckResult(
+                "deterministic",
+                Status.INCONCLUSIVE,
+                f"the forward returns other values when it is run again at the same point: {info.name}"
+                f"{list(where)} was {first[where]}, then {again[where]}; does it draw random numbers, keep "
+                "state, or leave memory unwritten, as a kernel does that gives up?",
+            )
+    return None
 
 
 def check_frozen(op: Operation) -> CheckResult | None:
@@ -52,7 +145,7 @@ def check_frozen(op: Operation) -> CheckResult | None:
             Status.INCONCLUSIVE,
             f"backpropagation takes a stop_gradient inside {', '.join(op.unreachable)} as a constant, and "
             "nothing can hold it there: a ready-made function (a ConcreteFunction, a SavedModel) is closed. "
-            "Check the Python function that it was made of; or say 'freeze: false' where holding makes no "
+            "Check the Python function that it was made of; or leave 'freeze' out where holding makes no "
             "difference, as it doesn't for a softmax's maximum.",
         )
     if not op.frozen:

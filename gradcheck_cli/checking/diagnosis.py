@@ -1,21 +1,18 @@
-"""What a mistake looks like: the shape of an error says more about its cause than its size.
-
-Each hypothesis is a transformation of the numeric Jacobian that a known mistake makes; it is named only if
-the analytic Jacobian is that transformation, element by element, within the bounds that judged it.
-"""
+"""What a mistake looks like: the shape of an error says more about its cause than its size."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.hint_view import Scene, view_of
+from gradcheck_cli.checking.hints import hint
 from gradcheck_cli.checking.packing import index_of
 from gradcheck_cli.numerics import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -25,135 +22,136 @@ if TYPE_CHECKING:
 
 # Of the larger magnitude: what two Jacobians may differ by and still count as one made from the other.
 _ALIKE = 1e-3
-# A sparse Jacobian up to this size is written out; of a larger one less is said.
-_MOST_WHOLE = 2**22
+# A Jacobian up to this size is written out and turned about; of a larger one less is said.
+_MOST_WHOLE = 2**18
 
 
 def diagnose(
-    sample: PairSample,
+    samples: Sequence[PairSample],
     output: TensorInfo,
     taken: TensorInfo,
-    others: Mapping[str, PairSample],
+    others: Sequence[Mapping[str, PairSample]],
+    scenes: Sequence[Scene],
 ) -> tuple[str, ...]:
     """Say what a pair's mistake looks like.
 
     Args:
-        sample: the pair where it mismatches.
+        samples: the pair at each sample point.
         output: what is differentiated.
         taken: by what.
-        others: the other pairs of the same output, by their input's name; for swapped gradients.
+        others: the other pairs of the same output at each sample point, by their input's name.
+        scenes: the sample points.
 
     Returns:
-        One line for each hypothesis that fits; none where no known one does.
+        The likeliest hypothesis that fits; nothing where no known one does.
     """
-    wrong = sample.verdict == Verdict.MISMATCH
-    if not wrong.any() or not sample.is_connected:
+    number = next((number for number, one in enumerate(samples) if _wrong(one).any()), None)
+    if number is None or not samples[number].is_connected:
         return ()
-    if sample.elements <= _MOST_WHOLE:
-        sample = sample.whole()
-        wrong = sample.verdict == Verdict.MISMATCH
-        others = {name: other.whole() for name, other in others.items() if other.elements <= _MOST_WHOLE}
-    analytic, numeric = sample.analytic, sample.numeric
-    if not np.isfinite(analytic).all():
-        here, there = (int(index) for index in np.argwhere(~np.isfinite(analytic))[0])
-        where = sample.place(here, there)
-        count = int(np.count_nonzero(~np.isfinite(analytic)))
-        place = (
-            f"{output.name}{list(index_of(where[0], output))} / {taken.name}{list(index_of(where[1], taken))}"
+    if samples[0].elements <= _MOST_WHOLE:
+        samples = [one.whole() for one in samples]
+    sample = samples[number]
+    if not np.isfinite(sample.analytic).all():
+        return (_not_finite(sample, output, taken),)
+    # Some elements say little of the whole.
+    if sample.method == "probe" or any(not np.isfinite(one.analytic).all() for one in samples):
+        return ()
+    known = _of_zeros(samples, output, taken)
+    if known or not all(one.is_whole for one in samples):
+        return (known,) if known else ()
+    told = one_triangle(sample.analytic, sample.numeric, taken) or _as_conjugate(samples, output, taken)
+    written = [
+        {name: other.whole() for name, other in some.items() if other.elements <= _MOST_WHOLE}
+        for some in others
+    ]
+    views = [
+        view_of(one, output.name, some, scene)
+        for one, some, scene in zip(samples, written, scenes, strict=False)
+    ]
+    told = told or hint(views, output, taken) or _place(_wrong(sample), output, taken)
+    return (told,) if told else ()
+
+
+def _of_zeros(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> str:
+    """Say that the gradient, or the derivative, is zero everywhere."""
+    if all(one.analytic_is_zero for one in samples):
+        return "the gradient is zero everywhere: is the upstream, or a term, dropped?"
+    if all(one.numeric_is_zero for one in samples):
+        return (
+            f"{output.name} doesn't move with {taken.name} at all, but the gradient isn't zero: is it a "
+            "surrogate, or that of a sampler's expectation? Name the function whose derivative is meant as "
+            "its 'reference'"
         )
-        return (f"{count} element(s) of the gradient aren't finite, the first at {place}",)
-    if not np.isfinite(numeric).all():
-        return ()
-    if sample.method == "probe":  # some elements say little of the whole
-        return ()
-    found = [_as_zero(analytic), _as_factor(analytic, numeric)]
-    if sample.is_whole:
-        found += [
-            _as_transpose(analytic, numeric, taken),
-            _as_conjugate(analytic, numeric, output, taken),
-            _as_swap(analytic, {name: other for name, other in others.items() if other.is_whole}),
-            _as_reordered(analytic, numeric),
-        ]
-        if not any(found):
-            found.append(_place(wrong, output, taken))
-    return tuple([line for line in found if line][:2])
+    return ""
 
 
-def _alike(left: Float, right: Float) -> bool:
+def _wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
+    return np.asarray(sample.verdict == Verdict.MISMATCH)
+
+
+def _not_finite(sample: PairSample, output: TensorInfo, taken: TensorInfo) -> str:
+    here, there = (int(index) for index in np.argwhere(~np.isfinite(sample.analytic))[0])
+    row, column = sample.place(here, there)
+    count = int(np.count_nonzero(~np.isfinite(sample.analytic)))
+    place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(column, taken))}"
+    return f"{count} element(s) of the gradient aren't finite, the first at {place}"
+
+
+def _alike(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
     """Whether two Jacobians are one and the same, and not trivially so."""
     scale = float(np.max(np.abs(right), initial=0.0))
     return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= _ALIKE * scale))
 
 
-def _as_zero(analytic: Float) -> str:
-    return (
-        "the gradient is zero everywhere: is the upstream, or a term, dropped?" if not analytic.any() else ""
-    )
+def one_triangle(analytic: Float, numeric: Float, taken: TensorInfo) -> str:
+    """Say that a function reads one triangle of a matrix, where that is all that a gradient differs by.
 
-
-def _as_factor(analytic: Float, numeric: Float) -> str:
-    size = float(np.vdot(numeric, numeric))
-    if size == 0:
-        return ""
-    factor = float(np.vdot(numeric, analytic)) / size
-    if factor == 0 or abs(factor - 1) < 1e-9 or not _proportional(analytic, numeric, factor):  # noqa: PLR2004 (1)
-        return ""
-    if abs(factor + 1) < _ALIKE:
-        return "the sign is flipped: the gradient is -1 times the derivative"
-    nearest = Fraction(factor).limit_denominator(12)
-    if nearest not in {0, 1} and abs(float(nearest) - factor) < _ALIKE * abs(factor):
-        return f"the gradient is {nearest} times the derivative"
-    return f"the gradient is {factor:.6g} times the derivative"
-
-
-def _proportional(analytic: Float, numeric: Float, factor: float) -> bool:
-    """Whether the factor explains the gradient: what is left is small beside what it explains."""
-    left = np.abs(analytic - factor * numeric)
-    explained = abs(factor - 1) * np.abs(numeric)
-    scale = float(np.max(explained, initial=0.0))
-    return bool(np.all(left <= 1e-2 * explained + 1e-6 * scale)) and int(np.count_nonzero(numeric)) > 1
-
-
-def _as_transpose(analytic: Float, numeric: Float, taken: TensorInfo) -> str:
+    The one is zero in a triangle, and twice the other's in the other one; or each is, in another triangle.
+    For a matrix that stays symmetric both are the same derivative.
+    """
     is_square = len(taken.shape) > 1 and taken.shape[-1] == taken.shape[-2] > 1
-    if taken.is_complex or not is_square:
+    if not is_square or _alike(analytic, numeric):
         return ""
-    turned = np.swapaxes(analytic.reshape(-1, *taken.shape), -1, -2).reshape(analytic.shape)
-    return f"the gradient for {taken.name} is transposed" if _alike(turned, numeric) else ""
+    both = [_as_matrices(values, taken) for values in (analytic, numeric)]
+    parts = [each + np.conj(np.swapaxes(each, -1, -2)) for each in both]
+    if not _alike(parts[0], parts[1]):
+        return ""
+    for each, whose in zip(both, ("gradient is", "differences are"), strict=True):
+        for triangle, where in ((np.triu(each, 1), "above"), (np.tril(each, -1), "below")):
+            if not triangle.any():
+                return (
+                    f"the {whose} zero {where} the diagonal of {taken.name}, and the symmetric parts agree: "
+                    "one triangle is read, and the gradient is right if the matrix stays symmetric; then say "
+                    f"'symmetric: true' of {taken.name}"
+                )
+    return ""
 
 
-def _as_conjugate(analytic: Float, numeric: Float, output: TensorInfo, taken: TensorInfo) -> str:
+def _as_matrices(values: Float, taken: TensorInfo) -> npt.NDArray[np.complex128]:
+    """Return packed rows as matrices, complex ones for a complex input."""
+    real, imaginary = values[:, : taken.size], values[:, taken.size :]
+    whole = real + 1j * imaginary if taken.is_complex else real + 0j
+    return np.asarray(whole.reshape(-1, *taken.shape), np.complex128)
+
+
+def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> str:
     if not taken.is_complex:
         return ""
-    turned = analytic.copy()
-    turned[:, taken.size :] *= -1
-    if _alike(turned, numeric):
-        return f"the gradient for {taken.name} is conjugated: tf.math.conj is missing, or one too many"
-    if output.is_complex:
+    columns, both = [], []
+    for sample in samples:
+        turned = sample.analytic.copy()
+        turned[:, taken.size :] *= -1
+        columns.append(_alike(turned, sample.numeric))
         # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
         turned[output.size :] *= -1
-        if _alike(turned, numeric):
-            return (
-                f"a factor in the gradient for {taken.name} isn't conjugated: "
-                "TensorFlow's convention is conj(df/dx) u"
-            )
-    return ""
-
-
-def _as_swap(analytic: Float, others: Mapping[str, PairSample]) -> str:
-    for name, other in others.items():
-        if _alike(analytic, other.numeric):
-            return (
-                f"it is the derivative with respect to {name}: are the gradients returned in the wrong order?"
-            )
-    return ""
-
-
-def _as_reordered(analytic: Float, numeric: Float) -> str:
-    if analytic.shape[1] < 2 or _alike(analytic, numeric):  # noqa: PLR2004 (one element has no order)
-        return ""
-    if _alike(analytic[:, ::-1], numeric):
-        return "the elements stand in reverse order"
+        both.append(output.is_complex and _alike(turned, sample.numeric))
+    if all(columns):
+        return f"the gradient for {taken.name} is conjugated: tf.math.conj is missing, or one too many"
+    if all(both):
+        return (
+            f"a factor in the gradient for {taken.name} isn't conjugated: TensorFlow's convention is "
+            "conj(df/dx) u"
+        )
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
-from gradcheck_cli.checking.deterministic import check_frozen, check_random
-from gradcheck_cli.checking.form import check_form, with_dtype_faults
+from gradcheck_cli.checking.causes import cause_first, with_causes
+from gradcheck_cli.checking.deterministic import check_frozen, check_random, check_repeats
+from gradcheck_cli.checking.expectations import rule_of
+from gradcheck_cli.checking.finite import leave_undecided
+from gradcheck_cli.checking.form import check_form
+from gradcheck_cli.checking.formula import judged_below_float64, look_again
 from gradcheck_cli.checking.forward_mode import settled
+from gradcheck_cli.checking.hint_view import Scene
 from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
 from gradcheck_cli.checking.large_precision import precision_of_declared
-from gradcheck_cli.checking.large_upstream import large_upstream_checks
 from gradcheck_cli.checking.memory import Memory
 from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, results_of
+from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, raised, results_of
 from gradcheck_cli.checking.precision import judge_declared
 from gradcheck_cli.checking.probing import probe_pair, refused, with_element
 from gradcheck_cli.checking.reference_forward import check_reference_forward
@@ -30,24 +35,26 @@ from gradcheck_cli.checking.sample import (
     pairs_of,
     tolerance_of,
 )
-from gradcheck_cli.checking.structure import once, pair_checks, upstream_checks
+from gradcheck_cli.checking.stops import StopGradients
+from gradcheck_cli.checking.structure import once, pair_checks, retrace_checks, upstream_checks
 from gradcheck_cli.checking.variables import check_variables
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
-from gradcheck_cli.spec.case import PairRule
+from gradcheck_cli.spec.case import MOVED, PairRule
 from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.opener import Op, Opener
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.checking.pair_sample import PairSample
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
-_NUMPY = "a NumPy function lies on the vjp's path, which TensorFlow can't differentiate"
+_NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
 
 
 @dataclass
@@ -62,12 +69,16 @@ class Findings:
     first: Operation | None = None  # at the first sample point; None where nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()
+    held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
+    stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
 
 
 @dataclass
 class _Gathered:
     """What the sample points have given so far."""
 
+    second: int  # number of the point at which another trace is compared
+    stops: StopGradients
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -76,6 +87,8 @@ class _Gathered:
     memory: Memory = field(default_factory=Memory)
     sparsities: dict[Pair, Sparsity] | None = None
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    scenes: list[Scene] = field(default_factory=list)
+    upstream_faults: dict[Pair, str] = field(default_factory=dict)  # of pairs that are expected to be wrong
 
     def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
         """Require what the spec covers at each sample point: another branch of a forward is other ops."""
@@ -83,14 +96,15 @@ class _Gathered:
         self.gradients_seen = self.gradients_seen or seen
 
 
-def examine(
+def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known of it)
     case: Case,
     opener: Opener[Op],
     samples: Sequence[int],
     others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
     known: Sequence[str] = (),
+    stops: frozenset[str] | None = None,
 ) -> Findings:
-    """Check every pair of an opened case, and its structure, as it is; the op's own `expect` isn't applied.
+    """Check every pair of an opened case, and its structure.
 
     Args:
         case: the case.
@@ -98,6 +112,7 @@ def examine(
         samples: numbers of the sample points.
         others: makes openers in other modes, by mode.
         known: labels of pairs that are checked elsewhere: rules may be meant for those.
+        stops: of a vjp, the `stop_gradient`s that change a first derivative, if nobody says that they may.
 
     Returns:
         The findings, with the spec's expectations of its pairs applied.
@@ -108,21 +123,32 @@ def examine(
     first = opener.declared(samples[0])
     _require_finite(first)
     rules = _rules(case, first, known)
-    random = check_random(first, case)
+    random = check_random(first, case) or (None if first.random_types else check_repeats(first))
     if random is not None:
         return Findings(checks=(random,))
     frozen = check_frozen(first)
     if frozen is not None and frozen.status is not Status.PASSED:
         return Findings(checks=(frozen,))
-    gathered = _Gathered(checks=[] if frozen is None else [frozen])
+    # One trace serves every point; another one is held against it at the second.
+    second = samples[1] if len(samples) > 1 else MOVED
+    gathered = _Gathered(second, StopGradients(case, rules, stops), checks=[] if frozen is None else [frozen])
     try:
         for sample in samples:
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
         wrong = malformed(first, rules, error)
-        return Findings(wrong, (check_form(first, error),), not_differentiated=_without_gradient(first))
-    pairs = with_dtype_faults(first, results_of(case, first, rules, gathered.samples))
+        form = check_form(first, wrong, error)
+        return Findings(wrong, (form,), not_differentiated=_without_gradient(first))
+    except CaseFailedError as error:
+        meant = raised(first, rules, error) if error.kind == "gradient" else ()
+        if not meant:
+            raise
+        return Findings(meant, not_differentiated=_without_gradient(first))
+    unlike = [check for check in gathered.checks if check.name == "deterministic"]
+    if unlike:
+        return Findings(checks=tuple(unlike))
+    pairs = results_of(case, first, rules, gathered.samples, gathered.upstream_faults, gathered.scenes)
     sound = {pair: found for pair, found in gathered.samples.items() if not is_expected_wrong(rules[pair])}
     if gathered.first is not None and "modes" not in case.checks_off:
         gathered.checks += check_modes(
@@ -133,13 +159,30 @@ def examine(
             samples[0],
             others,
         )
-    checks = once([*pair_checks(case, first, sound, pairs), *gathered.checks])
+    checks = cause_first(once([*pair_checks(case, first, sound, pairs), *gathered.checks]))
+    pairs = with_causes(case, gathered.first, pairs, checks)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     pairs = gathered.memory.added_to(first, pairs)
     warnings = tuple(dict.fromkeys(gathered.warnings))
     return Findings(
-        pairs, tuple(checks), warnings, numeric, _without_gradient(first), first, gathered.gradients_seen
+        pairs,
+        tuple(checks),
+        warnings,
+        numeric,
+        _without_gradient(first),
+        first,
+        gathered.gradients_seen,
+        held=_held(gathered.first),
+        stops=frozenset(gathered.stops.changing),
     )
+
+
+def _held(operations: Operations | None) -> tuple[str, ...]:
+    """Say which `stop_gradient`s were held in what was differenced."""
+    if operations is None:
+        return ()
+    of = "" if operations.differenced is operations.formula else " of the reference"
+    return tuple(f"stop_gradient at {place}{of}" for place in operations.differenced.held_places)
 
 
 def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
@@ -172,13 +215,23 @@ def _rules(case: Case, op: Operation, known: Sequence[str]) -> dict[Pair, PairRu
         raise CaseFailedError(
             "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(every) or 'there are none'}."
         )
-    rules = {pair: rule_for(case.pairs, label) for pair, label in labels.items()}
+    rules = {pair: rule_of(case, label) for pair, label in labels.items()}
     return {
         pair: PairRule(labels[pair], "skip", reason=_NUMPY)
-        if op.outputs[pair[0]].of and op.passes_numpy(*pair)
+        if rule_for(case.pairs, labels[pair]) is None
+        and op.outputs[pair[0]].of
+        and _is_closed_by_numpy(op, pair)
         else rule
         for pair, rule in rules.items()
     }
+
+
+def _is_closed_by_numpy(op: Operation, pair: Pair) -> bool:
+    """Whether a gradient is `None` since TensorFlow can't go through NumPy, which isn't a slope of zero."""
+    try:
+        return op.passes_numpy(*pair) and not op.is_connected(*pair)
+    except GradientFormError:  # a finding, which comes up again where it is looked for
+        return False
 
 
 def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part in)
@@ -203,34 +256,107 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     large = [pair for pair in pairs if pair not in judged]
     warnings: list[str] = []
     if operations.has_reference_precision:
+        judged, warnings = look_again(case, operations, judged, rules, gathered.sparsities)
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
-        wrong, warnings = judge_declared(case, operations, declared, judged, rules)
+        wrong, lossy = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
+        warnings += lossy
     for pair in large:
-        if any((earlier.verdict == Verdict.MISMATCH).any() for earlier in gathered.samples.get(pair, [])):
+        if any(_is_wrong(earlier) for earlier in gathered.samples.get(pair, [])):
             continue  # found wrong, and what found it takes its time
         judged[pair], warning = _probe(case, operations, pair, rules[pair], sample)
         warnings += [warning] if warning else []
-    if operations.has_reference_precision and "precision" not in case.checks_off:
+    judged = gathered.stops.weigh(operations, formula, judged, sample)
+    judged, coarse = judged_below_float64(operations, judged)
+    warnings += coarse
+    if (operations.has_reference_precision or coarse) and "precision" not in case.checks_off:
         gathered.warnings += warnings
         gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
     gathered.memory.keep(case, operations, rules)
+    gathered.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
     for pair, result in judged.items():
-        gathered.samples.setdefault(pair, []).append(result)
-    # Where a pair is expected to be wrong, what its upstream does to it is of no interest.
-    sound = {pair: matrix for pair, matrix in declared.items() if not is_expected_wrong(rules[pair])}
-    # Traced again at the first point; the others are traced afresh anyway.
-    again = None if gathered.seen_upstreams else lambda: opener.afresh(op)
-    gathered.checks += upstream_checks(case, op, sound, again)
-    if not gathered.seen_upstreams:
-        known = [pair for pair in large if pair not in sound and not is_expected_wrong(rules[pair])]
-        gathered.checks += large_upstream_checks(case, op, known, lambda: opener.afresh(op))
-        gathered.checks += check_variables(case, op, sound, known, lambda: opener.reordered(sample))
+        told = leave_undecided(operations.differenced, pair, result)
+        gathered.samples.setdefault(pair, []).append(told)
+    # Where a pair is expected to be wrong, what its upstream does to it is of no interest. Those without a
+    # Jacobian, which cost more, are looked at once.
+    is_first = not gathered.seen_upstreams
+    expected = [pair for pair in pairs if is_expected_wrong(rules[pair])]
+    sound = [pair for pair in pairs if pair not in expected and (is_first or pair in declared)]
+    gathered.checks += upstream_checks(case, operations, sound, (declared, formula))
+    gathered.checks += _retraced(case, opener, op, sound, declared, (sample, gathered.second))
+    if is_first:
+        gathered.checks += check_variables(case, op, sound, lambda: opener.reordered(sample))
+        gathered.upstream_faults = {
+            pair: _upstream_fault(case, opener, operations, pair, (declared, formula))
+            for pair in expected
+            if not _is_wrong(judged[pair])
+        }
     gathered.seen_upstreams = True
     if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, operations.differenced))
+
+
+def _retraced(  # noqa: PLR0913, PLR0917 (what is traced, and which of it is compared)
+    case: Case,
+    opener: Opener[Op],
+    op: Op,
+    sound: list[Pair],
+    declared: Mapping[Pair, Jacobian | None],
+    samples: tuple[int, int],
+) -> list[CheckResult]:
+    """Hold the graphs that serve every point against another trace.
+
+    Args:
+        case: the case.
+        opener: of the case.
+        op: at a sample point.
+        sound: the pairs that are to be right.
+        declared: its Jacobians, as far as they are at hand.
+        samples: numbers of that sample point, and of the one at which traces are compared.
+    """
+    if "retrace" in case.checks_off or (MOVED not in samples and len(set(samples)) > 1):
+        return []
+    if MOVED in samples:
+        # Nobody asked for that point: what goes wrong there says nothing.
+        with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            moved = opener.declared(MOVED)
+            if _shapes(moved) == _shapes(op):
+                return retrace_checks(case, moved, sound, declared, opener)
+    return retrace_checks(case, op, sound, declared, opener)
+
+
+def _is_wrong(sample: PairSample) -> bool:
+    return bool((sample.verdict == Verdict.MISMATCH).any())
+
+
+def _upstream_fault(
+    case: Case,
+    opener: Opener[Op],
+    operations: Operations,
+    pair: Pair,
+    matrices: Sequence[Mapping[Pair, Jacobian | None]],
+) -> str:
+    """Say what is wrong with a pair that its Jacobian doesn't show, where it is expected to be wrong."""
+    op: Any = operations.declared  # of this opener's
+    found = upstream_checks(case, operations, [pair], matrices)
+    found += retrace_checks(case, op, [pair], matrices[0], opener)
+    if pair in matrices[0]:
+        # Together with the other outputs: a gradient that mixes them is right for each alone.
+        sound = [
+            other
+            for other in matrices[0]
+            if other[1] == pair[1] and not _failing(upstream_checks(case, operations, [other], matrices))
+        ]
+        found += (
+            upstream_checks(case, operations, sound, matrices) if pair in sound and len(sound) > 1 else []
+        )
+    return next((check.message for check in _failing(found)), "")
+
+
+def _failing(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    return [check for check in checks if check.status is Status.MISMATCHED]
 
 
 def _probe(
@@ -255,13 +381,19 @@ def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operatio
     formula = opener.in_float64(op) or op
     if case.reference is None:
         return Operations(op, formula, formula, _in_complex(case, opener, formula))
-    surrogate = opener.surrogate(sample)
-    surrogate = opener.in_float64(surrogate) or surrogate
-    if _shapes(surrogate) != _shapes(op):
+    try:
+        surrogate = opener.surrogate(sample)
+        surrogate = opener.in_float64(surrogate) or surrogate
+        shapes = _shapes(surrogate)
+    except CaseFailedError as error:
+        if error.kind != "forward":
+            raise
+        told = error.message.replace("the forward raised", "the reference raised", 1)
+        raise CaseFailedError("reference", told, error.traceback) from error
+    if shapes != _shapes(op):
         raise CaseFailedError(
             "outputs",
-            f"the reference's outputs must have the forward's shapes {_shapes(op)}, "
-            f"but have {_shapes(surrogate)}.",
+            f"the reference's outputs must have the forward's shapes {_shapes(op)}, but have {shapes}.",
         )
     if _names(surrogate) != _names(op):
         # By place alone, one's loss could be compared with the other's accuracy.

@@ -1,4 +1,4 @@
-"""Apply what a spec expects: of a pair (`pairs`), of the whole op (`expect`). Both are strict."""
+"""Apply what a spec expects of a pair, strictly: what it expects must be so, of every pair that it covers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,53 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.all_zero import UNTESTED_NONE
+from gradcheck_cli.checking.pair import largest_gradient
 from gradcheck_cli.numerics import Reason
-from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.spec.case import PairRule
+from gradcheck_cli.spec.pairs import rule_for
 
 if TYPE_CHECKING:
+    from gradcheck_cli.checking.operation import TensorInfo
     from gradcheck_cli.checking.pair_sample import PairSample
-    from gradcheck_cli.spec.case import Case, PairRule
+    from gradcheck_cli.spec.case import Case
 
 
-def expect_of_pair(result: PairResult, rule: PairRule | None, samples: list[PairSample]) -> PairResult:
+def expect_of_pair(
+    result: PairResult,
+    rule: PairRule | None,
+    samples: list[PairSample],
+    output: TensorInfo,
+    taken: TensorInfo,
+) -> PairResult:
     """Return the pair's result as its rule sees it.
 
     Args:
         result: as the numbers say.
         rule: the spec's rule for this pair, if any.
         samples: the pair at each sample point; for `expect: zero`.
+        output: what is differentiated.
+        taken: by what.
     """
-    expect = "pass" if rule is None else rule.expect
-    reason = f": {rule.reason}" if rule is not None and rule.reason else ""
+    if rule is None:
+        return result
+    expect = rule.expect
     if expect == "mismatch":
-        return _expect_mismatch(result, reason)
+        return _expect_mismatch(result, rule)
     if expect == "disconnected":
         return _expect_disconnected(result)
     if expect == "zero":
-        return _expect_zero(result, samples)
+        return _expect_zero(result, samples, output, taken)
     return result
+
+
+def rule_of(case: Case, label: str) -> PairRule | None:
+    """Return what the spec says of a pair: its own rule's word, else the one for the whole case."""
+    rule = rule_for(case.pairs, label)
+    if case.expect != "mismatch" or (rule is not None and rule.expect):
+        return rule
+    own = rule or PairRule("*")
+    return replace(own, glob="*", expect="mismatch", kind=case.expect_kind)
 
 
 def skipped(label: str, output: str, taken: str, rule: PairRule) -> PairResult:
@@ -41,14 +63,27 @@ def skipped(label: str, output: str, taken: str, rule: PairRule) -> PairResult:
     return PairResult(label, output, taken, Status.SKIPPED, method="none", note=note)
 
 
-def _expect_mismatch(result: PairResult, reason: str) -> PairResult:
+def _expect_mismatch(result: PairResult, rule: PairRule) -> PairResult:
+    if result.status is Status.MISMATCHED and rule.kind not in ("", result.mismatch):
+        told = f" {result.message}" if result.message else ""
+        return replace(
+            result,
+            message=f"the spec expects a mismatch of the kind {rule.kind}, but this one is of the kind "
+            f"{result.mismatch}.{told}",
+        )
     if result.status is Status.MISMATCHED:
+        reason = f": {rule.reason}" if rule.reason else ""
         return replace(result, status=Status.EXPECTED_MISMATCH, note=f"as expected{reason}")
     if result.status is Status.PASSED:
+        remedy = (
+            "remove 'expect: mismatch'."
+            if rule.glob == result.label
+            else "say 'expect: mismatch' of the pairs that are wrong alone, under 'pairs'."
+        )
         return replace(
             result,
             status=Status.UNEXPECTED_PASS,
-            message="the spec expects a mismatch, but the gradient is right; remove 'expect: mismatch'.",
+            message=f"the spec expects a mismatch, but the gradient is right; {remedy}",
         )
     return result
 
@@ -65,7 +100,9 @@ def _expect_disconnected(result: PairResult) -> PairResult:
     return result
 
 
-def _expect_zero(result: PairResult, samples: list[PairSample]) -> PairResult:
+def _expect_zero(
+    result: PairResult, samples: list[PairSample], output: TensorInfo, taken: TensorInfo
+) -> PairResult:
     if not result.connected:
         return replace(
             result,
@@ -75,7 +112,11 @@ def _expect_zero(result: PairResult, samples: list[PairSample]) -> PairResult:
         )
     if not all(sample.analytic_is_zero for sample in samples):
         return replace(
-            result, status=Status.MISMATCHED, message="the spec expects zeros, but the gradient isn't zero."
+            result,
+            status=Status.MISMATCHED,
+            message="the spec expects zeros, but the gradient isn't zero.",
+            mismatch="value",
+            **largest_gradient(samples, output, taken),
         )
     # Of a staircase the numbers can't tell whether its steps are meant (an element picked by a maximum), or
     # what rounding leaves of a slope. The spec says that they are: the gradient is zero between them.
@@ -86,32 +127,3 @@ def _expect_zero(result: PairResult, samples: list[PairSample]) -> PairResult:
     if result.status is Status.INCONCLUSIVE and not undecided:
         return replace(result, status=Status.PASSED, message="", note="zero, as expected")
     return result
-
-
-def expect_of_case(
-    case: Case, pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]
-) -> tuple[tuple[PairResult, ...], tuple[CheckResult, ...]]:
-    """Apply the op's own `expect: mismatch`: at least one pair or check must mismatch.
-
-    Those that do are expected; a case in which nothing does, though all could be decided, is a failure.
-    """
-    if case.expect != "mismatch":
-        return pairs, checks
-    findings = [*(pair.status for pair in pairs), *(check.status for check in checks)]
-    if Status.MISMATCHED in findings:
-        return (
-            tuple(
-                replace(pair, status=Status.EXPECTED_MISMATCH) if pair.status is Status.MISMATCHED else pair
-                for pair in pairs
-            ),
-            tuple(
-                replace(check, status=Status.EXPECTED_MISMATCH)
-                if check.status is Status.MISMATCHED
-                else check
-                for check in checks
-            ),
-        )
-    if Status.INCONCLUSIVE in findings or Status.ERROR in findings:
-        return pairs, checks
-    message = "the spec expects a mismatch, but every pair passed; remove 'expect: mismatch'."
-    return pairs, (*checks, CheckResult("expect", Status.UNEXPECTED_PASS, message))

@@ -200,3 +200,9 @@ def working_precision(op: Operation, dtype: str) -> Precision:
     """
     seen = {precision_of(name) for name in (dtype, *op.low_precision)}
     return next(precision for precision in _COARSEST_FIRST if precision in seen)
+
+
+def working_dtype(op: Operation, dtype: str) -> str:
+    """Return the dtype that a tensor of this dtype is as good as; see `working_precision`."""
+    precision = working_precision(op, dtype)
+    return dtype if precision == precision_of(dtype) else precision.name

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.jacobian import pull_back, working_precision
-from gradcheck_cli.checking.large_upstream import random_upstream
 from gradcheck_cli.checking.packing import index_of, packed_size
 from gradcheck_cli.checking.precision import GROSS
 from gradcheck_cli.checking.sample import label_of
+from gradcheck_cli.checking.upstream import random_upstream
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.probe import chunks, follow
 

@@ -7,79 +7,97 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.packing import pack, unpack
-from gradcheck_cli.checking.upstream import Pulled, each_gradient, is_linear, rounding_slack
+from gradcheck_cli.checking.upstream import Flow, Sum
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.sample import Pair
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.upstream import Pulled
+
+_QUESTION = "is the upstream clipped, squared, replaced or ignored?"
+# Multiples of the first random upstreams that outputs are pulled back with at once.
+_JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
 
 
 def check_linearity(
-    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
+    op: Operation, every: list[Pulled], *, where: str = "", is_last: bool = True
 ) -> CheckResult:
-    """The vjp of an upstream is the sum of the Jacobian's rows that it weighs."""
-    for one, number, label in each_gradient(op, pulled):
-        matrix, gradient = analytic.get((one.output, number)), one.gradients[number]
-        if matrix is None or gradient is None:
-            continue
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums = matrix.pulled(one.upstream)
-            slacks = one.slack(op, number, matrix)
-        for row in range(1, len(one.upstream)):
-            expected, size = sums[row], float(np.max(np.abs(one.upstream[row])))
-            right = is_linear(op, number, gradient[row], expected, slacks[row], size)
-            if not right.all():
-                where = int(np.argmin(right))
-                return CheckResult(
-                    "linearity",
-                    Status.MISMATCHED,
-                    f"{label} isn't linear in the upstream: for a random upstream of size {size:.1e} "
-                    f"element {where} is {gradient[row][where]:.6e}, but the rows of its own Jacobian add up "
-                    f"to {expected[where]:.6e}; is the upstream clipped, squared, replaced or ignored?",
-                )
-    return CheckResult("linearity", Status.PASSED)
+    """Check that upstreams of all kinds give what their parts, or multiples, give.
+
+    Args:
+        op: the op.
+        every: the vjp of each output.
+        where: what the op is opened in, for messages; empty for the declared dtypes.
+        is_last: whether nothing else will tell of gradients that are too small here.
+    """
+    for pulled in every:
+        for flow in pulled.flows():
+            gradients = pulled.pull(flow.upstream)
+            for number in pulled.numbers:
+                fault = pulled.find_fault(number, flow, gradients[number])
+                if fault is not None:
+                    element, wanted = fault
+                    return _mismatch(
+                        f"{pulled.label(number)} isn't linear in the upstream{where}: for {flow.words} "
+                        f"element {element.where} is {element.found:.6e}, but {wanted} "
+                        f"{element.wanted:.6e}; {_QUESTION}"
+                    )
+            del gradients
+    joint = _check_joint(op, [pulled for pulled in every if pulled.shift == 1.0])
+    if joint.status is not Status.PASSED or not is_last:
+        return joint
+    untold = [
+        pulled.label(number)
+        for pulled in every
+        for number in pulled.numbers
+        if number not in pulled.told and (pulled.first[number][np.isfinite(pulled.first[number])] != 0).any()
+    ]
+    if not untold:
+        return joint
+    return CheckResult(
+        "linearity",
+        Status.INCONCLUSIVE,
+        f"{', '.join(untold)}: so close to the smallest number of the dtype that what a gradient makes of "
+        "its upstream can't be told from underflow; scale the inputs, or check in float64.",
+    )
 
 
-def check_joint_linearity(
-    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
-) -> CheckResult:
-    """Upstreams of several outputs at once give the sum of what each gives alone.
+def _mismatch(message: str) -> CheckResult:
+    return CheckResult("linearity", Status.MISMATCHED, message)
+
+
+def _check_joint(op: Operation, every: list[Pulled]) -> CheckResult:
+    """Check that upstreams of several outputs at once give the sum of what each gives alone.
 
     A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
     """
-    if len(pulled) < 2:  # noqa: PLR2004 (one output has nothing to mix with)
-        return CheckResult("linearity", Status.PASSED)
-    rows = min(len(one.upstream) for one in pulled)
-    upstreams = {one.output: unpack(one.upstream[:rows], op.outputs[one.output]) for one in pulled}
-    for number, joint in enumerate(op.joint_vjp(upstreams)):
-        info = op.inputs[number]
-        parts = [part[:rows] for one in pulled if (part := one.gradients.get(number)) is not None]
-        # An input of which every pair is expected to be wrong, or is large and so pulled back elsewhere.
-        is_left_out = not any((one.output, number) in analytic for one in pulled)
-        if joint is None or not parts or is_left_out or not info.is_differentiable:
-            continue
-        found, expected = pack(joint, info), np.sum(parts, axis=0)
-        slack = np.zeros(found.shape)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for one in pulled:
-                matrix = analytic.get((one.output, number))
-                if matrix is not None:
-                    slack += rounding_slack(op, one.output, number, one.upstream[:rows], matrix)
-        sizes = [max(float(np.max(np.abs(one.upstream[row]))) for one in pulled) for row in range(rows)]
-        right = np.array(
-            [is_linear(op, number, found[row], expected[row], slack[row], sizes[row]) for row in range(rows)]
-        )
-        if not right.all():
-            row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
-            return CheckResult(
-                "linearity",
-                Status.MISMATCHED,
-                f"the gradient for {info.name} isn't the sum of what each output's upstream gives alone: "
-                f"element {column} is {found[row, column]:.6e} with all of them, their sum is "
-                f"{expected[row, column]:.6e}; does the gradient mix the outputs' upstreams?",
-            )
+    if len(every) > 1:
+        for size in _JOINT_SIZES:
+            upstreams = {one.output: unpack(size * one.base[None], op.outputs[one.output]) for one in every}
+            for number, joint in enumerate(op.joint_vjp(upstreams)):
+                # An input of which every pair is expected to be wrong isn't looked at.
+                if joint is None or not any(number in one.numbers for one in every):
+                    continue
+                message = _joint_fault(op, every, number, pack(joint, op.inputs[number])[0], size)
+                if message:
+                    return _mismatch(message)
     return CheckResult("linearity", Status.PASSED)
+
+
+def _joint_fault(op: Operation, every: list[Pulled], number: int, found: Float, size: float) -> str:
+    parts = [(size, one.first[number]) for one in every if number in one.first]
+    if not parts:
+        return ""
+    # The coarsest of them says what may be lost.
+    judge = max((one for one in every if number in one.first), key=lambda one: one.precision.unit_roundoff)
+    flow = Flow("", size * np.concatenate([one.base for one in every]))
+    others = [one for one in every if number in one.first and one is not judge]
+    fault = judge.compare(number, found, Sum(parts, others=others), flow)
+    if fault is None:
+        return ""
+    return (
+        f"the gradient for {op.inputs[number].name} isn't the sum of what each output's upstream gives "
+        f"alone: element {fault.where} is {fault.found:.6e} with all of them, their sum is "
+        f"{fault.wanted:.6e}; does the gradient mix the outputs' upstreams?"
+    )

@@ -10,10 +10,10 @@ import numpy as np
 from gradcheck_cli.checking.allowance import allowed_at
 from gradcheck_cli.checking.analytic import analytic_jacobians
 from gradcheck_cli.checking.extent import is_probed
-from gradcheck_cli.checking.large_upstream import find_difference
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.packing import index_of
 from gradcheck_cli.checking.sample import Operations, label_of, tolerance_of
+from gradcheck_cli.checking.upstream import find_difference
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CheckResult, Status
 

@@ -70,6 +70,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
                 samples,
                 2,
                 known=tuple(labels),
+                stops=found.stops if case.reference is None or vjp.case.reference is not None else None,
             )
             found = replace(found, pairs=(*found.pairs, *second.found.pairs))
             mutants += second.mutants(corruptions)
@@ -90,10 +91,11 @@ class _Subject:
     samples: Sequence[int]
     order: int
     known: tuple[str, ...] = ()
+    stops: frozenset[str] | None = None
     found: Findings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = examine(self.case, self.opener, self.samples, known=self.known)
+        self.found = examine(self.case, self.opener, self.samples, known=self.known, stops=self.stops)
 
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield what becomes of each corruption."""
@@ -149,7 +151,9 @@ class _Subject:
     ) -> dict[str, Mutant]:
         opener = _CorruptingOpener(self.opener, corruption, numbers, places)
         try:
-            found = examine(self.case, cast("Opener[Any]", opener), samples, known=self.known)
+            found = examine(
+                self.case, cast("Opener[Any]", opener), samples, known=self.known, stops=self.stops
+            )
         except CaseFailedError as failure:
             return {
                 label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)

@@ -15,7 +15,7 @@ Op = TypeVar("Op", bound=Operation)
 
 
 class Opener(Protocol[Op]):
-    """Opens a case as an op at a sample point, traced afresh at each call.
+    """Opens a case as an op at a sample point; what is traced serves every point.
 
     Attributes:
         case: the case, with what only opening it can tell: its variables are among the arguments.
@@ -41,7 +41,7 @@ class Opener(Protocol[Op]):
         """Open an opened op in complex128, for the complex step; CaseFailedError where it can't be."""
 
     def afresh(self, own: Op) -> Op:
-        """Trace an opened op's gradient once more, at the same point; its forward needn't be traced again."""
+        """Trace an opened op's gradient once more, for the same point."""
 
     def reordered(self, sample: int) -> Op:
         """Open the op as declared, with the variables of custom gradients in reverse order."""

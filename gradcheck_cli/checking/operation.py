@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.numerics.moves import Moves
 
@@ -66,8 +66,28 @@ class Operation(Protocol):
         """The outputs at the base point."""
 
     @property
+    def values_beside_gradient(self) -> Sequence[Array]:
+        """The outputs at the base point, as what the gradient is taken from has them."""
+
+    @property
     def low_precision(self) -> Sequence[str]:
         """Dtypes below float64 between differentiable inputs and outputs; empty where all is float64."""
+
+    @property
+    def quantisers(self) -> Sequence[str]:
+        """Types of ops between differentiable inputs and outputs that round to steps of some size."""
+
+    @property
+    def vjp_low_precision(self) -> Sequence[str]:
+        """Of an op's float64 form, dtypes below it in which its vjp computes all the same."""
+
+    @property
+    def has_rounded_arrays(self) -> bool:
+        """Whether weights or tables of constants were rounded to a dtype below float64, which it widens."""
+
+    @property
+    def not_float64(self) -> str:
+        """Why it isn't float64 that it is judged in, in words; empty where it is."""
 
     @property
     def random_types(self) -> Sequence[str]:
@@ -78,8 +98,25 @@ class Operation(Protocol):
         """How many ops are held at their base value while the inputs move, by type."""
 
     @property
+    def held_places(self) -> Sequence[str]:
+        """Where each `stop_gradient` is that is held."""
+
+    @property
     def unreachable(self) -> Sequence[str]:
         """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
+
+    def stops_between(self, output: int, number: int) -> Mapping[str, str]:
+        """Return the `stop_gradient`s that backpropagation meets between an input and an output.
+
+        Returns:
+            A key, by which it is known at every point and in the vjp, and the place to show, `file:line`.
+        """
+
+    def closed(self, output: int, number: int) -> Sequence[str]:
+        """Return what between an input and an output has a `stop_gradient` inside that can't be held."""
+
+    def holding(self, stops: Collection[str]) -> Operation:
+        """Return the same op, to be differenced with these `stop_gradient`s held, and no others, by key."""
 
     @property
     def modified_inputs(self) -> Sequence[str]:
@@ -88,6 +125,10 @@ class Operation(Protocol):
     @property
     def gradient_variables(self) -> Sequence[str]:
         """Names of the variables that a custom gradient of the forward has gradients for."""
+
+    @property
+    def missed_by_override(self) -> Sequence[str]:
+        """Names of the ops that an override was meant for, and didn't reach."""
 
     @property
     def dtype_faults(self) -> Mapping[int, str]:
@@ -111,7 +152,7 @@ class Operation(Protocol):
         """Whether this input moves this output through floating tensors, as far as can be told."""
 
     def passes_numpy(self, output: int, number: int) -> bool:
-        """Whether a NumPy function lies between this input and this output, which nothing differentiates."""
+        """Whether this input moves this output through NumPy alone, which nothing differentiates."""
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back to every input.
@@ -134,6 +175,12 @@ class Operation(Protocol):
         Returns:
             Per output, shape (B, *output.shape), or `None` where nothing moves; `None` in place of all where
             forward mode isn't independent of the gradient under test.
+        """
+
+    def exactly(self) -> Operation | None:
+        """Return the same op at the point before that was rounded to the declared dtypes.
+
+        `None` where it wasn't rounded, or where the op is no float64 twin.
         """
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradcheck_cli.checking.all_zero import UNTESTED_NONE, untested
 from gradcheck_cli.checking.packing import index_of, part_of
+from gradcheck_cli.checking.pair_sample import Stopped
+from gradcheck_cli.checking.tested import too_wide
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import PairResult, Status, WorstElement
 
@@ -77,6 +79,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
     undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
     doubts = [sample.doubt for sample in samples if sample.doubt]
+    stopped = Stopped.joined([sample.stopped for sample in samples if sample.stopped is not None])
     undecided |= bool(doubts)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
     status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
@@ -84,15 +87,22 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     errors = [_errors(sample) for sample in samples]
     worst, where = _worst(samples, errors, output, taken)
     is_connected = any(sample.is_connected for sample in samples)
+    leads_on = leads and not any(
+        sample.is_held for sample in samples
+    )  # with nothing held, it was seen to move
     message = ""
     if wrong and not is_connected:
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+    elif wrong:
+        message = next((sample.remark for sample in samples if sample.remark), "")
     elif status is Status.INCONCLUSIVE:
-        message = doubts[0] if doubts else _why(samples)
+        message = str(stopped) if stopped is not None else doubts[0] if doubts else _why(samples)
     elif elements and is_connected and status is Status.PASSED and not may_be_zero and untested(samples):
         status = Status.INCONCLUSIVE
         message = untested(samples)
-    elif elements and not is_connected and status is Status.PASSED and leads and not may_be_zero:
+    elif status is Status.PASSED and (told := too_wide(samples)):
+        status, message = Status.INCONCLUSIVE, told
+    elif elements and not is_connected and status is Status.PASSED and leads_on and not may_be_zero:
         status = Status.INCONCLUSIVE
         message = UNTESTED_NONE
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
@@ -100,9 +110,11 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
     if where is None:
         bound = probes.probe_bound
+    error, allowed = _shown(samples, errors, probes)
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
     return PairResult(
         label=label,
+        mismatch=_kind(samples) if wrong else "",
         output=output.name,
         input=taken.name,
         status=status,
@@ -120,10 +132,29 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         kinks=kinks,
         elements=elements,
         wrong_elements=wrong,
+        worst_error=error,
+        worst_bound=allowed,
         worst=worst,
         note=_note(first, wrong, kinks, is_connected=is_connected, status=status),
         message=message,
+        stops=() if stopped is None else stopped.places,
+        stop_change=None if stopped is None else stopped.change,
+        not_float64=first.not_float64,
     )
+
+
+def _kind(samples: Sequence[PairSample]) -> str:
+    """Say in what way a gradient is wrong: None, a number that isn't finite, another number."""
+    kinds = set()
+    for sample in samples:
+        wrong = sample.verdict == Verdict.MISMATCH
+        if not sample.is_connected:
+            kinds |= {"none"} if wrong.any() else set()
+            continue
+        is_finite = np.isfinite(sample.analytic[wrong])
+        kinds |= {"value"} if is_finite.any() else set()
+        kinds |= {"nonfinite"} if not is_finite.all() else set()
+    return " and ".join(sorted(kinds))
 
 
 def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
@@ -156,8 +187,14 @@ def _worst(
         return None, None
     _, number, (row, column) = best
     sample = samples[number]
+    return _element(sample, row, column, output, taken), (number, (row, column))
+
+
+def _element(
+    sample: PairSample, row: int, column: int, output: TensorInfo, taken: TensorInfo
+) -> WorstElement:
     at_row, at_column = sample.place(row, column)
-    element = WorstElement(
+    return WorstElement(
         output_index=index_of(at_row, output),
         input_index=index_of(at_column, taken),
         analytic=float(sample.analytic[row, column]),
@@ -166,7 +203,56 @@ def _worst(
         output_part=part_of(at_row, output),
         input_part=part_of(at_column, taken),
     )
-    return element, (number, (row, column))
+
+
+def _shown(
+    samples: Sequence[PairSample], errors: Sequence[_Errors], probes: PairSample
+) -> tuple[float, float]:
+    """Return error and bound of the element that the table shows.
+
+    It is the worst. One at a kink, which is held to two slopes and not to one, stands behind those that are
+    right, and behind what random probes found.
+    """
+    best = ((0, 0.0), 0.0, 0.0)
+    if probes.probe_bound:
+        best = ((0, probes.probe_error / probes.probe_bound), probes.probe_error, probes.probe_bound)
+    first = True
+    for sample, error in zip(samples, errors, strict=True):
+        if not sample.verdict.size:
+            continue
+        rank = np.where(sample.verdict == Verdict.KINK, -1, _RANK[sample.verdict])
+        gravest = int(rank.max())
+        ratio = np.where(rank == gravest, error.ratio, -1.0)
+        place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        key = (gravest, float(ratio[place]))
+        if key > best[0] or (first and not probes.probe_bound):
+            best = (
+                key,
+                float(error.absolute[place]),
+                float(sample.allowed[place] + sample.uncertainty[place]),
+            )
+        first = False
+    return best[1], best[2]
+
+
+def largest_gradient(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> dict[str, Any]:
+    """Return what a result shows of a gradient that should be zero: its largest element, and their number.
+
+    Of random probes, which looked at few elements one by one, there may be none.
+    """
+    best: tuple[float, WorstElement] | None = None
+    count = 0
+    for sample in samples:
+        size = np.nan_to_num(np.abs(sample.analytic), nan=np.inf)
+        count = max(count, int(np.count_nonzero(size)))
+        if not size.any():
+            continue
+        row, column = (int(index) for index in np.unravel_index(int(np.argmax(size)), size.shape))
+        if best is None or size[row, column] > best[0]:
+            best = float(size[row, column]), _element(sample, row, column, output, taken)
+    if best is None:
+        return {}
+    return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}
 
 
 def _why(samples: Sequence[PairSample]) -> str:

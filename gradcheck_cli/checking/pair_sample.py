@@ -10,9 +10,43 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.checking.packing import Float
 
 Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What `stop_gradient`s make of a pair's derivative, if it isn't said whether they are meant.
+
+    Attributes:
+        places: where they are, as `file:line`.
+        change: what they change an element by, as a share of the larger of both derivatives.
+    """
+
+    places: tuple[str, ...]
+    change: float
+
+    def __str__(self) -> str:
+        """Return what the report says of it."""
+        percent = 100 * self.change
+        amount = f"{percent:.0f}" if percent >= 1 else f"{percent:.2g}"
+        if len(self.places) == 1:
+            what, meant = f"a stop_gradient at {self.places[0]} changes", "it is"
+        else:
+            where = f"{', '.join(self.places[:-1])} and {self.places[-1]}"
+            what, meant = f"stop_gradients at {where} change", "they are"
+        return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
+
+    @staticmethod
+    def joined(found: Sequence[Stopped]) -> Stopped | None:
+        """Return what was found at several points as one."""
+        if not found:
+            return None
+        places = tuple(dict.fromkeys(place for one in found for place in one.places))
+        return Stopped(places, max(one.change for one in found))
 
 
 @dataclass(frozen=True)
@@ -33,6 +67,7 @@ class PairSample:
         evaluations: of the forward.
         method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
         numeric_dtype: the dtype that was differenced in.
+        not_float64: why it isn't float64 that it was judged in; empty where it is.
         noisy: how many elements' tolerance was widened, since the forward is noisy.
         shape: (m, n) of the Jacobian; `None` where every element of it was judged.
         rows: row of each element, broadcast to (r, c); `None` for 0 to m - 1.
@@ -42,7 +77,13 @@ class PairSample:
         is_zero: of probes, whether no probe saw the gradient, or the output, differ from zero.
         probe_error: the largest of the probes' errors, relative to what it was seen among.
         probe_bound: what was allowed there.
-        doubt: why probes couldn't decide; empty where they did.
+        doubt: why probes couldn't decide, or a stop leaves it open; empty where neither does.
+        stopped: where a `stop_gradient` leaves it open, which one.
+        is_held: whether it was judged with the stops of a reference held, which nothing else is.
+        rtol: the part of the tolerance that is relative to the element.
+        rounding: what rounding of the output alone may leave of a slope that is zero, in the gradient and in
+            differences.
+        remark: what is to be said where it mismatches; empty where the elements say it.
     """
 
     analytic: Float
@@ -56,6 +97,7 @@ class PairSample:
     method: str
     numeric_dtype: str
     noisy: int = 0
+    not_float64: str = ""
     shape: tuple[int, int] | None = None
     rows: Index | None = None
     columns: Index | None = None
@@ -65,6 +107,11 @@ class PairSample:
     probe_error: float = 0.0
     probe_bound: float = 0.0
     doubt: str = ""
+    stopped: Stopped | None = None
+    is_held: bool = False
+    rtol: float = 0.0
+    rounding: tuple[float, float] = (0.0, 0.0)
+    remark: str = ""
 
     @property
     def size(self) -> tuple[int, int]:

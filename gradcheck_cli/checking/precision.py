@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.allowance import allowed_at
-from gradcheck_cli.checking.jacobian import Jacobian, working_precision
+from gradcheck_cli.checking.formula import declared_precision
+from gradcheck_cli.checking.jacobian import Jacobian
 from gradcheck_cli.checking.packing import index_of
 from gradcheck_cli.checking.sample import Operations, Pair, judge_pairs, label_of
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
-from gradcheck_cli.numerics.precision import coarsest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,11 +74,9 @@ def judge_declared(
 def _beyond(case: Case, operations: Operations, pair: Pair, found: Float, formula: PairSample) -> np.ndarray:
     """Return where the declared dtype is off by more than its tolerance, elements decided right only."""
     op = operations.declared
-    output, number = pair
-    precision = coarsest(
-        working_precision(op, op.inputs[number].dtype), working_precision(op, op.outputs[output].dtype)
-    )
-    rule = rule_for(precision, FLOAT64)
+    number = pair[1]
+    # Its declared dtypes' own: of a float64 op, what computes in float32 inside loses digits, too.
+    rule = rule_for(declared_precision(op, pair), FLOAT64)
     allowed = allowed_at(
         op,
         pair,
@@ -116,6 +114,6 @@ def _warning(
     return (
         f"precision: {label_of(op, pair)}: the formula is right in float64, but "
         f"{int(np.count_nonzero(beyond))} of {beyond.size} elements lose more than "
-        f"{op.inputs[pair[1]].dtype}'s tolerance; output {output}, input {taken}: "
+        f"{declared_precision(op, pair).name}'s tolerance; output {output}, input {taken}: "
         f"{found[row, column]:.6e}, in float64 {formula.analytic[row, column]:.6e}."
     )

@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.element import Element, judge_element
-from gradcheck_cli.checking.jacobian import packed_function, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.jacobian import (
+    packed_function,
+    packed_point,
+    pull_back,
+    working_dtype,
+    working_precision,
+)
 from gradcheck_cli.checking.packing import pack, packed_size
 from gradcheck_cli.checking.pair_sample import PairSample
 from gradcheck_cli.checking.probe_search import Search
@@ -53,7 +59,7 @@ def probe_pair(
             is_connected=operations.formula.is_connected(output, number),
             evaluations=target.evaluations,
             method="probe",
-            numeric_dtype=op.inputs[number].dtype,
+            numeric_dtype=working_dtype(op, op.inputs[number].dtype),
             shape=(packed_size(op.outputs[output]), packed_size(op.inputs[number])),
             miss_probability=None if search.is_wrong else search.all_missed,
             miss_size=None if search.is_wrong else case.power.size,
@@ -77,7 +83,7 @@ def with_element(  # noqa: PLR0913, PLR0917 (a pair, an element of it, and what 
     element = judge_element(case, operations, pair, rule, _target(case, operations, pair, rule), place)
     return replace(
         _with_elements([element], found),
-        numeric_dtype=operations.differenced.inputs[pair[1]].dtype,
+        numeric_dtype=working_dtype(operations.differenced, operations.differenced.inputs[pair[1]].dtype),
         miss_probability=None,
         miss_size=None,
     )
@@ -116,7 +122,7 @@ def refused(operations: Operations, pair: Pair) -> PairSample:
         is_connected=operations.formula.is_connected(output, number),
         evaluations=0,
         method="none",
-        numeric_dtype=op.inputs[number].dtype,
+        numeric_dtype=working_dtype(op, op.inputs[number].dtype),
         shape=shape,
         is_zero=(False, False),
         doubt=(

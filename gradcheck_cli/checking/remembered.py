@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.numerics.moves import Moves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from gradcheck_cli.checking.opener import Opener
     from gradcheck_cli.checking.operation import Array, Operation
@@ -27,6 +27,7 @@ class RememberedOperation:
     inner: Operation
     _kept: dict[Any, list[Any]] = field(default_factory=dict)
     _size: int = 0
+    _held: dict[frozenset[str], RememberedOperation] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> object:
         """Return what the op itself has."""
@@ -45,6 +46,13 @@ class RememberedOperation:
         """Pull upstreams of all outputs back; see `Operation`."""
         key = ("joint", *((output, _key(upstreams[output])) for output in sorted(upstreams)))
         return self._once(key, lambda: self.inner.joint_vjp(upstreams))
+
+    def holding(self, stops: Collection[str]) -> RememberedOperation:
+        """Return the op with these `stop_gradient`s held; see `Operation`."""
+        key = frozenset(stops)
+        if key not in self._held:
+            self._held[key] = RememberedOperation(self.inner.holding(key))
+        return self._held[key]
 
     def _once(self, key: Any, ask: Callable[[], list[Any]]) -> list[Any]:  # noqa: ANN401 (a key of any make)
         if key in self._kept:

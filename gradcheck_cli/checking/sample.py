@@ -15,13 +15,16 @@ from gradcheck_cli.checking.jacobian import (
     packed_function,
     packed_moves,
     packed_point,
+    working_dtype,
     working_precision,
 )
 from gradcheck_cli.checking.packing import packed_magnitude, packed_size
 from gradcheck_cli.checking.pair_sample import PairSample
-from gradcheck_cli.checking.rounding import without_rounding
-from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, rule_for
+from gradcheck_cli.checking.rounding import allow_rounding
+from gradcheck_cli.checking.ties import hold_ties
+from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +32,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.spec.case import Case, PairRule
 
-# Ten probabilities rounded to float32 add up to 1 within 5 units; a gradient that relies on it is off by as
-# much of its row's largest element. The halves would forgive everything: there a formula's error shows first.
-_POINT_ROUNDINGS = 16.0
-_POINT_ERROR = 2e-3
+# Roundings of the output's last operations: what a sum that cancels leaves.
+_LEFT_BY_ROUNDING = 4.0
 
 Pair = tuple[int, int]  # output number, input number
 
@@ -112,22 +113,44 @@ def judge_pairs(
         by_input[pair[1], rule].append(pair)
     for (number, rule), pairs in by_input.items():
         judged |= _judge_input(case, operations, number, pairs, analytic, rule)
+    held = hold_ties(case, operations.differenced, judged, rules)
     return {
-        pair: without_rounding(sample, _gradient_precision(operations.formula, pair).unit_roundoff)
-        for pair, sample in judged.items()
+        pair: replace(
+            allow_rounding(
+                operations.formula, pair, sample, _gradient_precision(operations.formula, pair).unit_roundoff
+            ),
+            rtol=tolerance_of(case, operations, pair, rules[pair]).rtol,
+            rounding=_rounding(case, operations.differenced, pair),
+        )
+        for pair, sample in held.items()
     }
+
+
+def _rounding(case: Case, op: Operation, pair: Pair) -> tuple[float, float]:
+    """Return what rounding of an output leaves of a slope that is zero, in a gradient and in differences.
+
+    Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a slope; a gradient's
+    own terms don't grow so.
+    """
+    output, number = pair
+    size = np.abs(np.asarray(op.base_values[output]))
+    largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))
+    working = coarsest(
+        working_precision(op, op.inputs[number].dtype), working_precision(op, op.outputs[output].dtype)
+    )
+    typical = typical_size(packed_point(op, number), case.tensors[number].scale)
+    left = _LEFT_BY_ROUNDING * working.unit_roundoff * largest / max(typical, 1.0)
+    return left, left / FIRST_STEP[working.name]
 
 
 def tolerance_of(case: Case, operations: Operations, pair: Pair, rule: PairRule | None) -> ToleranceRule:
     """Return the tolerance rule of a pair: the table's, the case's own, the pair's own, in rising order."""
-    gradient = _gradient_precision(operations.formula, pair)
+    formula = operations.formula
+    gradient = coarsest(
+        _gradient_precision(formula, pair), *[precision_of(name) for name in formula.vjp_low_precision]
+    )
     reference = _gradient_precision(operations.differenced, pair)
     table = rule_for(gradient, reference)
-    if operations.has_reference_precision:
-        # The formula is judged at a point that was rounded to the declared dtype: what holds exactly of
-        # exact inputs (probabilities that add up to 1) holds there to within some roundings of the row.
-        declared = _gradient_precision(operations.declared, pair).unit_roundoff
-        table = replace(table, ratol=max(table.ratol, min(_POINT_ROUNDINGS * declared, _POINT_ERROR)))
     table = table.with_user(case.tolerance.atol, case.tolerance.rtol)
     return table if rule is None else table.with_user(rule.atol, rule.rtol)
 
@@ -158,6 +181,7 @@ def _judge_sparse(
         method=_WAYS.get(case.method, case.method),
         base_value=packed_magnitude(op.base_values[output], op.outputs[output]),
         moves=packed_moves(op, number, [output]),
+        may_round=bool(op.quantisers),
         sparsity=matrix.sparsity,
     )
     if not judgement.is_sparse:
@@ -172,7 +196,7 @@ def _judge_sparse(
         is_connected=True,
         evaluations=judgement.evaluations,
         method=judgement.method,
-        numeric_dtype=op.inputs[number].dtype,
+        numeric_dtype=working_dtype(op, op.inputs[number].dtype),
         noisy=judgement.noisy,
         shape=(matrix.values.shape[0], matrix.width),
         columns=matrix.columns,
@@ -231,6 +255,7 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
                 [packed_magnitude(op.base_values[output], op.outputs[output]) for output in outputs]
             ),
             moves=packed_moves(op, number, outputs),
+            may_round=bool(op.quantisers),
         )
     judged = {}
     start = 0
@@ -248,7 +273,7 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
             is_connected=analytic[pair] is not None,
             evaluations=0 if judgement is None else judgement.evaluations,
             method="none" if judgement is None else judgement.method,
-            numeric_dtype=op.inputs[number].dtype,
+            numeric_dtype=working_dtype(op, op.inputs[number].dtype),
             noisy=0 if judgement is None else judgement.noisy,
         )
     return judged

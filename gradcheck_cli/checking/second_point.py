@@ -1,4 +1,4 @@
-"""Check that a gradient that is right at one sample point is right at the others, each traced afresh."""
+"""Check that a gradient that is right at one sample point is right at the others, by the same graphs."""
 
 from __future__ import annotations
 

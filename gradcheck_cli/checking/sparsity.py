@@ -57,7 +57,7 @@ def find_sparsity(op: Operation, output: int, numbers: Sequence[int], seed: int)
         and not op.inputs[number].is_complex
         and op.inputs[number].size * info.size >= WORTH
     ]
-    if not wanted or info.is_complex:
+    if not wanted or info.is_complex or not info.shape:  # a scalar's Jacobian is one row
         return {}
     chosen = _spread_indices(info.shape, np.random.default_rng([seed, output]))
     seen: dict[int, list[tuple[Index, tuple[Index, ...]]]] = {number: [] for number in wanted}

@@ -6,70 +6,113 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gradcheck_cli.checking.all_zero import check_all_zero
 from gradcheck_cli.checking.connected import check_connected
+from gradcheck_cli.checking.deterministic import check_same_function
 from gradcheck_cli.checking.finite import check_finite
 from gradcheck_cli.checking.form import check_form
-from gradcheck_cli.checking.linearity import check_joint_linearity, check_linearity
+from gradcheck_cli.checking.linearity import check_linearity
 from gradcheck_cli.checking.operation import Operation
 from gradcheck_cli.checking.repeatability import check_same
+from gradcheck_cli.checking.sample import label_of
 from gradcheck_cli.checking.second_point import check_second_point
-from gradcheck_cli.checking.upstream import Pulled, pull_empty, pull_random
-from gradcheck_cli.checking.zero_upstream import check_zero_upstream
+from gradcheck_cli.checking.upstream import Pulled, views
+from gradcheck_cli.checking.zero_upstream import check_empty, check_zero_upstream
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.checking.jacobian import Jacobian
+    from gradcheck_cli.checking.opener import Opener
     from gradcheck_cli.checking.pair_sample import PairSample
-    from gradcheck_cli.checking.sample import Pair
+    from gradcheck_cli.checking.sample import Operations, Pair
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
 
 
+# Elements of gradients that may be at hand at once, of all outputs together; beyond it one after another, and
+# then no joint upstream is tried.
+_MOST_AT_HAND = 2**24
+
+
 def upstream_checks(
-    case: Case, op: Op, analytic: Mapping[Pair, Jacobian | None], traced_again: Callable[[], Op] | None
+    case: Case,
+    operations: Operations,
+    pairs: list[Pair],
+    matrices: Sequence[Mapping[Pair, Jacobian | None]],
 ) -> list[CheckResult]:
-    """Check the declared op's vjp as a function of its upstream.
+    """Check the vjp as a function of its upstream: of the declared op, and of its formula in float64.
 
     Args:
         case: says which checks are off, and how far a repeated gradient may differ.
-        op: the declared op.
-        analytic: its Jacobians, of the pairs that are to be right.
-        traced_again: traces the op afresh at the same point; `None` to leave that check out.
+        operations: both ops.
+        pairs: those that are to be right.
+        matrices: Jacobians of the declared op and of its formula, as far as they are at hand.
 
     Returns:
         The results of the checks that are on.
     """
-    every = sorted({output for output, _ in analytic})
-    outputs = [output for output in every if op.outputs[output].size]
-    pulls_zeros = "zero_upstream" not in case.checks_off
-    empty = [pull_empty(op, output) for output in every if pulls_zeros and output not in outputs]
-    if not outputs:
-        return [check_zero_upstream(op, empty, analytic)] if empty else []
-
-    def pull(from_op: Op) -> list[Pulled]:
-        return [pull_random(from_op, output, case.seed) for output in outputs]
-
-    pulled = pull(op)
-    checks = []
-    if "linearity" not in case.checks_off:
-        checks.append(check_linearity(op, pulled, analytic))
-        checks[-1] = (
-            check_joint_linearity(op, pulled, analytic) if checks[-1].status is Status.PASSED else checks[-1]
-        )
-    if pulls_zeros:
-        checks.append(check_zero_upstream(op, [*pulled, *empty], analytic))
-    if "repeat" not in case.checks_off:
-        again = check_same(
-            "repeat", "when it is run again", op, pulled, pull(op), analytic, case.nondeterminism
-        )
-        checks.append(again)
-    if "retrace" not in case.checks_off and traced_again is not None:
-        afresh = pull(traced_again())
-        what = "when it is traced again"
-        checks.append(check_same("retrace", what, op, pulled, afresh, analytic, case.nondeterminism))
+    op, formula = operations.declared, operations.formula
+    checks: list[CheckResult] = []
+    empty = [pair for pair in pairs if not op.outputs[pair[0]].size]
+    if empty and "zero_upstream" not in case.checks_off:
+        checks.append(check_empty(op, empty))
+    declared, of_formula = ({pair: one for pair, one in each.items() if one is not None} for each in matrices)
+    is_last = not operations.has_reference_precision
+    for every in _at_hand(views(case, op, pairs, declared)):
+        if "linearity" not in case.checks_off:
+            checks.append(check_linearity(op, every, is_last=is_last))
+        if "zero_upstream" not in case.checks_off:
+            checks.append(check_zero_upstream(every))
+        if "repeat" not in case.checks_off:
+            checks.append(check_same("repeat", "when it is run again", every, op))
+    if not is_last and "linearity" not in case.checks_off:
+        # float32 shows four digits of it, the halves hardly one.
+        checks += [
+            check_linearity(formula, every, where=" (in float64)")
+            for every in _at_hand(views(case, formula, pairs, of_formula))
+        ]
     return checks
+
+
+def retrace_checks(
+    case: Case,
+    op: Op,
+    pairs: list[Pair],
+    matrices: Mapping[Pair, Jacobian | None],
+    opener: Opener[Op],
+) -> list[CheckResult]:
+    """Hold the declared op against another trace of it, made afresh: its gradient and its forward.
+
+    Args:
+        case: says how far a repeated gradient may differ.
+        op: the declared op, at another point than that at which its graphs were run first.
+        pairs: those that are to be right.
+        matrices: Jacobians there or near, as far as they are at hand: they say how large a gradient is.
+        opener: traces an op afresh.
+    """
+    if not any(op.outputs[output].size for output, _ in pairs):
+        return []
+    again = opener.afresh(op)
+    known = {pair: one for pair, one in matrices.items() if one is not None}
+    what = "when it is traced again"
+    for pair in known:
+        if pair in pairs and not (op.is_connected(*pair) and again.is_connected(*pair)):
+            message = f"{label_of(op, pair)} is None at times: it differs {what}."
+            return [CheckResult("retrace", Status.MISMATCHED, message)]
+    checks = [check_same("retrace", what, every, again) for every in _at_hand(views(case, op, pairs, known))]
+    other = check_same_function(op, again)
+    return checks if other is None else [*checks, other]
+
+
+def _at_hand(every: list[Pulled]) -> Iterator[list[Pulled]]:
+    """Give the vjps of all outputs at once, or one by one where their gradients are too large together."""
+    sizes = [sum(info.size for info in one.op.inputs if info.is_differentiable) for one in every]
+    if every and sum(sizes) <= _MOST_AT_HAND:
+        yield every
+        return
+    while every:
+        yield [every.pop(0)]
 
 
 def pair_checks(
@@ -83,13 +126,26 @@ def pair_checks(
         samples: the verdicts of the pairs that are to be right, at each sample point.
         pairs: every pair's result.
     """
-    checks = [check_form(op), check_finite(op, samples), check_connected(op, samples)]
+    checks = [check_form(op, pairs), check_finite(op, samples), check_connected(op, samples)]
+    if op.missed_by_override and "override" not in case.checks_off:
+        checks.append(_check_override(case, op))
     second = check_second_point(op, samples)
     if second is not None:
         checks.append(second)
     if "all_zero" not in case.checks_off:
-        checks.append(check_all_zero(pairs))
+        checks.append(check_all_zero(pairs, is_alone=case.is_alone))
     return checks
+
+
+def _check_override(case: Case, op: Operation) -> CheckResult:
+    """Say which ops an override was meant for, and didn't reach: their gradient is TensorFlow's own."""
+    return CheckResult(
+        "override",
+        Status.INCONCLUSIVE,
+        f"the override of {case.op_type} didn't take effect on {', '.join(op.missed_by_override)}: there "
+        "TensorFlow's own gradient is taken. Call the Python function without tf.function, or say "
+        "'checks: {override: false}' where this is meant.",
+    )
 
 
 def once(checks: list[CheckResult]) -> list[CheckResult]:

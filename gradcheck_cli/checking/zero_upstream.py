@@ -6,43 +6,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.upstream import Pulled, each_gradient
+from gradcheck_cli.checking.upstream import pull_empty
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.sample import Pair
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.upstream import Pulled
 
 
-def check_zero_upstream(
-    op: Operation, pulled: list[Pulled], analytic: Mapping[Pair, Jacobian | None]
-) -> CheckResult:
-    """A zero upstream gives exact zeros, wherever the Jacobian is finite.
-
-    The gradient of an output without elements is a sum without terms. A kernel that has nothing to do there
-    may leave its result as it found the memory, another time with other numbers: each row is looked at.
-    """
-    for one, number, label in each_gradient(op, pulled):
-        matrix, gradient = analytic.get((one.output, number)), one.gradients[number]
-        if matrix is None or gradient is None:
-            continue
-        is_empty = not op.outputs[one.output].size
-        wrong = (gradient if is_empty else gradient[:1]) != 0
-        wrong &= matrix.is_finite()
-        if wrong.any():
-            row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
-            message = (
-                f"isn't zero, though {op.outputs[one.output].name} has no elements"
-                if is_empty
-                else "isn't zero for a zero upstream"
-            )
-            return CheckResult(
-                "zero_upstream",
-                Status.MISMATCHED,
-                f"{label} {message}: element {where} is {gradient[row, where]:.6e}"
-                + ("; is its memory left as it was?" if is_empty else "."),
-            )
+def check_zero_upstream(every: list[Pulled]) -> CheckResult:
+    """A zero upstream gives exact zeros, wherever the Jacobian is finite."""
+    for pulled in every:
+        gradients = pulled.pull(np.zeros(pulled.rows))
+        for number in pulled.numbers:
+            matrix = pulled.matrices.get(number)
+            is_finite = np.isfinite(pulled.first[number]) if matrix is None else matrix.is_finite()
+            wrong = (gradients[number] != 0) & is_finite
+            if wrong.any():
+                where = int(np.argmax(wrong))
+                return _mismatch(
+                    f"{pulled.label(number)} isn't zero for a zero upstream: element {where} is "
+                    f"{gradients[number][where]:.6e}."
+                )
     return CheckResult("zero_upstream", Status.PASSED)
+
+
+def check_empty(op: Operation, pairs: list[tuple[int, int]]) -> CheckResult:
+    """The gradient of an output without elements is a sum without terms.
+
+    A kernel that has nothing to do there may leave its result as it found the memory, another time with
+    other numbers: each of several tries is looked at.
+    """
+    for output in sorted({output for output, _ in pairs}):
+        gradients: dict[int, Float] = pull_empty(op, output)
+        for of, number in pairs:
+            wrong = gradients[number] != 0 if of == output and number in gradients else np.zeros((1, 1), bool)
+            if wrong.any():
+                row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+                return _mismatch(
+                    f"d{op.outputs[output].name}/d{op.inputs[number].name} isn't zero, though "
+                    f"{op.outputs[output].name} has no elements: element {where} is "
+                    f"{gradients[number][row, where]:.6e}; is its memory left as it was?"
+                )
+    return CheckResult("zero_upstream", Status.PASSED)
+
+
+def _mismatch(message: str) -> CheckResult:
+    return CheckResult("zero_upstream", Status.MISMATCHED, message)

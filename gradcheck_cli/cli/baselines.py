@@ -47,17 +47,22 @@ def baseline_options(function: Function) -> Function:
 class Baseline:
     """A run's baseline, from before the run to after it."""
 
-    def __init__(self, against: Path | None, update: Path | None, *, seed: int | None) -> None:
+    def __init__(
+        self, against: Path | None, update: Path | None, *, seed: int | None, is_configured: bool = False
+    ) -> None:
         """Read what there is, before anything runs.
 
         Args:
             against: what to compare with.
             update: what to write.
             seed: the command line's own.
+            is_configured: whether `against` stands in a file or the environment, and `update` doesn't.
 
         Raises:
             UsageError: the options exclude each other, or a file can't be read, or not be written later.
         """
+        if against is not None and update is not None and is_configured:
+            against = None  # to update is what is asked for now
         if against is not None and update is not None:
             raise UsageError(
                 "--baseline and --update-baseline exclude each other: compare first, then update."
@@ -75,7 +80,7 @@ class Baseline:
             if not update.absolute().parent.is_dir():
                 raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
             return
-        self._old = read_lock(file)
+        self._old = read_lock(file)  # faults are said before the run
 
     @property
     def is_used(self) -> bool:
@@ -99,23 +104,35 @@ class Baseline:
         found = compare(self._old, entries_of(report.cases), is_expected=gone)
         return replace(report, baseline=found)
 
-    def write(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> None:
-        """Write the lock file, if that was asked for, and say on standard error what has changed in it."""
+    def write(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> int:
+        """Write the lock file, if that was asked for, and say on standard error what has changed in it.
+
+        It is read again first: another run may have added its pairs since this one began.
+
+        Returns:
+            0; 2 where it can't be written, which is said.
+        """
         if self._update is None:
-            return
-        from gradcheck_cli.reporting.files import write_text  # noqa: PLC0415 (only with --update-baseline)
+            return 0
+        from gradcheck_cli.reporting.files import held_alone, write_text  # noqa: PLC0415 (only with an update)
         from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
-        from gradcheck_cli.running.baseline.lock import lock_text, updated  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated  # noqa: PLC0415
 
         gone = _Gone(report, loaded, paths)
-        entries, update = updated(self._old, entries_of(report.cases), is_gone=gone)
+        file = self._update
         try:
-            write_text(self._update, lock_text(entries, self._update.absolute().parent))
+            with held_alone(file):
+                old = read_lock(file) if file.exists() else {}
+                entries, update = updated(old, entries_of(report.cases), is_gone=gone)
+                write_text(file, lock_text(entries, file.absolute().parent))
+        except UsageError as error:
+            click.echo(str(error), err=True)
         except OSError as error:
-            raise UsageError(
-                f"can't write the baseline '{self._update}': {error.strerror or error}"
-            ) from error
-        click.echo(f"{self._update}: {update}", err=True)
+            click.echo(f"can't write the baseline '{file}': {error.strerror or error}", err=True)
+        else:
+            click.echo(f"{file}: {update}", err=True)
+            return 0
+        return UsageError.exit_code
 
 
 class _Gone:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.selecting import one_of_several
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
 
 
 @click.command("blame", short_help="Find the op whose own gradient is wrong.")
@@ -19,14 +24,20 @@ from gradcheck_cli.cli import completing
     shell_complete=completing.pairs,
     help="The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]",
 )
-@click.option(
-    "--case", "names", multiple=True, metavar="NAME", help="Which case, where the spec has several."
-)
+@one_of_several
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
-def command(ctx: click.Context, *, spec: str, label: str | None, names: tuple[str, ...], form: str) -> None:
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    spec: str,
+    label: str | None,
+    ops: tuple[str, ...],
+    names: tuple[str, ...],
+    form: str,
+) -> None:
     """Find the op of SPEC's forward whose own gradient is wrong.
 
     Every op between an output and the inputs is held against differences of its own; the first from the
@@ -39,20 +50,23 @@ def command(ctx: click.Context, *, spec: str, label: str | None, names: tuple[st
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.selection import choose_case, select_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.selection import cases_with, each_case, select_cases  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
-    case = choose_case(select_cases(load_cases([spec]), names), label, "blaming")
+    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
 
     from gradcheck_cli.reporting.blame import blame_json, blame_lines  # noqa: PLC0415
     from gradcheck_cli.running.backward import blame_case  # noqa: PLC0415
     from gradcheck_cli.running.blaming import exit_code_of  # noqa: PLC0415
 
-    with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-        found = blame_case(case, label)
-    code = exit_code_of(found)
-    if form == "json":
-        click.echo(blame_json(case, found, code), nl=False)
-    else:
-        print_lines(console_for(sys.stdout), blame_lines(case, found, width=terminal_width()))
-    ctx.exit(code)
+    def blame(case: Case) -> int:
+        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+            found = blame_case(case, label)
+        code = exit_code_of(found)
+        if form == "json":
+            click.echo(blame_json(case, found, code), nl=False)
+        else:
+            print_lines(console_for(sys.stdout), blame_lines(case, found, width=terminal_width()))
+        return code
+
+    ctx.exit(each_case(cases, blame))

@@ -69,6 +69,11 @@ def cases(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> l
     return _beginning((case.name for case in _cases(ctx)), incomplete)
 
 
+def ops(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of the ops of the specs that are named, or of all."""
+    return _beginning((case.op for case in _cases(ctx)), incomplete)
+
+
 def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the pairs of the spec that is named, as far as it says what its outputs are called."""
     labels = [

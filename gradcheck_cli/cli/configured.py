@@ -53,6 +53,8 @@ class ConfiguredCommand(click.Command):
             for key, value in self._own(settings).items()
             if key in keys
         }
+        if parent is None:  # else the group's; click keeps the first that it sees
+            extra.setdefault("help_option_names", ["-h", "--help"])
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.BadParameter as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.configured import ListCommand
@@ -106,6 +107,11 @@ def command(  # noqa: PLR0913 (one argument per option)
     leave excepted ones out. They look at registered gradients, and at functions with tf.custom_gradient that
     stand in a module or a class. Those that a factory makes when it is called can't be seen.
     """
+    dropped = _unasked(ctx)
+    uncovered = uncovered and "uncovered" not in dropped
+    fail_under = None if "fail_under" in dropped else fail_under
+    words = () if "words" in dropped else words
+    report_file = None if "report_file" in dropped else report_file
     measures = uncovered or fail_under is not None
     if measures and folder is None:
         raise click.UsageError("--uncovered and --fail-under need --specs DIR.", ctx)
@@ -140,6 +146,26 @@ def command(  # noqa: PLR0913 (one argument per option)
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
     _print(chosen, coverage, form, len(op_types()))
     ctx.exit(0)
+
+
+_MEASURING, _COVERING = ("uncovered", "fail_under"), ("words", "report_file")
+
+
+def _unasked(ctx: click.Context) -> set[str]:
+    """Return the options of a project's settings that don't go with what the command line asks for.
+
+    The settings say how a project measures what its specs cover. Who looks up an op type asks for no measure,
+    nor does who asks for another one.
+    """
+    asked = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    configured = {*_MEASURING, *_COVERING} - asked
+    if ctx.params["folder"] is None or (
+        ctx.params["pattern"] is not None and not asked & {"folder", *_MEASURING, *_COVERING}
+    ):
+        return configured
+    if asked & {*_MEASURING}:
+        return configured & {*_COVERING}
+    return configured & {*_MEASURING} if asked & {*_COVERING} else set()
 
 
 def _measure(  # noqa: PLR0913 (one argument per option)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 import os
+import signal
 import sys
-from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from gradcheck_cli import __version__
+from gradcheck_cli.cli.outlet import OutputLostError, guarded, open_standard_descriptors
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 # name -> module (its attribute `command`) and the line that `--help` shows without importing it
 COMMANDS = {
@@ -36,38 +37,10 @@ COMMANDS = {
 USAGE = 2
 INTERNAL = 3  # not 1: a crash of ours is no verdict on anybody's gradient
 INTERRUPTED = 130  # 128 + SIGINT
-BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
-
-
-class ReaderLeft(Exception):  # noqa: N818 (no error)
-    """Standard output was closed by whoever read it, as `head` does."""
-
-
-@contextmanager
-def _noticing_readers_who_leave() -> Iterator[None]:
-    """Keep a broken pipe from click and rich: both exit with 1, which would read as "gradient wrong"."""
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise ReaderLeft from error
-    except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):
-            raise ReaderLeft from error
-        raise
 
 
 class LazyGroup(click.Group):
     """A group that imports a command's module only when that command runs."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:  # noqa: ANN401 (click's own)
-        """Read the command line; `--help` and `--version` print here."""
-        with _noticing_readers_who_leave():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's own)
-        """Run the command."""
-        with _noticing_readers_who_leave():
-            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names in the order in which a newcomer needs them."""
@@ -126,7 +99,8 @@ def cli() -> None:
 
     \b
     Exit codes: 0 all right, 1 a gradient is wrong, 2 bad usage or a bad spec,
-    3 something could not be decided or run, 5 no spec matched, 130 interrupted.
+    3 something could not be decided, run or printed, 5 no spec matched,
+    130 interrupted, 141 standard output was closed by its reader.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
 
 
@@ -137,13 +111,28 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line after the program's name; default `sys.argv[1:]`.
 
     Returns:
-        The exit code (DESIGN §4).
+        The exit code (DESIGN §4). Where standard output couldn't be written to, that of what was found, if
+        that is a failure; else `outlet.LOST`, or `outlet.BROKEN_PIPE` where its reader left.
     """
+    with guarded() as out:
+        try:
+            code = _run(arguments)
+            out.goes_on = True
+            out.flush()
+        except OutputLostError:
+            code = 0
+        if out.lost is not None and not isinstance(out.lost, BrokenPipeError):
+            click.echo(f"gradcheck: standard output can't be written to: {_reason(out.lost)}", err=True)
+        return code or out.code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         outcome: Any = cli.main(
             args=None if arguments is None else list(arguments), prog_name="gradcheck", standalone_mode=False
         )
-        sys.stdout.flush()
+    except OutputLostError:
+        raise
     except GradcheckError as error:
         click.echo(str(error), err=True)
         if isinstance(error, CaseFailedError):
@@ -156,10 +145,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except (ReaderLeft, BrokenPipeError):
-        # What is still in the buffer would raise again when Python flushes it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    except OSError as error:  # a file, folder or device of the caller's
+        click.echo(f"gradcheck: {_place(error)}: {_reason(error)}", err=True)
+        return USAGE
     except Exception as error:  # noqa: BLE001 (Python's own exit code 1 would read as "gradient wrong")
         import traceback  # noqa: PLC0415
 
@@ -169,13 +157,29 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
+def _place(error: OSError) -> str:
+    """Return what an error is about: a file, or the working folder, which may be deleted meanwhile."""
+    try:
+        os.getcwd()  # noqa: PTH109 (it is about the system's answer)
+    except OSError:
+        return "the working folder"
+    return "the system" if error.filename is None else os.fsdecode(error.filename)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
+    open_standard_descriptors()
     # A terminal that can't show "·" or "±" gets "?", not an exception.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    sys.exit(run_command())
+    code = run_command()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is done: Python's own end needs no traceback
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gradcheck_cli.cli.configured import MergeCommand
+from gradcheck_cli.cli.outlet import go_on_without_output
 from gradcheck_cli.cli.reports import Wanted, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import cache_option, default_cache
 
@@ -41,6 +42,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.running.merging import merge  # noqa: PLC0415
     from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
 
+    if reports:
+        go_on_without_output()
     given = {str(file): read_report(file) for file in files}
     if len(given) < len(files):
         raise click.UsageError("a report is named twice.", ctx)
@@ -59,5 +62,4 @@ def command(  # noqa: PLR0913 (one argument per option)
     write_history(
         cache or default_cache(), report
     )  # where the next run's shards find how long each case took
-    write_reports(reports, form, report)
-    ctx.exit(report.exit_code)
+    ctx.exit(write_reports(reports, form, report))

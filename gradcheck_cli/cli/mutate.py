@@ -54,6 +54,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     fail_under: float | None,
     form: str,
     verbose: bool,
+    ops: tuple[str, ...],
     names: tuple[str, ...],
     expression: str | None,
     tags: tuple[str, ...],
@@ -77,7 +78,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.running.selection.choose import Wanted, choose  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
-    cases = choose(load_cases(paths or default_paths(), seed=seed), Wanted(names, tags, op_types, expression))
+    wanted = Wanted(names, tags, op_types, expression, ops)
+    cases = choose(load_cases(paths or default_paths(), seed=seed), wanted)
     cases = tuple(replace(case, corruptions=kinds or KINDS) for case in cases)
     run = case_runner(ctx, (), **{name: options.pop(name) for name in processes.OPTIONS})
     from gradcheck_cli.reporting.mutants import (  # noqa: PLC0415

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.plain_files import MIB, read_plain
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -17,6 +18,7 @@ else:
     import tomli as tomllib
 
 DEFAULT = "specs"
+_LIMIT = 16 * MIB  # a pyproject.toml is text that people read
 SPECS_VARIABLE = "GRADCHECK_SPECS"
 
 
@@ -31,8 +33,8 @@ class Settings:
         """Return `file:line: tool.gradcheck.key`, for a message; the line as far as it can be told."""
         pattern = re.compile(rf"""^\s*["']?{re.escape(key.rpartition(".")[2])}["']?\s*=""")
         try:
-            lines = [] if self.file is None else self.file.read_text(encoding="utf-8").splitlines()
-        except OSError:
+            lines = [] if self.file is None else read_plain(self.file, _LIMIT).decode().splitlines()
+        except (OSError, UnicodeDecodeError):
             lines = []
         line = next((number for number, text in enumerate(lines, start=1) if pattern.match(text)), 0)
         where = f"{self.file}:{line}" if line else f"{self.file}"
@@ -92,8 +94,8 @@ def default_paths(start: Path | None = None) -> tuple[str, ...]:
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content = tomllib.loads(read_plain(file, _LIMIT).decode())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: can't be read as TOML: {error}") from error
     tool = content.get("tool")
     if not isinstance(tool, dict) or "gradcheck" not in tool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gradcheck_cli.cli.outlet import print_commands
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,10 +49,7 @@ def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str,
         if kind not in TO_FILES or not separator or not name:
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
         file = Path(name)
-        if file.is_dir():
-            raise click.BadParameter(f"'{name}' is a folder; name a file in it.")
-        if not file.parent.is_dir():
-            raise click.BadParameter(f"there is no folder '{file.parent}' to write '{file.name}' into.")
+        _require_place(file)
         taken = next(
             (one for one in found if one.file is not None and one.file.absolute() == file.absolute()), None
         )
@@ -60,6 +59,19 @@ def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str,
             )
         found.append(Wanted(kind, file))
     return tuple(found)
+
+
+def _require_place(file: Path) -> None:
+    try:
+        if stat.S_ISDIR(file.stat().st_mode):
+            raise click.BadParameter(f"'{file}' is a folder; name a file in it.")
+    except FileNotFoundError:
+        if not file.parent.is_dir():
+            raise click.BadParameter(
+                f"there is no folder '{file.parent}' to write '{file.name}' into."
+            ) from None
+    except OSError as error:  # a name too long, a folder that is none
+        raise click.BadParameter(f"'{file}' can't be written: {error.strerror or error}.") from error
 
 
 def report_options(function: Function) -> Function:
@@ -124,6 +136,11 @@ def render(kind: str, report: Report) -> str:
 def print_report(form: str, report: Report) -> None:
     """Print a report on standard output, in a format other than the table."""
     text = render(form, report)
+    if form == "github":
+        print_commands(text, err=False)
+        return
+    if form in {"json", "sarif"}:  # the same text to JSON, and no command to a CI service that reads it
+        text = text.replace("##", "\\u0023#")
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError:  # a terminal or pipe that can't show a character
@@ -132,8 +149,8 @@ def print_report(form: str, report: Report) -> None:
     sys.stdout.flush()
 
 
-def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> None:
-    """Write the reports that were asked for.
+def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
+    """Write the reports that were asked for, and say which can't be.
 
     Args:
         reports: which.
@@ -141,19 +158,20 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> None:
             standard error, since another program reads standard output then.
         report: the run.
 
-    Raises:
-        UsageError: a file can't be written; the others are.
+    Returns:
+        The report's own exit code; in place of a 0, 2 where a file can't be written.
     """
     failures = []
     for one in reports:
         if one.file is not None:
             failures += _write(one.file, render(one.kind, report))
         elif form != "github":
-            click.echo(render("github", report), nl=False, err=form != "table")
+            print_commands(render("github", report), err=form != "table")
     if form == "github" or any(one.kind == "github" for one in reports):
         failures += _append_summary(report)
-    if failures:
-        raise UsageError("\n".join(failures))
+    for failure in failures:
+        click.echo(failure, err=True)
+    return report.exit_code or (UsageError.exit_code if failures else 0)
 
 
 def _write(file: Path, text: str) -> list[str]:

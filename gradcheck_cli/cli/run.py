@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from gradcheck_cli.cli import completing, processes
 from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.configured import ConfiguredCommand
 from gradcheck_cli.cli.extent import extent_options, with_extent
+from gradcheck_cli.cli.outlet import go_on_without_output
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
@@ -75,7 +78,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
 @click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
+def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step by step)
     ctx: click.Context,
     /,
     *,
@@ -111,6 +114,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     Each option can also stand there under its long name, and in the environment as GRADCHECK_NAME: the
     command line comes before the environment, and that before the file.
     """
+    began = time.monotonic()
     if show_config:
         _print_settings(ctx)
         return
@@ -118,7 +122,12 @@ def command(  # noqa: PLR0913 (one argument per option)
         raise click.UsageError("-q and -v exclude each other.", ctx)
     in_processes = {name: options.pop(name) for name in processes.OPTIONS}
     cache = cache or default_cache()
-    baseline = Baseline(against, update, seed=seed)
+    asked_now = [
+        ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
+    ]
+    baseline = Baseline(against, update, seed=seed, is_configured=asked_now == [False, True])
+    if reports or update is not None:
+        go_on_without_output()
     from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (`run --help` does without)
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
@@ -155,6 +164,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         ),  # a mode it can't have
         max_failures=1 if stop_first else max_failures,
         max_time=max_time,
+        began=began,
     )
     for notice in selected.notices:
         click.echo(notice, err=True)
@@ -182,9 +192,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     report = baseline.compared(report, loaded, folders)
     write_history(cache, report)
     _print_end(report, form, width, verbose=verbose, durations=durations)
-    baseline.write(report, loaded, folders)
-    write_reports(reports, form, report)
-    ctx.exit(report.exit_code)
+    unwritten = baseline.write(report, loaded, folders)
+    ctx.exit(write_reports(reports, form, report) or unwritten)
 
 
 def _print_end(report: Report, form: str, width: int, *, verbose: bool, durations: int) -> None:

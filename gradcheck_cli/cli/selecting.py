@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +48,14 @@ def naming_options(function: Function) -> Function:
     for option in reversed(
         (
             click.option(
+                "--op",
+                "ops",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=completing.ops,
+                help="Check this op only; repeatable.",
+            ),
+            click.option(
                 "--case",
                 "names",
                 multiple=True,
@@ -76,6 +85,32 @@ def naming_options(function: Function) -> Function:
                 metavar="TYPE",
                 shell_complete=completing.op_types,
                 help="Check specs with this op_type, or that cover it; repeatable.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def one_of_several(function: Function) -> Function:
+    """Add the options that pick ops and cases of a spec that holds several; `each_case` takes all else."""
+    for option in reversed(
+        (
+            click.option(
+                "--op",
+                "ops",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=completing.ops,
+                help="Which op, where the spec has several; repeatable. [default: all]",
+            ),
+            click.option(
+                "--case",
+                "names",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=completing.cases,
+                help="Which case, where the op has several; repeatable. [default: all]",
             ),
         )
     ):
@@ -142,6 +177,7 @@ def select(  # noqa: PLR0913 (one argument per option)
     cases: Sequence[Case],
     cache: Path,
     *,
+    ops: Sequence[str],
     names: Sequence[str],
     expression: str | None,
     tags: Sequence[str],
@@ -159,7 +195,7 @@ def select(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.running.selection.choose import Wanted, choose  # noqa: PLC0415
     from gradcheck_cli.running.selection.history import failed_before, read_history  # noqa: PLC0415
 
-    chosen = choose(cases, Wanted(names, tags, op_types, expression))
+    chosen = choose(cases, Wanted(names, tags, op_types, expression, ops))
     notices = []
     cut = None
     if last_failed:
@@ -204,7 +240,7 @@ def list_cases(cases: Sequence[Case], form: str) -> None:
         click.echo(json.dumps({"cases": content}, indent=2, ensure_ascii=False))
         return
     for case in cases:
-        click.echo(f"{case.spec} · {case.op} · {case.name} · {case.dtype}")
+        click.echo(f"{clean(case.spec)} · {case.op} · {case.name} · {case.dtype}")
     specs = len({case.spec for case in cases})
     click.echo(f"{specs} op{'s'[: specs != 1]} · {_cases(len(cases))}")
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.errors import UsageError
+from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.running.selection.choose import Wanted, choose, meant
 from gradcheck_cli.spec.pairs import could_match
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gradcheck_cli.spec.case import Case
 
@@ -22,23 +22,22 @@ LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
 
 
-def select_cases(cases: Sequence[Case], names: Sequence[str]) -> tuple[Case, ...]:
-    """Return the cases whose name is among `names`; all of them if `names` is empty.
+def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str] = ()) -> tuple[Case, ...]:
+    """Return the cases whose name is among `names`, of the ops among `ops`; all of them where one is empty.
 
     Raises:
-        NoSpecsError: a name matches no case, even where another one does: nothing asked for is left out
-            in silence.
+        NoSpecsError: a name matches no case, or no op, even where another one does: nothing asked for is left
+            out in silence.
     """
-    return choose(cases, Wanted(names=names))
+    return choose(cases, Wanted(names=names, ops=ops))
 
 
-def choose_case(cases: Sequence[Case], label: str | None, doing: str) -> Case:
-    """Return the first case that can have a pair, and say so on standard error where there are others.
+def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
+    """Return the cases that can have a pair.
 
     Args:
         cases: the cases to choose from.
         label: the pair, such as `dM1/dM0`; `None` where any will do.
-        doing: what the command does with the case, such as "showing".
 
     Raises:
         UsageError: no case can have such a pair.
@@ -47,17 +46,34 @@ def choose_case(cases: Sequence[Case], label: str | None, doing: str) -> Case:
     if not fitting:
         known = list(dict.fromkeys(name for case in cases for name in _labels(case)))
         raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), known)}")
-    chosen = fitting[0]
-    if len(fitting) > 1:
-        others = dict.fromkeys(case.name for case in fitting if case.name != chosen.name)
-        choice = f"; others: --case {', '.join(others)}" if others else ""
-        having = " with this pair" if label is not None else " cases"
-        click.echo(
-            f"{doing} {chosen.op} · {chosen.dtype} · case {chosen.name}, "
-            f"the first of {len(fitting)}{having}{choice}",
-            err=True,
-        )
-    return chosen
+    return fitting
+
+
+def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
+    """Look at each case, and go on where one can't be looked at, which is told on standard error.
+
+    Args:
+        cases: one or more.
+        look: returns the exit code that a case alone would end with.
+
+    Returns:
+        The gravest of the exit codes: 1 (a fault), 2, 3 (undecided), 0.
+
+    Raises:
+        GradcheckError: what comes up where there is one case only.
+    """
+    if len(cases) == 1:
+        return look(cases[0])
+    codes, failed = set(), set()
+    for case in cases:
+        try:
+            codes.add(look(case))
+        except GradcheckError as error:  # noqa: PERF203 (an op takes seconds)
+            click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
+            failed.add(error.exit_code)
+    if codes:  # one case has the pair that is asked for; that another hasn't is no fault of the command line
+        failed.discard(UsageError.exit_code)
+    return next((code for code in (1, 2, 3) if code in codes | failed), 0)
 
 
 def _labels(case: Case) -> list[str]:
@@ -72,7 +88,7 @@ def _fits(case: Case, label: str) -> bool:
     second = SECOND.fullmatch(label) if case.second_order else None
     if second is not None:  # by what it is differentiated, perhaps an upstream, tracing tells
         label = f"d{second['output']}/d{second['input']}"
-    if case.variables:
+    if case.may_have_variables:
         return LABEL.fullmatch(label) is not None
     if case.outputs:
         return any(label == known or could_match(label, known) for known in _labels(case))

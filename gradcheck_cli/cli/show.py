@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.selecting import one_of_several
 from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
 
 
 def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -41,14 +46,20 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     callback=_index,
     help="One element of the output, such as 0,0: its row, in the input's shape.",
 )
-@click.option(
-    "--case", "names", multiple=True, metavar="NAME", help="Which case, where the spec has several."
-)
+@one_of_several
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
-def command(
-    *, spec: str, label: str, index: tuple[int, ...] | None, names: tuple[str, ...], form: str
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    spec: str,
+    label: str,
+    index: tuple[int, ...] | None,
+    ops: tuple[str, ...],
+    names: tuple[str, ...],
+    form: str,
 ) -> None:
     """Print the analytic and the numeric Jacobian of one pair of SPEC, and where they differ.
 
@@ -56,22 +67,26 @@ def command(
     """
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.selection import choose_case, select_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.selection import cases_with, each_case, select_cases  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
-    case = choose_case(select_cases(load_cases([spec]), names), label, "showing")
+    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
 
     from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text  # noqa: PLC0415
     from gradcheck_cli.running.session import pair_jacobian  # noqa: PLC0415
 
-    with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-        view = pair_jacobian(case, label)
-    if index is not None:
-        _check_index(index, view.output, view.output_shape)
-    if form == "json":
-        click.echo(jacobian_json(case, view, index), nl=False)
-        return
-    click.echo(jacobian_text(case, view, index, width=terminal_width()), nl=False)
+    def show(case: Case) -> int:
+        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+            view = pair_jacobian(case, label)
+        if index is not None:
+            _check_index(index, view.output, view.output_shape)
+        if form == "json":
+            click.echo(jacobian_json(case, view, index), nl=False)
+        else:
+            click.echo(jacobian_text(case, view, index, width=terminal_width()), nl=False)
+        return 0
+
+    ctx.exit(each_case(cases, show))
 
 
 def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) -> None:

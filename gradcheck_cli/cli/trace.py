@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.selecting import one_of_several
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
 
 
 @click.command("trace", short_help="Print one backward pass, op by op.")
@@ -26,14 +31,20 @@ from gradcheck_cli.cli import completing
     metavar="OPTYPE",
     help="Ops of this type alone, such as Exp. [default: all but Identity]",
 )
-@click.option(
-    "--case", "names", multiple=True, metavar="NAME", help="Which case, where the spec has several."
-)
+@one_of_several
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
-def command(
-    *, spec: str, label: str | None, types: tuple[str, ...], names: tuple[str, ...], form: str
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    spec: str,
+    label: str | None,
+    types: tuple[str, ...],
+    ops: tuple[str, ...],
+    names: tuple[str, ...],
+    form: str,
 ) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.
 
@@ -46,17 +57,21 @@ def command(
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `trace --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.selection import choose_case, select_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.selection import cases_with, each_case, select_cases  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
-    case = choose_case(select_cases(load_cases([spec]), names), label, "tracing")
+    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
 
     from gradcheck_cli.reporting.trace import trace_json, trace_lines  # noqa: PLC0415
     from gradcheck_cli.running.backward import trace_case  # noqa: PLC0415
 
-    with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-        passes = trace_case(case, label, types)
-    if form == "json":
-        click.echo(trace_json(case, passes), nl=False)
-        return
-    print_lines(console_for(sys.stdout), trace_lines(case, passes, width=terminal_width()))
+    def trace(case: Case) -> int:
+        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+            passes = trace_case(case, label, types)
+        if form == "json":
+            click.echo(trace_json(case, passes), nl=False)
+        else:
+            print_lines(console_for(sys.stdout), trace_lines(case, passes, width=terminal_width()))
+        return 0
+
+    ctx.exit(each_case(cases, trace))

@@ -22,17 +22,20 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
     from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load  # noqa: PLC0415
 
     try:
-        cases = load_cases(paths or default_paths())
+        loaded = load(paths or default_paths())
     except SpecError as error:
         if form == "json":
             click.echo(_as_json(error))
         raise
+    cases, exceptions = loaded.cases, len(loaded.exceptions)
     specs = len({case.spec for case in cases})
     if form == "json":
         click.echo(json.dumps({"specs": specs, "cases": len(cases), "faults": []}, indent=2))
+    elif exceptions and not cases:
+        click.echo(f"{_count(exceptions, 'exception')}: ok")
     else:
         click.echo(f"{_count(specs, 'spec')}, {_count(len(cases), 'case')}: ok")
 

@@ -50,6 +50,7 @@ def differences(  # noqa: PLR0913, PLR0917 (three values, two steps, two sources
     step_down: Float,
     unit: Float,
     measured: Float | float = 0.0,
+    size: Float | float = 0.0,
 ) -> Differences:
     """Difference f(x+h), f(x), f(x-h); a step of 0 means that the side isn't there.
 
@@ -61,6 +62,7 @@ def differences(  # noqa: PLR0913, PLR0917 (three values, two steps, two sources
         step_down: and downward.
         unit: the rows' unit roundoff.
         measured: bound on the error of one value as measured, where it exceeds the one assumed here.
+        size: what the values are rounded relative to, where that is larger than they are.
 
     Returns:
         The differences, every argument broadcast.
@@ -78,7 +80,7 @@ def differences(  # noqa: PLR0913, PLR0917 (three values, two steps, two sources
         central = np.where(step_up == step_down, (above - below) / span, uneven)
         slope = np.where(is_central, central, np.where(is_up, up, down))
         largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
-        largest = np.maximum(largest, np.abs(base))
+        largest = np.maximum(np.maximum(largest, np.abs(base)), size)
         # Half an ulp is u|f|; doubled, since the last operation is seldom the only one that rounds.
         # Underflow loses up to half a subnormal per operation: four operations' worth.
         error = np.maximum(2 * unit * largest + 2 * smallest_subnormals(unit), measured)

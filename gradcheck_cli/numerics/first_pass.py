@@ -71,6 +71,7 @@ def first_pass(problem: Problem) -> FirstPass:
             taken.step_up[own, 0],
             taken.step_down[own, 0],
             problem.unit[:, None],
+            size=problem.size[:, None],
         )
         slope[:, here], noise[:, here] = found.slope, found.noise
         is_flat[:, here], is_central[:, here] = found.is_flat, found.is_central

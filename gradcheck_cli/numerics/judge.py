@@ -15,7 +15,13 @@ from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.second_stage import climb
 from gradcheck_cli.numerics.series import Elements
-from gradcheck_cli.numerics.stages import Judgement, by_column, in_doubt, pass_or_climb
+from gradcheck_cli.numerics.stages import (
+    Judgement,
+    by_column,
+    in_doubt,
+    pass_or_climb,
+    without_fine_stairs,
+)
 from gradcheck_cli.numerics.tolerance import ToleranceRule, row_scale, rule_for
 
 if TYPE_CHECKING:
@@ -54,6 +60,7 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
     base_value: npt.ArrayLike | None = None,
     moves: EvaluateMoves | None = None,
     sparsity: Sparsity | None = None,
+    may_round: bool = False,
 ) -> Judgement:
     """Judge an analytic Jacobian against differences of the function.
 
@@ -74,6 +81,8 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
         moves: `evaluate` for points that are described instead of written out.
         sparsity: what can differ from zero in the analytic Jacobian; that the function keeps to it, too, is
             confirmed here (`Judgement.is_sparse`).
+        may_round: whether the function is known to round on its way; then stairs finer than the first step
+            are looked for.
 
     Returns:
         The judgement.
@@ -101,6 +110,8 @@ def judge(  # noqa: PLR0913 (a point, and all that is known of it; keyword-only)
     if wanted.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {wanted.shape}")
     judged = pass_or_climb(problem, first_pass(problem), wanted, method)
+    if may_round:
+        judged = without_fine_stairs(problem, judged, wanted)
     if sparsity is None:
         return judged
     is_sparse = confirm_sparsity(problem, sparsity)

@@ -18,6 +18,10 @@ STEPS = 3
 # |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump;
 # the 5 % are empirical.
 SAME_HEIGHT = 0.05
+# A step this many units of the value high is what rounding of its terms can be, where they cancel: an
+# attention key's bias. It shifts no slope by more than the tolerance grants beside the value (1024 u in
+# float64).
+LOST = 64.0
 # up - down falls with h where f is smooth (to a quarter), stays at a kink: 0.6 to 1.7 (empirical) lies
 # between.
 SAME_BEND = (0.6, 1.7)
@@ -34,7 +38,9 @@ def find_jumps(series: Series) -> Mask:
             height = np.abs(side - series.base)[:STEPS]
             is_there = (step[:STEPS] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
             most, least = height.max(axis=0), height.min(axis=0)
-            is_clear = least > 16 * series.unit * np.maximum(np.abs(series.base), most)
+            is_clear = least > LOST * series.unit * np.maximum(
+                np.maximum(np.abs(series.base), series.size), most
+            )
             jumps |= is_there & is_clear & (most - least <= SAME_HEIGHT * most)
     return jumps
 

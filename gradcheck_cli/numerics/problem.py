@@ -110,6 +110,11 @@ class Problem:
         return self.sampler.base if self.known_value is None else self.known_value
 
     @property
+    def size(self) -> Float:
+        """What f(x) is rounded relative to, (m,): of a part of a complex number, the modulus."""
+        return np.where(np.isfinite(self.value), np.abs(self.value), 0.0)
+
+    @property
     def weights(self) -> Float:
         """The tolerance scale ws of each element, (1 or m, slots)."""
         return np.asarray(self.weight_scale[self.table])

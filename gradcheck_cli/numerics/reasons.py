@@ -27,6 +27,8 @@ class Reason(IntEnum):
     STAIRCASE = 6
     LOW_PRECISION = 7
     NOT_ANALYTIC = 8
+    TIES = 9
+    ROUNDED_POINT = 10
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.UNRESOLVED: Explanation(
         "differences at smaller and smaller steps don't settle on one slope",
-        "state the input's typical magnitude (scale), or move the point to where the function is smoother",
+        "move the point to where the function is smoother, or compute the forward in a higher precision",
     ),
     Reason.STAIRCASE: Explanation(
         "the function is flat at small steps and moves at large ones, as rounding or quantisation does",
@@ -71,9 +73,18 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "this precision shows too few digits to tell",
         "check in float64, or give the forward a float64 path",
     ),
+    Reason.ROUNDED_POINT: Explanation(
+        "the error is no larger than what rounding of weights, constants or a file's values could make",
+        "give these in float64, or a gradient that doesn't rely on what holds of them unrounded",
+    ),
     Reason.NOT_ANALYTIC: Explanation(
         "the complex step gives another slope than a difference does: the forward isn't analytic here "
         "(abs, conj, a comparison), or it turns sharply",
         "use method: auto",
+    ),
+    Reason.TIES: Explanation(
+        "inputs are tied here, and the ways in which the function moves with all of them are too many, or "
+        "too close, to tell whether the gradient is among them",
+        "move the point off the tie (min_gap, away_from)",
     ),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.edges import ABSORBED, COMMONEST_INTERMEDIATE, Edge, find_edges
+from gradcheck_cli.numerics.edges import Edge, find_edges
 from gradcheck_cli.numerics.kinks import find_jumps, find_kinks
 from gradcheck_cli.numerics.ladder import ONE_SIDED, Settled, settle
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
@@ -27,9 +27,19 @@ FEWEST_RUNGS = 3
 # Both are empirical.
 SAME_NOISE = 8.0
 MOST_UNKNOWN_NOISE = 300.0
+# Rounding to multiples of g errs by up to g / 2 a value; twice that for a difference's movement from rung to
+# rung, another factor of two for the bound on it, and of two for what is rounded more than once.
+GRAINS = 8.0
 # What doesn't settle under the noise that was measured is tried under more: a handful of values may show too
 # little of it (a sum of terms far larger than itself). The uncertainty grows with it.
 LOUDER = (1.0, 4.0, 16.0)
+# A slope that settled on a low rung, since one more movement there exceeds the noise that was assumed, is
+# taken from the rungs above where these agree to a tenth of its uncertainty and lie within twice that: the
+# least that five rungs (4^5) win is a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp
+# for an assumed 1.) Only what is known to fewer digits than are judged is worth the try.
+SHARPER = 0.1
+NEARBY = 2.0
+ENOUGH = 1e-7
 
 
 @dataclass(frozen=True)
@@ -50,10 +60,12 @@ class Resolution:
         edge: how the slope is left towards large steps, as `Edge`.
         edge_low: the largest step that still agrees with the slope.
         edge_high: the smallest that doesn't.
+        beyond: by how much the slope differs there.
         noise: relative noise of the forward's values, a bound over |f|.
         bias: likewise, with rounding that shows only at larger steps, and may be shape rather than noise: it
             speaks against a mismatch, never for a pass.
         value: the largest |f| near the point: f itself may be 0 there.
+        depth: the powers of two by which the steps stood nearer.
     """
 
     slope: Float
@@ -69,9 +81,11 @@ class Resolution:
     edge: np.ndarray
     edge_low: Float
     edge_high: Float
+    beyond: Float
     noise: Float
     bias: Float
     value: Float
+    depth: np.ndarray
 
     @staticmethod
     def empty(size: int) -> Resolution:
@@ -92,9 +106,11 @@ class Resolution:
             edge=np.full(size, Edge.NONE, dtype=np.int8),
             edge_low=np.zeros(size),
             edge_high=np.zeros(size),
+            beyond=np.zeros(size),
             noise=np.zeros(size),
             bias=np.zeros(size),
             value=np.zeros(size),
+            depth=np.zeros(size, dtype=np.int64),
         )
 
     def put(self, which: np.ndarray, other: Resolution) -> None:
@@ -122,6 +138,7 @@ def resolve(series: Series) -> Resolution:
         use = is_open & np.isfinite(again.uncertainty)
         settled = settled.where(use, again)
         noise = np.where(use, tried, noise)
+    settled, noise = _sharper(series, settled, noise, np.minimum(LOUDER[1] * measured, limit))
     kinks = find_kinks(series)
     is_kink = kinks.is_kink & ~is_jump
     slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
@@ -153,12 +170,30 @@ def resolve(series: Series) -> Resolution:
         local=local[0],
         local_noise=local[1],
         **dict(
-            zip(("edge", "edge_low", "edge_high"), find_edges(series, slope, uncertainty, noise), strict=True)
+            zip(
+                ("edge", "edge_low", "edge_high", "beyond"),
+                find_edges(series, slope, uncertainty, noise),
+                strict=True,
+            )
         ),
         noise=relative,
         bias=bias,
         value=_value_nearby(series),
+        depth=np.zeros(series.base.shape, dtype=np.int64),
     )
+
+
+def _sharper(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
+    """Take a slope that one rung's rounding held down from the rungs above, with the noise that it takes."""
+    with np.errstate(all="ignore"):
+        is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > ENOUGH * np.abs(settled.slope))
+    if not is_blunt.any():
+        return settled, noise
+    again = _slope(series.with_noise(louder))
+    with np.errstate(all="ignore"):
+        use = is_blunt & (again.uncertainty < SHARPER * settled.uncertainty)
+        use &= np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
+    return settled.where(use, again), np.where(use, louder, noise)
 
 
 def _slope(series: Series) -> Settled:
@@ -197,8 +232,8 @@ def _noise_of_movement(series: Series) -> Float:
 def _most_noise(series: Series) -> Float:
     """Return the most noise that is believed without having been measured a few ulp around the point."""
     known = series.at.error[series.sentinels]
-    # Rounding of an intermediate of the commonest size is believed whatever the output's size.
-    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * known, ABSORBED * series.unit * COMMONEST_INTERMEDIATE))
+    # Rounding of an intermediate is believed whatever the output's size, where it is seen.
+    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * known, GRAINS * series.grain))
 
 
 def _why_not(series: Series) -> np.ndarray:
@@ -238,7 +273,7 @@ def _value_nearby(series: Series) -> Float:
 
 def _local(series: Series, slope: Float) -> tuple[Float, Float]:
     """Return the slope of the shortest sentinel if its noise leaves room for doubt, else of the longest."""
-    at, last = series.at, series.sentinels - 1
+    at, last = series.at, max(series.sentinels - 1, 0)
     with np.errstate(all="ignore"):
         use_first = np.abs(at.slope[0] - slope) > 3 * at.noise[0]
     return np.where(use_first, at.slope[0], at.slope[last]), np.where(use_first, at.noise[0], at.noise[last])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.second_stage import climb
 from gradcheck_cli.numerics.series import Elements
-from gradcheck_cli.numerics.staircase import Flatness, find_flatness
+from gradcheck_cli.numerics.staircase import Flatness, find_fine_stairs, find_flatness
 from gradcheck_cli.numerics.tolerance import row_scale
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
 
@@ -105,6 +105,17 @@ def pass_or_climb(problem: Problem, first: FirstPass, analytic: Float, method: s
         evaluations=problem.sampler.evaluations,
         method="ladder" if doubtful.any() else "central",
         noisy=noisy,
+    )
+
+
+def without_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> Judgement:
+    """Return the verdicts, inconclusive where the slope of stairs finer than the first step passed."""
+    on_stairs = find_fine_stairs(problem, np.where(judged.verdict == Verdict.PASS, judged.numeric, 0.0))
+    undone = on_stairs[:, None] & (judged.verdict == Verdict.PASS) & (analytic != 0)
+    return replace(
+        judged,
+        verdict=np.where(undone, Verdict.INCONCLUSIVE, judged.verdict).astype(np.int8),
+        reason=np.where(undone, Reason.STAIRCASE, judged.reason).astype(np.int8),
     )
 
 

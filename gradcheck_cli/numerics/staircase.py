@@ -1,7 +1,9 @@
 """Tells a flat function from a staircase, which is flat at small steps and moves at large ones.
 
 A zero gradient is right for a flat function, but on a staircase differences can't tell: the steps may be
-meant (floor), or be what is left of a slope (a forward that computes in float16 inside).
+meant (floor), or be what is left of a slope (a forward that computes in float16 inside). A staircase goes on:
+beyond its first riser there are more, about as tall, with treads between them. The edge of a clip or of a
+relu, beyond which the function slopes, is none, nor is the single jump of a kink's derivative.
 """
 
 from __future__ import annotations
@@ -11,25 +13,40 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.steps import FIRST_STEP
+from gradcheck_cli.numerics.precision import FLOAT64
+from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
+from gradcheck_cli.numerics.steps import FIRST_STEP, power_of_two
 
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.first_pass import FirstPass
-    from gradcheck_cli.numerics.precision import Float, Precision
+    from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
-    from gradcheck_cli.numerics.sampling import Sampler
 
 # The probe moves every input at once by this part of its scale, up or down at random.
 PROBE = 1 / 16
 EVEN_ODDS = 0.5
-# Each row is followed at distances of its own, and each distance is an evaluation.
-MOST_ROWS = 64
+# Rows that the probe moves are looked at over ranges a factor of four apart, on a grid each. The widest is
+# eight probes to both sides, half of the scale: what happens at 0 is none of the business of what is far from
+# it. The narrowest is the step that is known to be flat. Of stairs there are at least three in one of these,
+# and so at most twelve: less than half of the 32 intervals. All rows share the grids: many cost no more.
+WIDEST = 8.0
+NARROWER = 4.0
+INTERVALS = 32
+RISERS = 3
+# Risers are of one height: within twice of each other, as those of a rounding are on both sides of a power of
+# two; a little more for what rounds them.
+ALIKE = 2.1
+
+# Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
+# steps below that, of which the least is 64 ulp of x; and a movement of eight roundings that isn't there.
+FINE = (-46, -43, -40, -37)
+FINE_ULP = 16.0
 
 
 class Flatness(IntEnum):
     """What lies beyond the flat neighbourhood of a row."""
 
-    FLAT = 0  # nothing moves, or moves steadily from some distance on: a kink
+    FLAT = 0  # nothing moves, or it does so some way off: a kink, or a jump
     STAIRS = 1
     ROUNDED = 2  # a slope too small for the first pass to see
 
@@ -46,88 +63,95 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
         (m,) of `Flatness`.
     """
     found = np.zeros(problem.shape[0], dtype=np.int8)
-    if problem.columns.size == 0:
+    narrow = FIRST_STEP[problem.working.name] / PROBE  # the first pass's step, over the probe's
+    if problem.columns.size == 0 or narrow >= 1:
         return found
     rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
-    if rows.size:
-        here = problem.columns
-        far = PROBE * problem.step_scale[here]
-        sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
-        room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
-        direction = np.zeros(problem.sampler.point.size)
-        direction[here] = sign * np.minimum(far, room)
-        found[rows] = _of_many(problem, rows, direction)
-    return found
-
-
-def _of_many(problem: Problem, rows: np.ndarray, direction: Float) -> np.ndarray:
-    """Probe rows, of many only some: where one of these isn't flat, none that moves is taken to be."""
-    sampler = problem.sampler
-    total = _change(sampler, rows, direction, np.ones(1))
-    moves = np.flatnonzero(total != 0)
-    found = np.full(rows.size, Flatness.FLAT, dtype=np.int8)
-    chosen = moves
-    if moves.size > MOST_ROWS:
-        chosen = np.sort(problem.generator.choice(moves, MOST_ROWS, replace=False))
-    told = probe_flat_rows(sampler, rows[chosen], direction, problem.unit, problem.working)
-    found[moves] = told.max(initial=Flatness.FLAT) if chosen.size < moves.size else told
-    return found
-
-
-def probe_flat_rows(
-    sampler: Sampler,
-    rows: np.ndarray,
-    direction: Float,
-    unit: Float,
-    working: Precision,
-) -> np.ndarray:
-    """Say what flat rows do along one direction.
-
-    Args:
-        sampler: the function.
-        rows: (r,) numbers of the rows that no single step moves.
-        direction: (n,) displacement of the far end, inside the domain.
-        unit: (m,) unit roundoff of each row.
-        working: the coarsest precision in play.
-
-    Returns:
-        (r,) of `Flatness`.
-    """
-    found = np.full(rows.size, Flatness.FLAT, dtype=np.int8)
-    narrow = FIRST_STEP[working.name] / PROBE  # the first pass's step, over the probe's
-    if narrow >= 1 or rows.size == 0:
+    if rows.size == 0:
         return found
-    total = _change(sampler, rows, direction, np.ones(1))
-    moves = total != 0  # NaN counts as movement: nothing is known there
+    here = problem.columns
+    sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
+    room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
+    direction = np.zeros(problem.sampler.point.size)
+    direction[here] = sign * np.minimum(PROBE * problem.step_scale[here], room)
+    along = narrow * np.exp2(np.arange(np.log2(1 / narrow) + 1))
+    change = _changes(problem, rows, direction, along)
+    moves = change[-1] != 0  # NaN counts as movement: nothing is known there
     if not moves.any():
         return found
-    rows, total = rows[moves], np.abs(total[moves])
-    flat, moved = np.zeros(rows.size), np.ones(rows.size)
-    height = total.copy()
-    # Bisect to 1/64 of the width known to be flat: a stair is then seen whole, a kink's slope hardly.
-    for _round in range(int(np.ceil(np.log2(1 / narrow))) + 6):
-        middle = 0.5 * (flat + moved)
-        change = np.abs(_change(sampler, rows, direction, middle))
-        has_moved = change != 0
-        flat, moved = np.where(has_moved, flat, middle), np.where(has_moved, middle, moved)
-        height = np.where(has_moved, change, height)
-    error = 2 * unit[rows] * np.maximum(np.abs(sampler.base[rows]), total) + np.finfo(np.float64).tiny
+    rows, change = rows[moves], change[:, moves]
+    total = np.abs(change[-1])
+    base = np.maximum(np.abs(problem.sampler.base[rows]), total)
+    error = 2 * problem.unit[rows] * base + np.finfo(np.float64).tiny
     with np.errstate(all="ignore"):
-        # Stairs at least as wide as the first step divide the whole change into at most 1 / narrow parts.
-        is_stair = ~(height < np.maximum(narrow * total / 8, 4 * error))
-        # Where rounding alone explains the flat part, the slope goes on beneath it.
-        is_rounded = ~is_stair & (total * flat <= 4 * error)
-    result = np.where(is_stair, Flatness.STAIRS, np.where(is_rounded, Flatness.ROUNDED, Flatness.FLAT))
-    found[moves] = result
+        # Where rounding alone explains the flat part, the slope goes on beneath it; as far as it may reach,
+        # twice the step that is still flat.
+        is_rounded = total * along[np.argmax(change != 0, axis=0)] <= 8 * error
+    is_stair = ~np.isfinite(total) | _has_stairs(problem, rows, direction, narrow, error)
+    found[rows] = np.where(is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT))
     return found
 
 
-def _change(sampler: Sampler, rows: np.ndarray, direction: Float, along: Float) -> Float:
-    """Return f - f(x) of each row at its own distance along the direction; one call, with its own base."""
-    distances, owner = np.unique(along, return_inverse=True)
-    points = sampler.precision.round(sampler.point + distances[:, None] * direction)
-    values = sampler.at(np.concatenate([sampler.point[None], points]))
-    if distances.size == 1:
-        return np.asarray(values[1, rows] - values[0, rows])
-    with np.errstate(all="ignore"):
-        return np.asarray(values[1 + owner, rows] - values[0, rows])
+def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
+    """Say which rows stay put at a tiny step, bit by bit, where their Jacobian says that they move.
+
+    Args:
+        problem: the function.
+        jacobian: (m, slots).
+
+    Returns:
+        (m,); nothing in less than float64, whose steps are seldom far above its rounding.
+    """
+    found = np.zeros(problem.shape[0], dtype=bool)
+    if problem.working is not FLOAT64 or not found.size or not problem.columns.size:
+        return found
+    sign = np.where(problem.generator.random(problem.columns.size) < EVEN_ODDS, -1.0, 1.0)
+    here, room = problem.columns, problem.domain.take(problem.columns)
+    for exponent in FINE:
+        moved = np.zeros(problem.sampler.point.size)
+        size = power_of_two(problem.step_scale[here]) * 2.0**exponent
+        moved[here] = np.where(sign > 0, np.minimum(size, room.above), -np.minimum(size, room.below))
+        with np.errstate(all="ignore"):
+            expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
+        rows = np.arange(found.size)
+        change = _changes(problem, rows, moved, np.ones(1))[0]
+        found |= (change == 0) & (expected > FINE_ULP * problem.unit * problem.size)
+    return found
+
+
+def _has_stairs(
+    problem: Problem, rows: np.ndarray, direction: Float, narrow: float, error: Float
+) -> np.ndarray:
+    """Say which rows go up or down by even steps, at some range."""
+    found = np.zeros(rows.size, dtype=bool)
+    reach = WIDEST
+    while reach >= narrow:
+        values = _changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
+        with np.errstate(all="ignore"):
+            height = np.abs(np.diff(values, axis=0))
+            is_riser = height > 4 * error
+            tallest = height.max(axis=0)
+            least = np.where(is_riser, height, np.inf).min(axis=0)
+            count = is_riser.sum(axis=0)
+            # A ramp at the range's end rises from one interval to the next; a stair has a tread between.
+            adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
+            is_even = (tallest <= ALIKE * least) & (count >= RISERS) & (count < INTERVALS / 2)
+            is_even &= adjoining <= count / RISERS / 2
+        found |= is_even
+        reach /= NARROWER
+    return found
+
+
+def _changes(problem: Problem, rows: np.ndarray, direction: Float, along: Float) -> Float:
+    """Return f - f(x) of some rows at distances along a direction, inside the domain, (d, r)."""
+    sampler, domain = problem.sampler, problem.domain
+    changes = np.empty((along.size, rows.size))
+    at_once = max(1, MAX_FLOATS_PER_CALL // max(sampler.point.size, sampler.rows) - 1)
+    for start in range(0, along.size, at_once):
+        part = slice(start, start + at_once)
+        moved = np.clip(along[part, None] * direction, -domain.below, domain.above)
+        points = sampler.precision.round(sampler.point + moved)
+        values = sampler.at(np.concatenate([sampler.point[None], points]))
+        with np.errstate(all="ignore"):
+            changes[part] = values[1:, rows] - values[0, rows]
+    return changes

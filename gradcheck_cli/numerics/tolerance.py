@@ -14,7 +14,7 @@ from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 class ToleranceRule:
     """The allowed error of output j with respect to input i.
 
-    tol = rtol * max(|a|, |n|) + ratol * A_j / xs_i + value_term * |f_j| / xs_i + subnormal,
+    tol = rtol * max(|a|, |n|) + ratol * A_j / xs_i + value_term * |f_j| / xs_i + underflow,
     with A_j = max_i |n_ji| * ws_i over the pair, from the numeric side only: a wrong analytic value must not
     widen its own tolerance.
 
@@ -23,7 +23,7 @@ class ToleranceRule:
         ratol: relative to the row: an element far below the others of its row is only as good as theirs.
         value_term: relative to the output's value over the input's scale; y(1 - y) near saturation is off by
             2,600 to 30,000 ulp in TensorFlow's own gradients.
-        subnormal: absolute; the gradient's own dtype can't express less.
+        underflow: absolute; less than that, kernels of the gradient's own dtype flush to zero.
         atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` for the scaled
         ones. is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
     """
@@ -31,7 +31,7 @@ class ToleranceRule:
     rtol: float
     ratol: float
     value_term: float
-    subnormal: float = 0.0
+    underflow: float = 0.0
     atol: float | None = None
     is_rtol_fixed: bool = False
 
@@ -47,15 +47,15 @@ class ToleranceRule:
         """
         rule = self
         if atol is not None:
-            rule = replace(rule, atol=float(atol), ratol=0.0, value_term=0.0, subnormal=0.0)
+            rule = replace(rule, atol=float(atol), ratol=0.0, value_term=0.0, underflow=0.0)
         if rtol is not None:
             rule = replace(rule, rtol=float(rtol), is_rtol_fixed=True)
         return rule
 
 
 def _rule(rtol: float, ratol: float, ulps: float, gradient: Precision) -> ToleranceRule:
-    # A gradient that underflows is off by half the smallest subnormal per operation: allow four operations.
-    return ToleranceRule(rtol, ratol, ulps * gradient.unit_roundoff, 2 * gradient.smallest_subnormal)
+    # A gradient that underflows is flushed to zero: up to `smallest_kept` per operation. Allow four.
+    return ToleranceRule(rtol, ratol, ulps * gradient.unit_roundoff, 4 * gradient.smallest_kept)
 
 
 # (gradient precision, reference precision): the error that a correct gradient of this precision may have, as
@@ -125,7 +125,7 @@ def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
         absolute = (
             rule.ratol * np.asarray(row_scale) + rule.value_term * _finite_magnitude(value)
         ) / np.asarray(step_scale)
-    return np.asarray(relative + absolute + rule.subnormal)
+    return np.asarray(relative + absolute + rule.underflow)
 
 
 def row_scale(numeric: Float, weight_scale: Float) -> Float:

@@ -71,8 +71,10 @@ def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is a
         beyond &= np.isfinite(analytic) | (
             uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed)
         )
-    # Bitwise flat is as good as zero, unless larger steps found a slope after all.
+    # Bitwise flat is as good as zero, unless larger steps found a slope after all, or rounding on the way to
+    # the value that may hide one.
     is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within
+    is_zero &= ~(noise > BIAS_NOISE * unit)
     passes = (within & is_sharp & tells) | is_zero
     fails = beyond & ~is_biased & (resolution.rungs >= rungs_needed) & ~passes
     verdict = np.full(analytic.shape, Verdict.INCONCLUSIVE, dtype=np.int8)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.pair_table import named_numbers
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def pair_lines(pair: PairResult) -> list[str]:
     """Return what there is to say of a pair that isn't right, a line each, as the terminal says it."""
     lines = []
     if pair.connected and pair.elements and pair.status is not Status.SKIPPED:
-        numbers = f"max abs error {pair.max_abs_error:.3e}, max rel error {pair.max_rel_error:.2e}"
-        lines.append(f"{numbers}, allowed {pair.allowed:.1e}")
+        error, allowed, ratio = named_numbers(pair).values()
+        lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
     if pair.worst is not None:
         analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
         where = (

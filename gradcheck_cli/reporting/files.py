@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
 import tempfile
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATIENCE = 10.0  # seconds; a lock file is held for milliseconds
+_BETWEEN = 0.02  # seconds between two looks
+
+
+_NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
+_DESCRIPTOR = re.compile(r"/dev/(?P<name>std(?:in|out|err))|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -23,12 +38,18 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: the folder or the file can't be written; no temporary file stays behind.
     """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
+    descriptor = _descriptor_of(path)
+    if descriptor is not None:
+        with os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+        return
+    if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
         return
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    target = path.resolve()
+    # The temporary name is longer than the file's own, which may be as long as names can be.
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:32]}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
@@ -38,6 +59,50 @@ def write_text(path: Path, text: str) -> None:
         with suppress(OSError):
             Path(temporary).unlink()
         raise
+
+
+@contextmanager
+def held_alone(path: Path) -> Iterator[None]:
+    """Let no other process read and write `path` in this way meanwhile; its folder is what is locked.
+
+    A lock on the file itself would be on the old one, once another has taken its name; a file beside it would
+    stay in the repository. A file system that knows no locks goes without.
+
+    Raises:
+        OSError: another process has held it for ten seconds.
+    """
+    folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(folder)
+        yield
+    finally:
+        os.close(folder)  # which unlocks it
+
+
+def _lock(folder: int) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # noqa: PERF203 (it waits)
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
+            time.sleep(_BETWEEN)
+        except OSError:  # as network file systems may say
+            return
+        else:
+            return
+
+
+def _descriptor_of(path: Path) -> int | None:
+    """Return the descriptor that a path such as /dev/stdout or /dev/fd/3 stands for; `None` for a file.
+
+    Its file may have no name (a pipe), or be the one that the table goes to, and mustn't be replaced.
+    """
+    found = _DESCRIPTOR.fullmatch(str(path))
+    if found is None:
+        return None
+    return _NAMED[found["name"]] if found["name"] else int(found["number"])
 
 
 def _mode_of(target: Path) -> int:

@@ -2,195 +2,120 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli import typed_json
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
+from gradcheck_cli.gate import Projection
+from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.json_report import SCHEMA_VERSION
-from gradcheck_cli.results import (
-    CaseError,
-    CaseResult,
-    CheckResult,
-    PairResult,
-    Report,
-    Status,
-    WorstElement,
-)
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, PairResult, Report, Status
+from gradcheck_cli.typed_json import TypeFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     Object = dict[str, Any]
 
-Value = TypeVar("Value")
+_LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
+_GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
+# What a pair is without the fields that older reports lack.
+_PAIR_BEFORE: Object = {
+    **dict.fromkeys(("mismatch", "worst_error", "worst_bound", "stop_change")),
+    "not_float64": "",
+    "stops": [],
+}
 
 
 def read_report(file: Path) -> Report:
     """Read a report that `--report json=FILE` wrote.
 
     Raises:
-        UsageError: it can't be read, or isn't such a report.
+        UsageError: it can't be read, isn't such a report, or doesn't add up to what it says of itself.
     """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        text = read_plain(file, _LIMIT)
     except OSError as error:
         raise UsageError(f"{file}: can't be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+    try:
+        content = typed_json.parse(text)
+    except TypeFault as error:
         raise UsageError(f"{file}: isn't JSON: {error}") from error
     if not isinstance(content, dict) or "schema_version" not in content or "cases" not in content:
         raise UsageError(f"{file}: isn't a report of gradcheck's; write one with --report json=FILE.")
-    if content["schema_version"] != SCHEMA_VERSION:
+    if content["schema_version"] != SCHEMA_VERSION or isinstance(content["schema_version"], bool):
         raise UsageError(
             f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
         )
     try:
-        return _report(content)
+        report = typed_json.read(Report, content, special={CaseResult: _case, Projection: _projection})
+        _require_sums(content, report)
+    except TypeFault as error:
+        old = "; was it written by an older gradcheck?" if " lacks " in str(error) else ""
+        raise UsageError(f"{file}: isn't a report of gradcheck's: {error}{old}") from error
+    return report  # type: ignore[no-any-return]
+
+
+def _require_sums(content: Object, report: Report) -> None:
+    """Refuse a report of which a part was changed or lost: it says what its parts add up to."""
+    for key, found in (("summary", report.summary), ("exit_code", report.exit_code)):
+        if key not in content:
+            raise TypeFault(f"it lacks {key!r}")
+        if content[key] != found:
+            raise TypeFault(f"{key} says otherwise than the cases do: a part of it was changed or lost")
+
+
+def _projection(content: object, place: str) -> Projection:
+    return Projection(*typed_json.read(tuple[float, float], content, place))
+
+
+def _case(content: object, place: str) -> CaseResult:
+    """Read a case, of which some fields are written in another form than they have."""
+    if not isinstance(content, dict):
+        raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
+    output = {"lines": [], "file": None} if content.get("output") is None else content["output"]
+    # What reports don't hold, or those from before it was counted.
+    plain = {"mutants": [], "gradients_seen": {}, "held": [], **content}
+    for key in ("output", "source", "not_differentiated"):
+        if key not in content:
+            raise TypeFault(f"{place} lacks {key!r}")
+    where = f"{place}.not_differentiated"
+    outputs = typed_json.read(tuple[dict[str, str], ...], content["not_differentiated"], where)
+    try:
+        plain["not_differentiated"] = [[one["output"], one["dtype"]] for one in outputs]
     except KeyError as error:
-        raise UsageError(f"{file}: lacks {error}; was it written by an older gradcheck?") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{file}: isn't a report of gradcheck's: {error}") from error
+        raise TypeFault(f"{where} lacks {error}") from None
+    if not isinstance(output, dict) or not {"lines", "file"} <= output.keys():
+        raise TypeFault(f"{place}.output must be null, or lines and a file")
+    plain["output"], plain["output_file"] = output["lines"], _or_empty(output["file"])
+    plain["source"] = _or_empty(content["source"])
+    case = typed_json.read(CaseResult, plain, place, special={PairResult: _pair, Projection: _projection})
+    _require_agreement(case, place)
+    return case  # type: ignore[no-any-return]
 
 
-def _report(content: Object) -> Report:
-    return Report(
-        gradcheck_version=content["gradcheck_version"],
-        tensorflow_version=content["tensorflow_version"],
-        python_version=content["python_version"],
-        seed=content["seed"],
-        cases=tuple(_case(one) for one in content["cases"]),
-        duration_s=_float(content["duration_s"]),
-        interrupted=content["interrupted"],
-        notices=tuple(content["notices"]),
-        strict=content["strict"],
-        strict_precision=content["strict_precision"],
-        unchecked=tuple(content["unchecked"]),
-        baseline=tuple(_finding(one) for one in content["baseline"]),
-        shard=_optional(content["shard"], _shard),
-    )
+def _pair(content: object, place: str) -> PairResult:
+    if not isinstance(content, dict):
+        raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
+    plain = {**_PAIR_BEFORE, **content}
+    plain["mismatch"] = _or_empty(plain["mismatch"])
+    return typed_json.read(PairResult, plain, place, special={Projection: _projection})  # type: ignore[no-any-return]
 
 
-def _optional(content: Any, read: Callable[[Any], Value]) -> Value | None:  # noqa: ANN401 (JSON)
-    return None if content is None else read(content)
+def _or_empty(content: object) -> object:
+    return "" if content is None else content
 
 
-def _float(value: object) -> float:
-    """Read a number; "nan", "inf" and "-inf" are those."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f"{value!r} is no number")
-    return float(value)
-
-
-def _number(value: object) -> float | complex:
-    """Read a number that may be complex: `[re, im]`."""
-    if isinstance(value, list):
-        real, imaginary = value
-        return complex(_float(real), _float(imaginary))
-    return _float(value)
-
-
-def _shard(content: Object) -> Shard:
-    return Shard(
-        content["index"], content["count"], tuple((op, case, dtype) for op, case, dtype in content["plan"])
-    )
-
-
-def _finding(content: Object) -> BaselineFinding:
-    return BaselineFinding(
-        op=content["op"],
-        case=content["case"],
-        dtype=content["dtype"],
-        mode=content["mode"],
-        pair=content["pair"],
-        change=Change(content["change"]),
-        message=content["message"],
-        spec=content["spec"],
-    )
-
-
-def _case(content: Object) -> CaseResult:
-    output = content["output"] or {"lines": [], "file": None}
-    dtype = content["dtype"]
-    return CaseResult(
-        op=content["op"],
-        case=content["case"],
-        spec=content["spec"],
-        mode=content["mode"],
-        dtype=dtype,
-        status=Status(content["status"]),
-        duration_s=_float(content["duration_s"]),
-        reproduce=content["reproduce"],
-        numeric_dtype=content["numeric_dtype"],
-        reason=content["reason"],
-        error=_optional(content["error"], _error),
-        checks=tuple(
-            CheckResult(one["name"], Status(one["status"]), one["message"]) for one in content["checks"]
-        ),
-        pairs=tuple(_pair(one) for one in content["pairs"]),
-        warnings=tuple(content["warnings"]),
-        not_differentiated=tuple((one["output"], one["dtype"]) for one in content["not_differentiated"]),
-        output=tuple(output["lines"]),
-        output_file=output["file"] or "",
-        source=content["source"] or "",
-        checks_off=tuple(content["checks_off"]),
-        samples=content["samples"],
-        gradients_seen=dict(content.get("gradients_seen", {})),  # reports from before it was counted lack it
-    )
-
-
-def _error(content: Object) -> CaseError:
-    return CaseError(content["kind"], content["message"], tuple(content["traceback"]))
-
-
-def _pair(content: Object) -> PairResult:
-    return PairResult(
-        label=content["label"],
-        output=content["output"],
-        input=content["input"],
-        status=Status(content["status"]),
-        connected=content["connected"],
-        method=content["method"],
-        reference_dtype=content["reference_dtype"],
-        evaluations=content["evaluations"],
-        columns=content["columns"],
-        miss_probability=_optional(content["miss_probability"], _float),
-        miss_size=_optional(content["miss_size"], _float),
-        max_abs_error=_float(content["max_abs_error"]),
-        max_rel_error=_float(content["max_rel_error"]),
-        allowed=_float(content["allowed"]),
-        uncertainty=_float(content["uncertainty"]),
-        kinks=content["kinks"],
-        elements=content["elements"],
-        wrong_elements=content["wrong_elements"],
-        worst=_optional(content["worst"], _worst),
-        diagnosis=tuple(content["diagnosis"]),
-        note=content["note"],
-        message=content["message"],
-        tolerance=_optional(content["tolerance"], _tolerance),
-        fingerprint=_optional(content["fingerprint"], _fingerprint),
-        order=content["order"],
-    )
-
-
-def _worst(content: Object) -> WorstElement:
-    return WorstElement(
-        output_index=tuple(content["output_index"]),
-        input_index=tuple(content["input_index"]),
-        analytic=_number(content["analytic"]),
-        numeric=_number(content["numeric"]),
-        uncertainty=_float(content["uncertainty"]),
-        output_part=content["output_part"],
-        input_part=content["input_part"],
-    )
-
-
-def _tolerance(content: Object) -> Tolerance:
-    return Tolerance(_float(content["rtol"]), _float(content["scaled"]), _optional(content["atol"], _float))
-
-
-def _fingerprint(content: Object) -> Fingerprint:
-    return Fingerprint(
-        analytic=tuple(Projection(_float(value), _float(slack)) for value, slack in content["analytic"]),
-        forward=tuple(Projection(_float(value), _float(slack)) for value, slack in content["forward"]),
-    )
+def _require_agreement(case: CaseResult, place: str) -> None:
+    """Refuse a case that is called green, though nothing of it was checked, or something isn't."""
+    if case.status not in _GREEN:
+        return
+    found = {*(pair.status for pair in case.pairs), *(check.status for check in case.checks)}
+    if found & (FAILING | UNDECIDED):
+        why = f"something of it is {min(found & (FAILING | UNDECIDED))}"
+    elif case.error is not None:
+        why = "it has an error"
+    else:
+        why = "" if case.pairs else "it has no pairs"
+    if why:
+        raise TypeFault(f"{place}.status must not be {case.status}: {why}")

@@ -6,13 +6,16 @@ Everything is a `rich.text.Text` or a plain string, never markup: an op named `[
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from gradcheck_cli import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+clean = visible.clean  # under which name whoever lays out text knows it
 
 # Past this many columns a time at the right edge is too far from what it times.
 MAX_WIDTH = 110
@@ -20,13 +23,6 @@ MAX_WIDTH = 110
 # smaller difference asks for more, up to what float64 holds.
 DIGITS = 3
 MAX_DIGITS = 16
-
-
-def clean(text: str) -> str:
-    """Return `text` with control characters made visible, so that no message moves the cursor."""
-    return "".join(
-        repr(char)[1:-1] if unicodedata.category(char) in ("Cc", "Cf", "Cs") else char for char in text
-    )
 
 
 def lines_of(text: str) -> list[str]:

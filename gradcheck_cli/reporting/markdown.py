@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.entries import Entry, Outcome, entries_of, relative
+from gradcheck_cli.reporting.pair_table import NUMBERS, named_numbers
 from gradcheck_cli.reporting.terminal import summary_lines
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def to_markdown(report: Report, root: Path) -> str:
     pairs = [entry for entry in entries if entry.pair is not None]
     if pairs:
         lines += [f"<details><summary>{layout.count(len(pairs), 'pair')}</summary>", ""]
-        heading = ("", "op", "pair", "max abs error", "max rel error", "allowed", "verdict")
+        heading = ("", "op", "pair", *NUMBERS, "verdict")
         lines += _table(heading, [_row(entry, entry.pair) for entry in pairs if entry.pair is not None])
         lines += ["</details>", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -82,9 +83,7 @@ def _row_of(entry: Entry, root: Path) -> Sequence[str]:
 
 
 def _row(entry: Entry, pair: PairResult) -> Sequence[str]:
-    numbers = ["disconnected", "", ""]
-    if pair.connected:
-        numbers = [f"{pair.max_abs_error:.3e}", f"{pair.max_rel_error:.2e}", f"{pair.allowed:.1e}"]
+    numbers = ["disconnected", "", ""] if not pair.connected else list(named_numbers(pair).values())
     verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), pair.note]))
     return (_MARKS[entry.outcome], *map(escape, [entry.case_name, pair.label]), *numbers, escape(verdict))
 

@@ -10,6 +10,8 @@ from gradcheck_cli.reporting import layout
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.results import CaseResult, PairResult
 
 VERDICTS = {
@@ -21,9 +23,12 @@ VERDICTS = {
     Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
     Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
 }
-# Blank columns before each number column, and the column's own width: its heading's.
-ABS, REL, ALLOWED = "max abs error", "max rel error", "allowed"
-NUMBERS_WIDTH = sum(2 + len(heading) for heading in (ABS, REL, ALLOWED))
+# The columns are all of one element, the worst: its error, what was allowed of it, and the one by the other.
+NUMBERS = ("error", "allowed", "ratio")
+_WIDTHS = (len("disconnected"), len("1.0e-300"), len("1.0e-300"))  # of their columns, two blanks before each
+NUMBERS_WIDTH = sum(2 + width for width in _WIDTHS)
+# A gradient that is off by more is called so by its ratio.
+_MOST_TOLD = 10.0
 INDENT = 2
 MIN_LABEL = 10
 MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
@@ -45,7 +50,7 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         return folded
     room = width - INDENT - NUMBERS_WIDTH - MIN_VERDICT
     column = max([MIN_LABEL, *(layout.cells(label) for label in labels if layout.cells(label) <= room)])
-    heading = f"{'':{INDENT}}{'pair':{column}}  {ABS}  {REL}  {ALLOWED}  verdict"
+    heading = f"{'':{INDENT}}{'pair':{column}}{_columns(NUMBERS)}  verdict"
     lines = [Text(heading, style="dim")]
     for pair, label in zip(case.pairs, labels, strict=True):
         lines += _row(pair, label, column, width)
@@ -82,25 +87,28 @@ def _folded(pair: PairResult, label: str, width: int) -> list[Text]:
     if not pair.connected:
         lines.append(Text("    disconnected"))
     elif pair.status is not Status.SKIPPED and pair.elements and pair.method != "none":
-        parts = [
-            f"    {ABS} {pair.max_abs_error:.3e}",
-            f"{REL} {pair.max_rel_error:.2e}",
-            f"{ALLOWED} {pair.allowed:.1e}",
-        ]
+        parts = [f"{name} {value}" for name, value in named_numbers(pair).items()]
+        parts[0] = " " * 4 + parts[0]
         lines += [Text(line) for line in layout.pack(parts, separator="  ", width=width, indent=4)]
     return lines
 
 
 def _numbers(pair: PairResult) -> str:
     if not pair.connected:
-        numbers = ("disconnected", "", "")
-    elif pair.status is Status.SKIPPED or not pair.elements or pair.method == "none":
-        numbers = ("-", "-", "-")
-    else:
-        numbers = (f"{pair.max_abs_error:.3e}", f"{pair.max_rel_error:.2e}", f"{pair.allowed:.1e}")
-    return "".join(
-        f"  {number:>{len(heading)}}" for number, heading in zip(numbers, (ABS, REL, ALLOWED), strict=True)
-    )
+        return _columns(("disconnected", "", ""))
+    if pair.status is Status.SKIPPED or not pair.elements or pair.method == "none":
+        return _columns(("-", "-", "-"))
+    return _columns(list(named_numbers(pair).values()))
+
+
+def _columns(texts: Sequence[str]) -> str:
+    return "".join(f"  {text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
+
+
+def named_numbers(pair: PairResult) -> dict[str, str]:
+    """Return what a table shows of a pair's worst element, by the names of its columns."""
+    ratio = "-" if pair.ratio is None else f"{pair.ratio:.1e}"
+    return dict(zip(NUMBERS, (f"{pair.error:.3e}", f"{pair.bound:.1e}", ratio), strict=True))
 
 
 def _note(pair: PairResult) -> str:
@@ -124,10 +132,15 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
             layout.count(pair.evaluations, "evaluation"),
             layout.count(pair.elements, "element"),
             f"± {pair.uncertainty:.1e}",
+            f"max abs error {pair.max_abs_error:.3e}",
+            f"max rel error {pair.max_rel_error:.2e}",
         ]
         packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
         lines += [Text(f"    {line}", style="dim") for line in packed]
-    if pair.status not in (Status.PASSED, Status.SKIPPED) and pair.worst is not None:
+    if pair.not_float64:
+        told = f"judged in {layout.clean(pair.reference_dtype)}: {layout.clean(pair.not_float64)}"
+        lines += layout.wrap(told, width=width, indent=4)
+    if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
         analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
         where = (
             f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
@@ -138,6 +151,8 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
             f"analytic {analytic}",
             f"numeric {numeric} ± {pair.worst.uncertainty:.1e}",
         ]
+        if pair.relative_error is not None and pair.relative_error < _MOST_TOLD:
+            parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
     for diagnosis in pair.diagnosis:
         lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)

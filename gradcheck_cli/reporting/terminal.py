@@ -44,7 +44,7 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.error is not None:
         lines += _error(case.error, width)
     if case.pairs:
-        lines += [*pair_lines(case, width, verbose=verbose), *_without_gradient(case, width)]
+        lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width)]
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     if verbose and quiet:
         lines += layout.wrap(f"checks passed: {', '.join(quiet)}", width=width, indent=2, style="dim")
@@ -123,12 +123,15 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     return lines
 
 
-def _without_gradient(case: CaseResult, width: int) -> list[Text]:
-    """Name the outputs that have no pair."""
-    if not case.not_differentiated:
-        return []
-    named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
-    return layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
+def _beside_pairs(case: CaseResult, width: int) -> list[Text]:
+    """Name the outputs that have no pair, and what was held while the inputs moved."""
+    lines = []
+    if case.not_differentiated:
+        named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
+        lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
+    if case.held:
+        lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
+    return lines
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.checking.blame import find_blame
 from gradcheck_cli.checking.blame_result import Blame, sentence
 from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.pairs import open_pair
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation, UnheldStop
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 
 # Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
@@ -122,7 +124,8 @@ def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float
     lines: dict[str, str] = {}
     for label in wrong[:MOST_PAIRS]:
         if spent + time.perf_counter() - began > LONG:
-            lines[label] = f"blame: not looked for, since this takes long: gradcheck blame --pair {label}"
+            if not _is_single(findings.first, label):
+                lines[label] = f"blame: not looked for, since this takes long: {_command(case, label)}"
             continue
         line = _line(case, label, opener)
         if line:
@@ -132,6 +135,27 @@ def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float
         for pair in findings.pairs
     )
     return replace(findings, pairs=pairs)
+
+
+def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opener)
+    """Whether a pair's way is a single op, so that the pair says it all."""
+    from gradcheck_cli.tensorflow_backend.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
+
+    pair = next((pair for pair in pairs_of(op) if label_of(op, pair) == label), None) if op else None
+    if pair is None or pair[1] >= op.at.count:  # of second order, or by a variable
+        return False
+    try:
+        return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
+    except Exception:  # noqa: BLE001 (what can't be walked is no single op)
+        return False
+
+
+def _command(case: Case, label: str) -> str:
+    """Return the command that looks for the op to blame."""
+    if case.path.startswith("<"):
+        return "write the spec to a file, and run 'gradcheck blame' of it"
+    words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
+    return " ".join(shlex.quote(word) for word in words)
 
 
 def _line(case: Case, label: str, opener: GraphOpener) -> str:
@@ -153,24 +177,26 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
     return sentence(found) if len(found.ops) > 1 else ""
 
 
-def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[Any]:
+def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[UnheldStop]:
     """Return the `stop_gradient`s that keep a gradient from being differentiated; none of a plain forward."""
     if not op.outputs[output].of:
         return []
     return [stop for number in numbers for stop in op.unheld_stops(output, number)]
 
 
-def _cut_off(stops: Sequence[Any]) -> str:
-    """Name the `stop_gradient`s of a gradient function: they make it right once, and wrong twice."""
+def _cut_off(stops: Sequence[UnheldStop]) -> str:
+    """Name the `stop_gradient`s behind which a gradient is right once, and wrong twice."""
     if not stops:
         return ""
-    from gradcheck_cli.tensorflow_backend.frames import place_in_users_code  # noqa: PLC0415 (late: TensorFlow)
-
-    places = dict.fromkeys(place_in_users_code(op) for op in stops)
-    where = ", ".join(place for place in places if place)
+    places = ", ".join(dict.fromkeys(stop.place for stop in stops))
+    if all(stop.is_of_forward for stop in stops):
+        return (
+            f"a stop_gradient of the forward at {places} lets a part of it count as constant: that makes no "
+            "difference to the gradient, but to the gradient's own gradient; leave it out"
+        )
     return (
-        f"a stop_gradient inside the custom gradient{where and f' at {where}'} lets the gradient count as "
-        "constant when it is differentiated itself; leave it out"
+        f"a stop_gradient inside the custom gradient at {places} lets the gradient count as constant when it "
+        "is differentiated itself; leave it out"
     )
 
 

@@ -63,8 +63,9 @@ def draft_function(target: str) -> Drafted:
     start_tensorflow()
     from gradcheck_cli.tensorflow_backend.describing import describe  # noqa: PLC0415 (late: TensorFlow)
     from gradcheck_cli.tensorflow_backend.loading import importable  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
 
-    with importable(str(Path.cwd())):
+    with settings(), importable(str(Path.cwd())):
         return _with_shapes(describe(target))
 
 

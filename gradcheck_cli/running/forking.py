@@ -5,12 +5,14 @@ from __future__ import annotations
 import array
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import CaseFailedError
@@ -27,6 +29,8 @@ sys.path[:] = {path!r}
 from gradcheck_cli.running.fork_server import serve
 serve({orders}, {reports}, {scratch!r})
 """
+_LOOKING = 0.5  # seconds between two looks at whether it was stopped
+_STOPPED = ("T", "t")  # by a signal, by a debugger
 _PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to be gone
 
 
@@ -65,6 +69,7 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C is for this process to answer
             )
         os.close(sending)
+        ours.settimeout(_PATIENCE)  # a server that reads no orders must not hold up whoever gives them
         self._orders = ours
         self._is_ready = False
         self.reports: Connection = Connection(receiving, writable=False)
@@ -76,6 +81,8 @@ class ForkServer:
             CaseFailedError: it can't be.
         """
         try:
+            while not self.reports.poll(_LOOKING):
+                self.wake()
             what, text = self.reports.recv()
         except EOFError:
             what, text = BROKEN, f"the process ended with code {self._process.wait()}"
@@ -99,6 +106,17 @@ class ForkServer:
         """End a task's process and all that it has started; the report of its exit follows."""
         self._order(KILL, task)
 
+    def wake(self) -> None:
+        """Let the server go on, if somebody has stopped it: it is ours, and everything waits for it."""
+        with suppress(OSError, IndexError):
+            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state in _STOPPED and self._process.returncode is None:
+                self._process.send_signal(signal.SIGCONT)
+
+    def give_up(self) -> None:
+        """Kill a server that doesn't do what it is ordered; its reports end, and another takes its place."""
+        self._process.kill()  # which takes its children along
+
     def _order(self, what: bytes, task: int) -> None:
         with suppress(OSError):  # a server that is gone: its reports end, and tell so
             self._orders.sendall(ORDER.pack(what, task))
@@ -107,6 +125,7 @@ class ForkServer:
         """End the server, and everything that it has started."""
         if self.reports.closed:
             return
+        self.wake()
         self._orders.close()
         with suppress(OSError):
             self._is_ready = self._is_ready or self.reports.poll()

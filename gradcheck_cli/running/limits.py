@@ -52,7 +52,8 @@ def size_of(text: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    return int(float(match["number"]) * _UNITS[match["unit"].lower()])
+    size = float(match["number"]) * _UNITS[match["unit"].lower()]
+    return int(min(size, sys.maxsize))  # so many digits are no number that a computer has
 
 
 def shown_size(size: float) -> str:

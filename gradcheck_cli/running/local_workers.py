@@ -75,6 +75,9 @@ class LocalWorkers:
         numbered = [Numbered(number, case) for number, case in enumerate(cases)]
         documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
+        while not self._version and not self._server.reports.poll(_TICK):
+            self._server.wake()
+            yield Waited()  # the import counts, where a run has so much time
         self._version = self._version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
@@ -109,6 +112,13 @@ class LocalWorkers:
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
         talking = [task.connection for task in self._running.values() if task.is_open]
         ready = wait([self._server.reports, *talking], max(pause, 0.0))
+        # Waiting took longer than was asked for: all of it stood still, and the processes too. A machine that
+        # is paused does so, and its clock goes on.
+        stood_still = time.monotonic() - now - max(pause, 0.0)
+        if stood_still > 0:
+            for task in self._running.values():
+                task.extend(stood_still)
+        self._server.wake()
         if not ready:
             yield Waited()
         for task in list(self._running.values()):
@@ -119,6 +129,8 @@ class LocalWorkers:
         now = time.monotonic()
         for task in self._running.values():
             task.enforce(now)
+        if any(task.outlives_its_end(now) for task in self._running.values()):
+            self._server.give_up()
 
     def _listen(self, task: RunningTask) -> Iterator[Started | Ended]:
         while (message := task.receive()) is not None:

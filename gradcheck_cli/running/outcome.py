@@ -33,11 +33,13 @@ def reproduce(case: Case) -> str:
     """Return what runs this case alone: the command, or the call where the spec is no file."""
     if case.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    command = f"gradcheck run {shlex.quote(case.path)} --case {shlex.quote(case.name)} --seed {case.seed}"
+    command = (
+        f"gradcheck run {shlex.quote(case.path)} --op {shlex.quote(case.op)} "
+        f"--case {shlex.quote(case.name)} --seed {case.seed}"
+    )
     # The modes before this one, too: the gradients of one are compared with those of another.
     modes = case.modes[: case.modes.index(case.mode) + 1]
-    if modes != ("graph",):
-        command += "".join(f" --mode {mode}" for mode in modes)
+    command += "".join(f" --mode {mode}" for mode in modes)
     if case.device:
         command += f" --device {case.device}"
     if case.full_only:

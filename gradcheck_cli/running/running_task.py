@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _STARTING = 60.0  # seconds from a process's fork to its first case
 _DUMPING = 0.3  # seconds that a process gets to write where it is, before it is killed
+_BURIED = 10.0  # seconds from the order to kill a process to the report of its exit
 _LEAVING = 5.0  # seconds from a process's last result to its end
 _MOST_OUTPUT = 2**30  # bytes; the disk belongs to others too
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
@@ -111,10 +112,16 @@ class RunningTask:
             file = kept.keep(one.case, self._output, self._offset, message.printed)
         return Ended(one.number, replace(result, output=lines, output_file=file))
 
+    def extend(self, seconds: float) -> None:
+        """Give the process the time for which it couldn't run, as the machine or this process stood still."""
+        self._deadline += seconds
+        if self._kill_at is not None:
+            self._kill_at += seconds
+
     def enforce(self, now: float) -> None:
         """End the process if it has taken too long, or printed too much."""
         if self._kill_at is not None:
-            if now >= self._kill_at:
+            if now >= self._kill_at and not self._is_killed:
                 self._is_killed = True
                 self._server.kill(self._number)
         elif now >= self._deadline:
@@ -124,10 +131,16 @@ class RunningTask:
             self._given_up = endings.printed_too_much(_MOST_OUTPUT)
             self._kill_at = now
 
+    def outlives_its_end(self, now: float) -> bool:
+        """Whether it was to be killed, and hasn't been: whoever was to do so has no life in it."""
+        return self._is_killed and self._kill_at is not None and now >= self._kill_at + _BURIED
+
     @property
     def next_look(self) -> float:
         """When it is to be looked at again, whatever it sends."""
-        return self._deadline if self._kill_at is None else self._kill_at
+        if self._kill_at is None:
+            return self._deadline
+        return self._kill_at + _BURIED if self._is_killed else self._kill_at
 
     def conclude(self, exit_: Exit, kept: Kept) -> Ended | None:
         """Return the end of the case that the process's end has cost, if any; `left` is what that leaves."""

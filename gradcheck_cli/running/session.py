@@ -115,7 +115,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         raise
     except MemoryError:
         error = CaseError("memory", "ran out of memory; make the inputs smaller.")
-    except (Exception, SystemExit) as failure:  # noqa: BLE001 (one case's failure must not end the run)
+    except BaseException as failure:  # noqa: BLE001 (one case's failure must not end the run)
         error = _unforeseen(failure)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
     if (
@@ -146,6 +146,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
+        held=findings.held,
         mutants=findings.mutants,
     )
 
@@ -165,10 +166,11 @@ def _check(case: Case) -> Findings:
         opener = opener_of(case, case.mode)
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
-        findings = check_case(opener.case, opener, points(case), others)
-        if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
-            return findings
-        return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+        with opener.shared.state.restored():
+            findings = check_case(opener.case, opener, points(case), others)
+            if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
+                return findings
+            return with_blame(opener.case, findings, opener, time.perf_counter() - began)
 
 
 def _mutate(case: Case) -> Findings:
@@ -178,7 +180,8 @@ def _mutate(case: Case) -> Findings:
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
-        return mutate(opener.case, opener, points(case), case.corruptions)
+        with opener.shared.state.restored():
+            return mutate(opener.case, opener, points(case), case.corruptions)
 
 
 @contextlib.contextmanager
@@ -202,6 +205,12 @@ def _unforeseen(failure: BaseException) -> CaseError:
     if isinstance(failure, SystemExit):
         return CaseError(
             "forward", f"the user's code called sys.exit({failure.code!r}).", frames.user_frames(failure)
+        )
+    if not isinstance(failure, Exception):  # nothing of ours or TensorFlow's raises such
+        return CaseError(
+            "forward",
+            f"the user's code raised {frames.first_line(failure)}, which is no Exception.",
+            frames.user_frames(failure),
         )
     place = frames.own_place(failure)
     return CaseError(

@@ -20,6 +20,7 @@ class Stopper:
         *,
         max_failures: int | None = None,
         max_time: float | None = None,
+        began: float | None = None,
     ) -> None:
         """Start the clock.
 
@@ -27,11 +28,12 @@ class Stopper:
             is_fine: whether a case's result is none that fails the run.
             max_failures: end the run with this many failed cases; `None` never does.
             max_time: seconds after which the run ends; `None` never does.
+            began: when these began, by `time.monotonic`; default now.
         """
         self._is_fine = is_fine
         self._max_failures, self._max_time = max_failures, max_time
         self._failures = 0
-        self._began = time.monotonic()
+        self._began = time.monotonic() if began is None else began
         self._reason = ""
 
     @classmethod

@@ -85,7 +85,7 @@ class _Runner:
         if os.getpid() != self._process:
             os._exit(0)  # forked by the user's code, which returned in it too: the result isn't its to send
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):  # whatever the user's code made of them
+            with suppress(BaseException):  # whatever the user's code made of them
                 stream.flush()
         process.flush_c()
         self._connection.send(Message(os.fstat(self._output).st_size, result))

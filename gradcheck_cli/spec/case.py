@@ -56,6 +56,7 @@ class InputSpec:
     scale: float | None = None
     away_from: tuple[float, ...] = ()
     min_gap: float | None = None
+    symmetric: bool = False  # a matrix that stays symmetric (Hermitian) as it moves
     upstream_of: str = ""
 
     @property
@@ -94,15 +95,23 @@ class OutputSpec:
     gradient_of: str = ""
 
 
+# The number of a sample point beside the first: its values, each moved a little.
+MOVED = -1
+
+
 @dataclass(frozen=True)
 class PairRule:
-    """What a spec expects of the pairs whose label matches `glob` (`*` and `?`; brackets are literal)."""
+    """What a spec expects of the pairs whose label matches `glob` (`*` and `?`; brackets are literal).
+
+    `kind` is the kind of a mismatch, where it is given: value, none, nonfinite, form or raises.
+    """
 
     glob: str
-    expect: str = "pass"  # pass, mismatch, disconnected, zero, skip
+    expect: str = "pass"  # pass, mismatch, disconnected, zero, skip; "": as the case says
     atol: float | None = None
     rtol: float | None = None
     reason: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,15 +154,18 @@ class Case:
         build: keyword arguments that make `forward` a factory; `None` where it is none.
         dtype: what the report shows as the case's dtype.
         outputs: named outputs; empty where the spec names none.
+        expect: what is expected of each pair that no rule of `pairs` says otherwise of; `expect_kind` is the
+            kind of the mismatch, where it is given.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
         modes: the modes that the case is checked in, in order; `spec.modes` makes a case of each.
         mode: the one that this case is checked in: graph, dynamic, eager or xla.
-        variables: whether each trainable variable that the forward uses is an input of its own. The reader of
+        variables: whether each trainable variable that the forward uses is an input of its own; `None` for
+            those of a Keras layer or model, and those that a custom gradient has gradients for. The reader of
             specs can't know them: the backend adds them to the arguments.
         second_order: whether the vjp is checked as a function of its own, of the inputs and of the upstream.
         device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
-        freeze: whether a `stop_gradient` on backpropagation's path, and each draw, is held as inputs move.
+        freeze: whether a `stop_gradient` on backpropagation's path is held as inputs move; `None`: unsaid.
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
         method: how a pair is judged: element by element, by random probes, or as its size asks for.
         power: what probes must be able to see.
@@ -163,6 +175,8 @@ class Case:
             check it as it is.
         covers: op types that the spec says its backward pass calls the registered gradient functions of.
         tensorflow: the versions that it is for; empty for any.
+        is_alone: whether no case of the op has elements to differentiate by: where this one has none either,
+            nothing of the op is checked.
         remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
     """
 
@@ -183,6 +197,7 @@ class Case:
     reference: FunctionRef | None = None
     reference_forward: bool = False
     expect: str = "pass"  # pass, mismatch
+    expect_kind: str = ""  # of the mismatch
     reason: str = ""
     pairs: tuple[PairRule, ...] = ()
     tolerance: Tolerance = Tolerance()
@@ -195,17 +210,18 @@ class Case:
     full_only: bool = False
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
-    freeze: bool = True
+    freeze: bool | None = None
     modes: tuple[str, ...] = ("graph",)
     mode: str = "graph"
     device: str | None = None
-    variables: bool = False
+    variables: bool | None = None
     second_order: bool = False
     description: str = ""
     variant: str | None = None
     corruptions: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     tensorflow: str = ""
+    is_alone: bool = True
     remembered: bool = True
 
     @property
@@ -214,9 +230,19 @@ class Case:
         return tuple(tensor for argument in self.arguments for tensor in argument.tensors)
 
     @property
+    def has_elements(self) -> bool:
+        """Whether every input that is differentiated has an element."""
+        return all(0 not in tensor.shape for tensor in self.tensors if tensor.is_differentiable)
+
+    @property
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
         return f"{self.path}:{self.line}"
+
+    @property
+    def may_have_variables(self) -> bool:
+        """Whether inputs may be added that the spec doesn't name: what `build` makes may be a layer."""
+        return self.variables is True or (self.variables is None and self.build is not None)
 
     @property
     def is_raw_op(self) -> bool:

@@ -106,6 +106,16 @@ def structured(  # noqa: PLR0911 (one return per kind)
     return _triangular(rng, shape, side, is_complex=is_complex)
 
 
+def mirrored(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
+    values: Floats = np.asarray(matrix)
+    lower = np.tril(values, -1)
+    on = np.arange(values.shape[-1])
+    full = lower + np.conj(np.swapaxes(lower, -1, -2))
+    full[..., on, on] = values[..., on, on].real
+    return np.asarray(full)
+
+
 def _gaussian(rng: np.random.Generator, shape: Shape, *, is_complex: bool) -> Floats:
     real = rng.standard_normal(shape)
     return real + 1j * rng.standard_normal(shape) if is_complex else real

@@ -31,7 +31,7 @@ from gradcheck_cli.spec.leaf_types import (
 )
 
 # Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
-MAPPING, LIST, NOTHING = "<mapping>", "<list>", "<nothing>"
+MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
 
 _NAMED = expects("a mapping of names to inputs")
 _LISTED = expects("a list of one or more inputs")
@@ -136,6 +136,11 @@ class InputModel(Strict):
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
     min_gap: Positive | None = described("Least distance between any two drawn elements: no ties.", 0.01)
+    symmetric: Yes | None = described(
+        "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
+        "For what reads one triangle, such as a Cholesky factor.",
+        ON,
+    )
     domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
     scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
     differentiate: Flag = Field(default=True, description="false passes the tensor through.")
@@ -180,6 +185,11 @@ def form_of(value: object) -> str:
     if value is None or isinstance(value, BaseModel):
         return NOTHING if value is None else MAPPING
     return LIST if isinstance(value, list) else MAPPING
+
+
+def word_or_mapping(value: object) -> str:
+    """Return the tag of a value in a union of a word and a mapping."""
+    return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
 
 
 Tensors = Annotated[

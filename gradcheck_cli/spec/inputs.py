@@ -14,7 +14,7 @@ from gradcheck_cli.spec import literals
 from gradcheck_cli.spec.case import InputSpec, Source
 from gradcheck_cli.spec.dtypes import DEFAULT_DTYPE, kind_of
 from gradcheck_cli.spec.merge import GENERATORS
-from gradcheck_cli.spec.moving import check_moving
+from gradcheck_cli.spec.moving import check_moving, check_symmetric
 from gradcheck_cli.spec.written import Written
 
 if TYPE_CHECKING:
@@ -89,9 +89,12 @@ class InputReader:
             scale=model.scale,
             away_from=tuple(model.away_from or ()),
             min_gap=model.min_gap,
+            symmetric=bool(model.symmetric),
         )
         if len(self.log.faults) == before:
             check_moving(self.log, node, tensor)
+        if len(self.log.faults) == before and tensor.symmetric:
+            check_symmetric(self.log, node, tensor)
         return tensor if len(self.log.faults) == before else None
 
     def _check_source(self, written: Written, source: Source, model: InputModel) -> tuple[int, ...] | None:

@@ -174,6 +174,10 @@ PairExpectation = Annotated[
     Literal["pass", "mismatch", "disconnected", "zero", "skip"],
     one_of("pass", "mismatch", "disconnected", "zero", "skip"),
 ]
+# How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
+# is finite, another shape or dtype than the input's, an exception.
+MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
+MismatchKind = Annotated[Literal["value", "none", "nonfinite", "form", "raises"], one_of(*MISMATCHES)]
 Binding = Annotated[
     Literal["autodiff", "custom_gradient", "override", "py_func", "defun"],
     one_of("autodiff", "custom_gradient", "override", "py_func", "defun"),

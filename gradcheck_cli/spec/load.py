@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
+from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.exceptions import Excepted, read_exceptions
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
@@ -17,6 +19,7 @@ from gradcheck_cli.spec.leaf_types import OP_NAME
 from gradcheck_cli.spec.merge import in_order_of, merge_op
 from gradcheck_cli.spec.models import Defaults
 from gradcheck_cli.spec.resolve import Origin, resolve
+from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +55,7 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
     loaded = load(paths, seed=seed)
     if loaded.exceptions and not loaded.cases:
         names = ", ".join(map(str, paths))
-        raise NoSpecsError(f"{names}: no specs: only exceptions, which say what has none")
+        raise NoSpecsError(f"{clean(names)}: no specs: only exceptions, which say what has none")
     return loaded.cases
 
 
@@ -157,9 +160,11 @@ class _Found(NamedTuple):
 def _load_file(file: Path, faults: list[Fault], found: _Found, seed: int | None) -> None:
     path = shown(file)
     try:
-        content = file.read_bytes()
+        content = read_plain(file, yaml_tree.MAX_BYTES)
     except OSError as error:
-        faults.append(Fault(path, 0, "", f"can't be read: {_reason(error)}"))
+        large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
+        message = large if error.errno == errno.EFBIG else f"can't be read: {_reason(error)}"
+        faults.append(Fault(path, 0, "", message))
         return
     _load_content(Source(path, str(Path.cwd() / file.parent), file.stem), content, faults, found, seed)
 

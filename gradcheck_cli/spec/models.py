@@ -11,7 +11,18 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from gradcheck_cli.spec.input_model import LIST, MAPPING, NOTHING, Strict, Tensors, described, form_of
+from gradcheck_cli.spec.input_model import (
+    LIST,
+    MAPPING,
+    NOTHING,
+    ON,
+    WORD,
+    Strict,
+    Tensors,
+    described,
+    form_of,
+    word_or_mapping,
+)
 from gradcheck_cli.spec.leaf_types import (
     Binding,
     Count,
@@ -21,6 +32,7 @@ from gradcheck_cli.spec.leaf_types import (
     Flag,
     Label,
     Method,
+    MismatchKind,
     Modes,
     Module,
     NonNegative,
@@ -45,10 +57,29 @@ class OutputModel(Strict):
     shape: VaryingShape | None = described("Dimensions; null where one is unknown.", [4, None])
 
 
+class MismatchModel(Strict):
+    """A mismatch that is known, and of which kind it is."""
+
+    mismatch: MismatchKind = Field(
+        description="value: another number than the derivative. none: None where the derivative isn't zero. "
+        "nonfinite: NaN or infinity where the derivative is finite. form: another shape or dtype than the "
+        "input's. raises: an exception.",
+        examples=["none"],
+    )
+
+
 class PairModel(Strict):
     """What to expect of the pairs whose label the key matches."""
 
-    expect: PairExpectation = Field(default="pass", description="Expected outcome of the pair.")
+    expect: Annotated[
+        Annotated[PairExpectation, Tag(WORD)] | Annotated[MismatchModel, Tag(MAPPING)],
+        Discriminator(word_or_mapping),
+    ] = Field(
+        default="pass",
+        description="Expected outcome of each pair that the key matches; strict, and so is the kind of a "
+        "mismatch where one is given. Without it, what the op or case expects.",
+        examples=["zero", {"mismatch": "none"}],
+    )
     atol: NonNegative | None = described("Absolute tolerance, as written.", 1e-6)
     rtol: NonNegative | None = described("Relative tolerance, as written.", 1e-4)
     reason: Text | None = described("Why; shown in the report.", "the cut is meant")
@@ -74,6 +105,7 @@ class ChecksModel(Strict):
     inputs_unmodified: Flag = Field(default=True, description="A NumPy forward doesn't write to its inputs.")
     linearity: Flag = Field(default=True, description="The vjp is linear in the upstream.")
     modes: Flag = Field(default=True, description="Every mode gives the same gradient.")
+    override: Flag = Field(default=True, description="An override reaches every op of its type.")
     precision: Flag = Field(default=True, description="The declared dtype is as good as its tolerance.")
     repeat: Flag = Field(default=True, description="The same upstream gives the same gradient again.")
     retrace: Flag = Field(default=True, description="So it does when the op is traced again.")
@@ -148,8 +180,14 @@ class Shared(Strict):
         "For a gradient whose sums have no fixed order: how far it may differ when it is repeated.",
         {"atol": 1e-6},
     )
-    expect: Expectation = Field(
-        default="pass", description="mismatch: the gradient is known to be wrong; strict."
+    expect: Annotated[
+        Annotated[Expectation, Tag(WORD)] | Annotated[MismatchModel, Tag(MAPPING)],
+        Discriminator(word_or_mapping),
+    ] = Field(
+        default="pass",
+        description="mismatch: every pair is known to be wrong, but where `pairs` says otherwise; "
+        "strict, and so is the kind where one is given.",
+        examples=["mismatch", {"mismatch": "none"}],
     )
     reason: Text | None = described(
         "Why a mismatch is expected; shown in the report.", "returns the derivative of (c + k) * d"
@@ -158,9 +196,11 @@ class Shared(Strict):
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
     reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
-    freeze: Flag = Field(
-        default=True,
-        description="Holds stop_gradient on backpropagation's path, and random draws, as the inputs move.",
+    freeze: Flag | None = described(
+        "Whether a stop_gradient on backpropagation's path keeps its value as the inputs move. true: it "
+        "does, it is meant; false: never; unset: a pair is inconclusive where that changes its derivative. "
+        "Random draws are always held.",
+        ON,
     )
     modes: Modes = Field(
         default=["graph"],
@@ -169,9 +209,11 @@ class Shared(Strict):
         "gradients are compared.",
         examples=[["graph", "eager"]],
     )
-    variables: Flag = Field(
-        default=False,
-        description="Makes every trainable variable that the forward uses an input of its own, by its name.",
+    variables: Flag | None = described(
+        "true makes every trainable variable that the forward uses an input of its own, by its name; false "
+        "makes none. Unless given: those of a Keras layer or model, and those that a custom gradient has "
+        "gradients for.",
+        ON,
     )
     covers: OpTypes | None = described(
         "Op types whose own registered gradient function must be seen to run in the case's backward pass, "
@@ -187,7 +229,11 @@ class Shared(Strict):
         "upstream u.",
     )
     device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
-    samples: Count = Field(default=2, description="Points at which drawn values are checked.")
+    samples: Count = Field(
+        default=2,
+        description="Points at which drawn values are checked; unless written, up to 4 where an input of at "
+        "most 8 elements is drawn from so few booleans, integers or choices: each is taken in turn.",
+    )
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
     timeout: Positive | None = described(
         "Seconds after which a case is given up, where cases run in processes of their own.", 120

@@ -1,4 +1,4 @@
-"""Checks on `domain`, `away_from` and `min_gap`: whether values can be moved, and have somewhere to go."""
+"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and where to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.spec import literals
 from gradcheck_cli.spec.dtypes import kind_of
 from gradcheck_cli.spec.faults import FaultLog, show
-from gradcheck_cli.spec.room import LEAST_CHANCE, Generator, length, room
+from gradcheck_cli.spec.room import LEAST_CHANCE, Generator, contains, length, room
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import InputSpec
     from gradcheck_cli.spec.yaml_nodes import Node
 
 FIXED = ("value", "file")
+
+# A drawn input of at most so many elements, each of at most so many values, takes all of them in turn; with
+# more of either, two draws see enough of what there is to see.
+FEW_ELEMENTS = 8
+FEW_VALUES = 4
 
 
 def element_generator(tensor: InputSpec) -> Generator | None:
@@ -31,6 +36,30 @@ def element_generator(tensor: InputSpec) -> Generator | None:
     if source.kind in ("uniform", "integers", "choice"):
         return Generator(source.kind, source.arguments)
     return None
+
+
+def few_values(tensor: InputSpec) -> tuple[object, ...]:
+    """Return the values that each element of an input takes in turn; none where they are too many.
+
+    A boolean that is drawn twice is the same in every second case: half of a function isn't seen.
+    """
+    source, kind = tensor.source, kind_of(tensor.dtype)
+    if not 0 < math.prod(tensor.shape) <= FEW_ELEMENTS:
+        return ()
+    values: tuple[object, ...] = ()
+    if source.kind == "choice":
+        written = source.arguments["values"]
+        values = tuple(dict.fromkeys(written)) if isinstance(written, (list, tuple)) else ()
+    elif kind == "bool" and source.kind in ("default", "bool"):
+        values = (False, True) if source.arguments.get("probability", 0.5) not in (0, 1) else ()
+    elif kind == "integer" and source.kind == "integers":
+        low, high = int(str(source.arguments["low"])), int(str(source.arguments["high"]))
+        values = tuple(range(low, high)) if high - low <= FEW_VALUES else ()
+    generator = element_generator(tensor)
+    if generator is not None and (tensor.away_from or tensor.domain != (None, None)):
+        inside = room(generator, tensor.away_from, tensor.domain)
+        values = tuple(value for value in values if contains(inside, float(str(value))))
+    return values if 1 < len(values) <= FEW_VALUES else ()
 
 
 def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
@@ -118,3 +147,43 @@ def _check_room(log: FaultLog, node: Node, tensor: InputSpec, generator: Generat
             f"they have a length of {available:.6g} to share",
             "min_gap",
         )
+
+
+# What draws a matrix that is no more itself where one triangle is mirrored.
+_UNSYMMETRIC = ("orthogonal", "triangular", "probabilities", "permutation", "one_hot")
+
+
+def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+    """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them.
+
+    Args:
+        log: where faults go.
+        node: where the input is written.
+        tensor: the input, otherwise sound.
+    """
+    kind, shape = kind_of(tensor.dtype), tensor.shape
+    message = ""
+    if kind not in ("float", "complex"):
+        message = f"must go with a float or complex dtype, but got dtype {tensor.dtype}"
+    elif len(shape) < 2 or shape[-1] != shape[-2]:  # noqa: PLR2004 (a matrix)
+        message = f"must go with a shape that ends in two equal dimensions, but got {show(list(shape))}"
+    elif tensor.source.kind in _UNSYMMETRIC:
+        message = f"must go with values that can be mirrored, but got {tensor.source.kind}"
+    elif tensor.min_gap is not None:
+        message = "must go without min_gap: the elements of a pair are the same"
+    elif tensor.source.kind == "value" and not _is_symmetric(tensor):
+        message = "must go with a symmetric value (Hermitian, where it is complex). Mirror one triangle"
+    if message:
+        log.add(node, message, "symmetric")
+
+
+def _is_symmetric(tensor: InputSpec) -> bool:
+    # A value that broadcasts is the same in each matrix, or row: leaves are looked up by their own places.
+    found = {
+        path: complex(literals.to_number(leaf) or 0)
+        for path, leaf in literals.leaves(tensor.source.arguments["value"])
+    }
+    if any(len(path) != len(tensor.shape) for path in found):
+        return len(found) == 1 and not any(value.imag for value in found.values())
+    across = {path: found.get((*path[:-2], path[-1], path[-2])) for path in found}
+    return all(across[path] == value.conjugate() for path, value in found.items())

@@ -9,16 +9,17 @@ can't vary, which is a fault rather than a table of equal rows under different l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.bindings import binding_of, check_binding, function_ref
-from gradcheck_cli.spec.case import Case, Tolerance
+from gradcheck_cli.spec.case import Argument, Case, Tolerance
 from gradcheck_cli.spec.inputs import takes_variant
 from gradcheck_cli.spec.merge import merge_op
 from gradcheck_cli.spec.models import OpModel
+from gradcheck_cli.spec.moving import few_values
 from gradcheck_cli.spec.structures import check_known, leaves_of
-from gradcheck_cli.spec.variants import main_dtype, read_variant, rules_of
+from gradcheck_cli.spec.variants import expectation_of, main_dtype, read_variant, rules_of
 from gradcheck_cli.spec.yaml_nodes import Node
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def resolve(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
             {key: child for key, child in entry.children.items() if key != "name"}, entry.line, entry.place
         )
         cases += _cases(log, merge_op(base, own), str(name.value) if name else "", origin)
-    return cases
+    full = {case.name for case in cases if case.has_elements}
+    return [replace(case, is_alone=full <= {case.name}) for case in cases]
 
 
 def _lacks_shape(model: InputModel) -> bool:
@@ -112,6 +114,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
         if mode in model.modes[:index]:
             log.add(node, f"must be unique, but got {mode!r} twice. Remove one", "modes", index)
             return []
+    expect, kind = expectation_of(model.expect)
     variants: list[str | None] = list(model.dtypes) if model.dtypes else [None]
     found = [read_variant(log, node, model, broken, origin.folder, variant) for variant in variants]
     return [
@@ -132,13 +135,14 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             outputs=outputs,
             reference=function_ref(model.reference),
             reference_forward=model.reference_forward,
-            expect=str(model.expect),
+            expect=expect,
+            expect_kind=kind,
             reason=model.reason or "",
             pairs=rules_of(model),
             tolerance=Tolerance(model.tolerance.atol, model.tolerance.rtol)
             if model.tolerance
             else Tolerance(),
-            samples=model.samples,
+            samples=_samples(model, arguments),
             freeze=model.freeze,
             modes=tuple(model.modes),
             mode=model.modes[0],
@@ -159,6 +163,14 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
         for variant, (arguments, outputs) in zip(variants, found, strict=True)
         if arguments
     ]
+
+
+def _samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
+    """Return how many points are drawn: as written, else enough for what takes few values to take each."""
+    tensors = [tensor for argument in arguments for tensor in argument.tensors]
+    if "samples" in model.model_fields_set:
+        return model.samples
+    return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
 
 
 def _varies(log: FaultLog, node: Node, model: OpModel, broken: set[str]) -> bool:

@@ -59,6 +59,16 @@ class Generator:
         return -math.inf, math.inf
 
     @property
+    def middle(self) -> float:
+        """What values lie on either side of: zero where it is among them, else the middle of their range."""
+        low, high = self.range
+        if low < 0 < high and not (
+            self.kind == "normal" and abs(self.number("mean")) > self.number("stddev")
+        ):
+            return 0.0
+        return self.number("mean") if self.kind == "normal" else low / 2 + high / 2
+
+    @property
     def stddev(self) -> float:
         """Standard deviation of one element (of each part, for complex dtypes)."""
         if self.kind == "normal":

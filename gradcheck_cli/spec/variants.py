@@ -12,7 +12,7 @@ from gradcheck_cli.spec.pairs import could_match, unmatched_rules
 from gradcheck_cli.spec.structures import read_arguments
 
 if TYPE_CHECKING:
-    from gradcheck_cli.spec.models import OpModel
+    from gradcheck_cli.spec.models import MismatchModel, OpModel
     from gradcheck_cli.spec.yaml_nodes import Node
 
 # Bindings whose forward tells TensorFlow nothing of its outputs.
@@ -52,10 +52,18 @@ def main_dtype(arguments: tuple[Argument, ...]) -> str:
 
 def rules_of(model: OpModel) -> tuple[PairRule, ...]:
     """Return the pair rules in the order written."""
-    return tuple(
-        PairRule(glob, str(rule.expect), rule.atol, rule.rtol, rule.reason or "")
-        for glob, rule in (model.pairs or {}).items()
-    )
+    rules = []
+    for glob, rule in (model.pairs or {}).items():
+        expect, kind = expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
+        rules.append(PairRule(glob, expect, rule.atol, rule.rtol, rule.reason or "", kind))
+    return tuple(rules)
+
+
+def expectation_of(written: str | MismatchModel) -> tuple[str, str]:
+    """Return what is expected, and of a mismatch its kind where that is given."""
+    if isinstance(written, str):
+        return written, ""
+    return "mismatch", written.mismatch
 
 
 def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> tuple[OutputSpec, ...]:
@@ -105,7 +113,9 @@ def _check_pairs(
         f"d{out.name}/d{tensor.name}" for out in outputs for tensor in tensors if tensor.is_differentiable
     ]
     pairs = node.get("pairs")
-    if not outputs or pairs is None or model.variables or model.second_order:
+    # Without the key `variables`, what `build` makes may be a layer, whose weights are inputs.
+    may_have_variables = model.variables or (model.variables is None and model.build is not None)
+    if not outputs or pairs is None or may_have_variables or model.second_order:
         return
     for rule in unmatched_rules(rules_of(model), labels):
         if any(could_match(rule.glob, label) for label in labels):

@@ -51,19 +51,24 @@ class Written:
 
         key = arguments["key"]
         try:
-            array = arrays.load(folder, str(arguments["path"]), None if key is None else str(key))
-            arrays.fit(array, self.dtype)
-            arrays.check_domain(array, *self._domain())
+            found = arrays.check(
+                folder,
+                str(arguments["path"]),
+                None if key is None else str(key),
+                self.dtype,
+                shape,
+                self._domain(),
+            )
         except arrays.ArrayError as error:
             self.log.add(self.node, str(error), "file")
             return shape
-        if shape is not None and array.shape != shape:
+        if shape is not None and found != shape:
             self.log.add(
                 self.node,
-                f"must hold an array of shape {show(shape)}, but got {show(array.shape)}. Change one of them",
+                f"must hold an array of shape {show(shape)}, but got {show(found)}. Change one of them",
                 "file",
             )
-        return array.shape
+        return found
 
     def _domain(self) -> tuple[float | None, float | None]:
         low, high = (self.node.get("domain", end) for end in ("low", "high"))

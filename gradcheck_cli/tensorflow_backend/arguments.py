@@ -14,7 +14,7 @@ from gradcheck_cli.tensorflow_backend import frames, loading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.spec.case import Argument, Case
     from gradcheck_cli.spec.form import Form
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -53,8 +53,63 @@ def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
     return {
         argument.name: _built(argument.form, values, argument.name)
         for argument in case.arguments
-        if not (argument.tensors and argument.tensors[0].is_variable)
+        if not _is_variable(argument)
     }
+
+
+def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
+    """Refuse inputs that have the names of a function's parameters in another order.
+
+    They are passed by position, and their pairs carry the names of the spec: each would be reported for the
+    other one. Parameters that have other names, and `*args`, tell nothing.
+
+    Raises:
+        CaseFailedError: of kind "inputs".
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function
+        return
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    taken = [name for name, one in parameters.items() if one.kind is either]
+    own = [argument.name for argument in case.arguments if not _is_variable(argument)]
+    names = [name for name in own if name not in _by_keyword(function, own, case.attrs)]
+    if set(names) <= set(taken) and names != [name for name in taken if name in names]:
+        order = ", ".join(name for name in taken if name in names)
+        raise CaseFailedError(
+            "inputs",
+            f"inputs are passed by position, in the order {', '.join(names)}, but the {role} "
+            f"{getattr(function, '__name__', type(function).__name__)} takes them in the order {order}; "
+            "write them in that order.",
+        )
+
+
+def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
+    """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
+    given = {**(case.build or {}), **case.attrs}
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function
+        return dict(case.attrs)
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return dict(case.attrs)
+    names = {argument.name for argument in case.arguments}
+    return {name: value for name, value in given.items() if name in parameters and name not in names}
+
+
+def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
+    """Whether a function is a factory, as the forward is: all that it must be given is in `build`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]
+    room = [one for one in parameters if one.name not in (case.build or {})]
+    return case.build is not None and set(needed) <= set(case.build) and not room
+
+
+def _is_variable(argument: Argument) -> bool:
+    return bool(argument.tensors) and argument.tensors[0].is_variable
 
 
 def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
@@ -112,7 +167,9 @@ def _object(form: Form, fields: dict[str, Any], name: str) -> Any:
     made = loading.load(form.target, f"inputs.{name}")
     try:
         return made(**fields)
-    except Exception as error:
+    except (CaseFailedError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # code of the user's may raise what it likes
         raise CaseFailedError(
             "inputs",
             f"inputs.{name}: {form.target}({', '.join(f'{key}=...' for key in fields)}) raised "

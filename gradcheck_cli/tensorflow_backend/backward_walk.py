@@ -6,7 +6,6 @@ ops are on the way one by one. What is in a loop's or a branch's body goes with 
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,24 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.checking.backward import OpPass, OpPlace
-from gradcheck_cli.tensorflow_backend import dtypes, frozen, path, private, private_gradients, tracing
+from gradcheck_cli.tensorflow_backend import (
+    dtypes,
+    frozen,
+    low_precision,
+    private,
+    private_gradients,
+    tracing,
+)
 from gradcheck_cli.tensorflow_backend.backward_steps import Step, is_numeric, steps_of
 from gradcheck_cli.tensorflow_backend.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.override_reach import require_override
 from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
-from gradcheck_cli.tensorflow_backend.state import put_back
+from gradcheck_cli.tensorflow_backend.state import Order, put_back
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, run_error, wrapped
+from gradcheck_cli.tensorflow_backend.twin import Twin
+from gradcheck_cli.tensorflow_backend.widening import wide_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,8 +46,11 @@ if TYPE_CHECKING:
 class Walk:
     """A backward pass from one output to some inputs, in a graph of its own.
 
+    Of a float64 twin the graph is that of the declared dtypes, whose ops have gradients to call; what is run
+    of it is its twin.
+
     Attributes:
-        source: the op that was traced.
+        source: the op that was traced, or its twin.
         output: number of the output.
         numbers: numbers of the inputs.
         function: forward and gradient, traced.
@@ -74,12 +86,30 @@ class Walk:
         """The draws' values, as tensors."""
         values = self.source.draws(self.held)
         return [
-            tf.constant(value, tensor.dtype) for value, tensor in zip(values, self.held.draws, strict=True)
+            tf.constant(value, self.dtype_of(tensor))
+            for value, tensor in zip(values, self.held.draws, strict=True)
         ]
+
+    def dtype_of(self, tensor: Any) -> Any:
+        """Return the dtype in which a tensor of the graph is fed and fetched."""
+        return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
 
     def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
         """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
-        return subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
+        found = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
+        # The graph grows as gradients of its ops are called: each part has a twin of its own.
+        return found if self.source.narrow is None else self._twin().function(found)
+
+    def _twin(self) -> Twin:
+        return Twin(self.function, self.source.shared.twins.variables, self.held.stand_ins)
+
+    def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+        """Return dtypes below float64 in which what is run between tensors of the graph computes."""
+        if self.source.narrow is None:
+            return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
+        twin = self._twin()
+        kept = twin.kept_between(twin.tensors(inputs), twin.tensors(outputs))
+        return sorted({dtype for one in kept for dtype in one.dtypes})
 
     @property
     def rewind(self) -> Callable[[], None] | None:
@@ -196,28 +226,27 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
         GradientFormError: a gradient of wrong shape, found as the graph is built.
     """
-    bound, signature, info = source.bound(), source.signature, source.outputs[output]
+    traced = source if source.narrow is None else source.narrow
+    bound, signature, info = traced.bound(), traced.signature, traced.outputs[output]
     kept: dict[str, Any] = {}
     stand_ins = StandIns(frozen.is_random, with_stops=False) if source.forward.held.opened else None
-    tracing_context: contextlib.AbstractContextManager[None]
-    if stand_ins is not None:
-        tracing_context = stand_ins.tracing()
-    else:
-        tracing_context = (
-            contextlib.nullcontext() if _writes_inside(source.forward) else private.functions_inlined()
-        )
+    tracing_context = private.functions_inlined() if stand_ins is None else stand_ins.tracing()
 
     def forward_and_gradient(*tensors: Any) -> Any:
         inputs, upstream = tensors[:-1], tensors[-1]
+        graph = tf.compat.v1.get_default_graph()
+        order = Order(graph)
         with tracing_context:
             outputs = bound.call(*inputs)
-        kept["forward"] = tf.compat.v1.get_default_graph().get_operations()
+        kept["forward"] = graph.get_operations()
+        order.add()
         wanted = [inputs[number] for number in numbers]
         with private_gradients.backward_log() as visits:
             found = gradients_of([outputs[output]], wanted, [upstream])
         kept["gradients"] = [dense(one, tensor) for one, tensor in zip(found, wanted, strict=True)]
+        order.add()
         kept["inputs"], kept["upstream"], kept["outputs"] = inputs, upstream, outputs
-        stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze else ()
+        stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze is not False else ()
         kept["stops"] = stops
         kept["steps"] = steps_of(visits, wanted, outputs[output], upstream, stops)
         return [tf.identity(outputs[output])]
@@ -227,7 +256,7 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     inputs, outputs = kept["inputs"], kept["outputs"]
     differentiable = tracing.moving(function, inputs, source.at.differentiable, source.shared.variables)
     if bound.override is not None:
-        path.require_override(function.graph, differentiable, outputs, bound.override)
+        require_override(function.graph, differentiable, outputs, bound.override)
     draws = (
         frozen.draws_among(kept["forward"], differentiable, function.inputs)
         if source.forward.held.draws
@@ -248,14 +277,4 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
             draws=tuple(draws),
             stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
         ),
-    )
-
-
-def _writes_inside(trace: tracing.ForwardTrace) -> bool:
-    """Whether a function's body writes to variables: inlined, it would do so no more, or in another order."""
-    graph = trace.function.graph
-    return any(
-        node.op in path.WRITES
-        for op in path.ops_before(trace.outputs)
-        for node in path.inner_nodes(graph, op)
     )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.state import put_back
+from gradcheck_cli.tensorflow_backend.state import State, put_back
+from gradcheck_cli.tensorflow_backend.twin import Twins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.tensorflow_backend.binding import Binder, Bound
     from gradcheck_cli.tensorflow_backend.frozen import Held
+    from gradcheck_cli.tensorflow_backend.how import How
     from gradcheck_cli.tensorflow_backend.second_order import Vjp
     from gradcheck_cli.tensorflow_backend.tracing import ForwardTrace
 
@@ -70,16 +72,32 @@ class Shared:
         built: what `build` made, once; a layer's weights are the same in every trace.
         variables: what stands behind the inputs that are variables, in their order.
         vjp: where the case is the vjp of another.
+        state: what the case's gradients have written to.
+        graphs: the op that was opened first, by how: its graphs serve every point.
+        compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
+        twins: the float64 twins of what is traced.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
     variables: tuple[Any, ...] = ()
     vjp: Vjp | None = None
+    twins: Twins = field(default_factory=Twins)
+    state: State = field(default_factory=State)
+    graphs: dict[Any, Any] = field(default_factory=dict)
+    compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
-    def bound(self, binder: Binder) -> Bound:
-        """Bind what the case is of: its forward, or another's vjp."""
-        return binder.forward() if self.vjp is None else self.vjp.bound(binder, self.variables)
+    def made_of(self, how: How, function: Any) -> Any:
+        """Return what is to run in place of a traced function, made once, as XLA takes its time."""
+        if id(function) not in self.compiled:
+            self.compiled[id(function)] = (function, how.made(function))
+        return self.compiled[id(function)][1]
+
+    def bound(self, binder: Binder, *, surrogate: bool = False) -> Bound:
+        """Bind what the case is of, its forward or another's vjp; or the same of the spec's reference."""
+        if self.vjp is not None:
+            return self.vjp.bound(binder, self.variables, surrogate=surrogate)
+        return binder.reference() if surrogate else binder.forward()
 
 
 @dataclass(frozen=True)
@@ -90,7 +108,13 @@ class Base:
     values: tuple[Array, ...]
 
 
-def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: tuple[int, bool]) -> Base:
+def run_at_base(
+    trace: ForwardTrace,
+    point: Sequence[Any],
+    shared: Shared,
+    key: tuple[int, bool],
+    stops: Sequence[Any] = (),
+) -> Base:
     """Evaluate outputs and held tensors in one run, with the draws that the case has had there, if any.
 
     Args:
@@ -98,6 +122,7 @@ def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: 
         point: the inputs, as tensors.
         shared: the case's draws; those of a first run are added.
         key: the sample point's number, and whether this is the reference.
+        stops: tensors of the `stop_gradient`s that are held.
 
     Raises:
         CaseFailedError: the forward draws otherwise than it did in the trace before.
@@ -105,8 +130,11 @@ def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: 
     held, known = trace.held, shared.draws.get(key)
     drawn = [] if known is None else known.cast(held)
     fed = held.draws if known is not None else ()
-    function = trace.pruned(fed, [*held.stops, *(() if known is not None else held.draws)])
+    function = trace.pruned(fed, [*stops, *(() if known is not None else held.draws)])
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
+    if known is None and held.draws:  # each point has a draw of its own, whichever is the first to be opened
+        for _ in range(key[0]):
+            put_back(function)(list(point))
     stand_ins = held.stand_ins
     if stand_ins is None:
         results = put_back(function)([*point, *draws])
@@ -121,7 +149,7 @@ def run_at_base(trace: ForwardTrace, point: Sequence[Any], shared: Shared, key: 
     if known is None:
         shared.draws[key] = Draws(
             tuple(tensor.op.type for tensor in held.draws),
-            tuple(rest[len(held.stops) :]),
+            tuple(rest[len(stops) :]),
             stand_ins.draw_types() if stand_ins else (),
             stand_ins.draw_values() if stand_ins else (),
         )

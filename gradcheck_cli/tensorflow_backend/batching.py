@@ -14,10 +14,10 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, private
 from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
-from gradcheck_cli.tensorflow_backend.state import has_state, put_back
+from gradcheck_cli.tensorflow_backend.state import put_back, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
@@ -62,6 +62,7 @@ class Batched:
         vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
         rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
         made: what is called in place of the function: its compiled form, which takes the same tensors.
+        left: ids of the handles of what the function writes to and isn't put back after each call.
     """
 
     function: Any  # a concrete function
@@ -71,6 +72,7 @@ class Batched:
     vectorize: bool = True
     rewind: Callable[[], None] | None = None
     made: Callable[..., Any] | None = None
+    left: Collection[int] = ()
     _traced: dict[_Key, Any] = field(default_factory=dict)
     _unvectorized: set[tuple[int, ...]] = field(default_factory=set)
     _trusted: set[tuple[int, ...]] = field(default_factory=set)
@@ -103,12 +105,12 @@ class Batched:
 
     @cached_property
     def _caller(self) -> Callable[[Sequence[Any]], Any]:
-        return put_back(self.function, self.made)
+        return put_back(self.function, self.made, self.left)
 
     @cached_property
     def _stands_alone(self) -> bool:
         """Whether a call relies on what was done before it: stand-ins rewound, variables put back."""
-        return self.rewind is not None or has_state(self.function) or bool(self._types & _UNMAPPED)
+        return self.rewind is not None or bool(written(self.function)) or bool(self._types & _UNMAPPED)
 
     @cached_property
     def _types(self) -> set[str]:

@@ -7,15 +7,20 @@ can tell whether it took effect.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import frames, loading, private, raw_op, user_gradient
-from gradcheck_cli.tensorflow_backend.arguments import call_with
+from gradcheck_cli.tensorflow_backend import behaviour, frames, loading, private, raw_op, user_gradient
+from gradcheck_cli.tensorflow_backend.arguments import (
+    attrs_of_reference,
+    call_with,
+    require_order,
+    takes_build_alone,
+)
 from gradcheck_cli.tensorflow_backend.op_view import OpView
 from gradcheck_cli.tensorflow_backend.returned import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.seeding import seeded
@@ -88,6 +93,10 @@ class Binder:
         Raises:
             CaseFailedError: where a function can't be found.
         """
+        bound = self._attached()
+        return replace(bound, call=self._of_symmetric(bound.call))
+
+    def _attached(self) -> Bound:
         case = self.case
         if case.binding == "autodiff":
             return Bound(self._plain(case.forward, "forward"))
@@ -111,44 +120,87 @@ class Binder:
 
         return Bound(overridden, override)
 
+    def load(self) -> None:
+        """Import what the spec names, which tells under which of TensorFlow's behaviours it runs."""
+        for ref, role in ((self.case.forward, "forward"), (self.case.gradient, "gradient")):
+            if ref is not None:
+                loading.load(ref.target, role)
+
     def target(self) -> Any:
         """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
         return None if self.case.forward is None else self._load(self.case.forward, "forward")
 
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
-        return self._plain(self.case.forward, "forward")
+        return self._of_symmetric(self._plain(self.case.forward, "forward"))
 
     def reference(self) -> Bound:
-        """Bind the reference, of which differences are taken; a NumPy function goes through py_func."""
-        return Bound(self._either(self._load(self.case.reference, "reference"), "reference"))
+        """Bind the reference, of which differences are taken; a NumPy function goes through py_func.
+
+        It is given the attrs that it takes, and what builds the forward where it takes that.
+        """
+        function = self._load(self.case.reference, "reference")
+        given = replace(self, case=replace(self.case, attrs=attrs_of_reference(function, self.case)))
+        return Bound(self._of_symmetric(given._either(function, "reference")))  # noqa: SLF001 (of this class)
 
     # How forward is called.
+
+    def _of_symmetric(self, call: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """Give a function the symmetric (Hermitian) part of each input that the spec says is symmetric.
+
+        It is the function of the whole matrix then, whichever triangle it reads: an element moves the one
+        across by half, and TensorFlow's own gradient of this takes the gradient's symmetric part.
+        """
+        which = [tensor.symmetric for tensor in self.case.tensors]
+        if not any(which):
+            return call
+
+        def of_parts(*tensors: Any) -> list[Any]:
+            return call(
+                *[
+                    (tensor + tf.linalg.adjoint(tensor)) / 2 if is_symmetric else tensor
+                    for tensor, is_symmetric in zip(tensors, which, strict=False)
+                ]
+            )
+
+        return of_parts
 
     def _load(self, ref: FunctionRef | None, role: str) -> Callable[..., Any]:
         if ref is None:
             raise CaseFailedError("attribute", f"{role}: is missing.")
-        target = loading.load(ref.target, role)
-        if role == "forward" and self.case.build is not None:
-            if ref.target in self.built:
-                return self.built[ref.target]  # type: ignore[no-any-return]
-            try:
-                with seeded(self.case.seed):
-                    target = target(**dict(self.case.build))
-            except Exception as error:
-                raise CaseFailedError(
-                    "forward",
-                    f"build: {ref.target}(**build) raised {frames.first_line(error)}",
-                    frames.user_frames(error),
-                ) from error
-            if not callable(target):
-                raise CaseFailedError(
-                    "forward",
-                    f"build: {ref.target}(**build) must return the function, layer or module to check, but "
-                    f"returned a {type(target).__name__}.",
-                )
-            self.built[ref.target] = target
+        with seeded(self.case.seed):  # a module may make layers as it is imported
+            target = loading.load(ref.target, role)
+        build = self.case.build
+        is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
+        if build is not None and is_factory:
+            target = self._built(ref, target, role)
+        if role != "gradient":
+            require_order(target, self.case, role)
         return target  # type: ignore[no-any-return]
+
+    def _built(self, ref: FunctionRef, target: Callable[..., Any], role: str) -> Any:
+        """Return what a factory makes of `build`, made once a case."""
+        if ref.target in self.built:
+            return self.built[ref.target]
+        try:
+            with seeded(self.case.seed), behaviour.switched():
+                made = target(**dict(self.case.build or {}))
+        except (CaseFailedError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # code of the user's may raise what it likes
+            raise CaseFailedError(
+                role,
+                f"build: {ref.target}(**build) raised {frames.first_line(error)}",
+                frames.user_frames(error),
+            ) from error
+        if not callable(made):
+            raise CaseFailedError(
+                role,
+                f"build: {ref.target}(**build) must return the function, layer or module to check, but "
+                f"returned a {type(made).__name__}.",
+            )
+        self.built[ref.target] = made
+        return made
 
     def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
@@ -166,7 +218,8 @@ class Binder:
 
         def made(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                return function(*arguments, **keywords)
+                with behaviour.switched():
+                    return function(*arguments, **keywords)
             return private.call_with_autograph(function, arguments, keywords)
 
         return call
@@ -178,7 +231,7 @@ class Binder:
             try:
                 return self._of_tensors(function, role)(*tensors)
             except NotImplementedError as error:
-                if "NumPy" not in str(error) and "numpy" not in str(error):
+                if "numpy" not in frames.text_of(error).lower():
                     raise
                 return self._py_func(function)(*tensors)
 
@@ -191,13 +244,14 @@ class Binder:
                 "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
             )
         declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
+        called = behaviour.functions_without_eager(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
             # The arrays may be TensorFlow's own memory: a forward that writes to one gets a copy, and
             # is found out.
             copies = [np.array(array) for array in arrays]
             result = call_with(
-                lambda positional, keywords: function(*positional, **keywords), function, case, copies
+                lambda positional, keywords: called(*positional, **keywords), function, case, copies
             )
             for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
                 if not _same(array, copy) and tensor.name not in self.modified:
@@ -224,6 +278,7 @@ class Binder:
         function = self._load(case.gradient, "gradient")
         if case.gradient is not None and case.gradient.numpy:
             # Its dtypes and Nones are asked at the base point, once the forward's shapes are known.
+            function = behaviour.functions_without_eager(function)
             function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
         return user_gradient.guarded(function, names)
 

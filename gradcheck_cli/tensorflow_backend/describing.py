@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gradcheck_cli.spec.draft import Draft, DraftInput
 from gradcheck_cli.spec.dtypes import DTYPES
-from gradcheck_cli.tensorflow_backend import loading
+from gradcheck_cli.tensorflow_backend import loading, private_variables
 from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def describe(target: str) -> Draft:
             remarks["build"] = "what its constructor needs: put in yours"
         called = getattr(value, "call", None) or value.__call__
         keys["variables"] = True
-    elif isinstance(value, tf.Module) or _is_keras(value):
+    elif isinstance(value, tf.Module) or private_variables.is_layer(value):
         called = getattr(value, "call", None) or value
         keys["variables"] = True
     elif has_custom_gradient(value):
@@ -65,11 +65,6 @@ def describe(target: str) -> Draft:
     if not keys.get("gradient") and "variables" not in keys:
         notes += ["reference: module:function   # of a deliberate surrogate: whose derivative is meant?"]
     return Draft(name.lower(), keys, tuple(inputs), remarks, tuple(notes))
-
-
-def _is_keras(value: object) -> bool:
-    keras = sys.modules.get("keras")
-    return keras is not None and isinstance(value, keras.layers.Layer)
 
 
 def _required(kind: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DynamicOpener(GraphOpener):
-    """Opens one case with unknown dimensions; every call traces afresh."""
+    """Opens one case with unknown dimensions."""
 
     how: How = ALL_UNKNOWN
 

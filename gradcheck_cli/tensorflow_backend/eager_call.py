@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import private_eager, private_variables
-from gradcheck_cli.tensorflow_backend.eager_record import Record, identity
+from gradcheck_cli.tensorflow_backend.eager_record import Record
+from gradcheck_cli.tensorflow_backend.frames import place_of_stop
+from gradcheck_cli.tensorflow_backend.frozen import Stop
+from gradcheck_cli.tensorflow_backend.state import Kept, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass
@@ -22,38 +26,39 @@ class EagerCall:
 
     Attributes:
         function: takes tensors, returns a list of tensors.
-        freeze: whether a `stop_gradient` that backpropagation meets keeps its base value.
+        holds: whether a `stop_gradient` that backpropagation meets keeps its base value, by its key.
         seed: of its draws, the same in each call.
         record: what the first call ran.
         reverse: give custom gradients their variables in reverse order.
         gradient_variables: those that a custom gradient has gradients for, by `id`.
         custom_gradients: how many of the forward's ran at the base point.
-        written: each variable that a call writes to, with its value before the first.
+        written: what a call writes to; it is put back after each.
+        left: what a gradient alone writes to; it is put back at the end of the case.
+        must_begin_anew: whether a gradient was seen to write to what the forward uses.
     """
 
     function: Callable[..., Sequence[Any]]
-    freeze: bool = True
+    holds: Callable[[str], bool]
     seed: int = 0
     reverse: bool = False
     gradient_variables: dict[int, Any] = field(default_factory=dict)
     record: Record = field(default_factory=Record)
     custom_gradients: int = 0
-    written: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    written: State = field(default_factory=State)
+    left: State = field(default_factory=State)
+    must_begin_anew: bool = False
+    _sorted: State = field(default_factory=State)
+    _unsorted: State = field(default_factory=State)
     draws: list[str] = field(default_factory=list)
-    _stops: list[Any] = field(default_factory=list)
+    stops: list[tuple[Stop, Any]] = field(default_factory=list)  # those that it meets, with what they gave
 
     def at_base(self, inputs: Sequence[Any]) -> list[Any]:
         """Call at the base point, and note what is to be held and put back from then on."""
 
-        def note(variable: Any) -> None:
-            self.written.setdefault(id(variable), (variable, variable.read_value()))
-
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
             if is_met and isinstance(value, tf.Tensor):
-                self._stops.append(value)
+                self.stops.append((_stop_here(), value))
             return value
-
-        hold = private_eager.stop_gradients_replaced(stop) if self.freeze else contextlib.nullcontext()
 
         def count() -> None:
             self.custom_gradients += 1
@@ -61,8 +66,8 @@ class EagerCall:
         with (
             self._put_back(),
             self._in_order(),
-            hold,
-            private_eager.writes_noted(note),
+            private_eager.stop_gradients_replaced(stop),
+            private_eager.writes_noted(lambda handle, dtypes: self.written.keep(Kept(handle, dtypes))),
             private_eager.custom_gradients_noted(count),
         ):
             tf.random.set_seed(self.seed)
@@ -71,27 +76,23 @@ class EagerCall:
         return outputs
 
     @property
-    def held(self) -> Mapping[str, int]:
-        """How many ops are held, by type."""
-        return Counter([*["StopGradient"] * len(self._stops), *self.draws])
-
-    @property
-    def stops(self) -> list[int]:
-        """The ids of what the `stop_gradient`s gave at the base point."""
-        return [identity(value) for value in self._stops]
+    def held(self) -> list[tuple[Stop, Any]]:
+        """The `stop_gradient`s that are held, with what they gave at the base point."""
+        return [(stop, value) for stop, value in self.stops if self.holds(stop.key)]
 
     def moved(self, inputs: Sequence[Any]) -> list[Any]:
         """Call with inputs that have moved, with what is to be held as it was at the base point."""
-        values = iter(self._stops)
+        noted = iter(self.stops)
 
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
-            held = next(values, None) if is_met else None
             # One that the base point had none of: another branch is taken, or a loop goes on for longer.
-            return value if held is None or held.shape != value.shape else held
+            found, held = next(noted, (None, value)) if is_met else (None, value)
+            is_held = found is not None and self.holds(found.key) and held.shape == value.shape
+            return held if is_held else value
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._put_back())
-            if self._stops:  # inside a tf.function, they can only be held where it runs op by op
+            if self.held:  # inside a tf.function, they can only be held where it runs op by op
                 stack.enter_context(private_eager.functions_run_eagerly())
                 stack.enter_context(private_eager.stop_gradients_replaced(stop))
             self.reseed(self.seed)
@@ -110,6 +111,36 @@ class EagerCall:
         with self._put_back(), self._in_order(), opened:
             yield call
 
+    def put_back(self) -> None:
+        """Put back what was written to."""
+        self.written.put_back()
+
+    def writes_sorted(self) -> contextlib.AbstractContextManager[None]:
+        """Note what a gradient writes to, for `sort_writes`."""
+
+        def note(handle: Any, dtypes: tuple[Any, ...]) -> None:
+            if handle in self.written:
+                self.must_begin_anew = True
+            elif handle not in self._sorted:
+                with tf.init_scope():  # it may be written to within a tf.function that is being traced
+                    self._unsorted.keep(Kept(handle, dtypes))
+
+        return private_eager.writes_noted(note)
+
+    def sort_writes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Tell whether the forward uses what a gradient was seen to write to: then its outputs differ."""
+        if not self._unsorted.before:
+            return
+        self.put_back()
+        again = self.function(*inputs)
+        is_used = any(
+            not np.array_equal(one.numpy(), other.numpy()) for one, other in zip(again, outputs, strict=True)
+        )
+        (self.written if is_used else self.left).take(self._unsorted)
+        self._sorted.take(self._unsorted)
+        self._unsorted.before.clear()
+        self.must_begin_anew |= is_used
+
     def _in_order(self) -> contextlib.AbstractContextManager[None]:
         def note(variables: Sequence[Any]) -> None:
             self.gradient_variables.update((id(variable), variable) for variable in variables)
@@ -127,5 +158,11 @@ class EagerCall:
             try:
                 yield
             finally:
-                for variable, value in self.written.values():
-                    variable.assign(value)
+                self.put_back()
+
+
+def _stop_here() -> Stop:
+    """Describe the `stop_gradient` that is being called."""
+    frames = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
+    lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames)]
+    return Stop(*place_of_stop(lines))

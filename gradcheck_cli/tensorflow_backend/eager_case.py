@@ -44,6 +44,7 @@ class CalledCase:
         in_complex: call in complex128, for the complex step.
         shared: what the case's factory built, and the variables among the inputs.
         reverse: give custom gradients their variables in reverse order.
+        stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
     """
 
@@ -53,6 +54,7 @@ class CalledCase:
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
     reverse: bool = False
+    stops: frozenset[str] | None = None
     seen: Counter[str] = field(default_factory=Counter)
     _names: list[str] = field(default_factory=list)
 
@@ -97,7 +99,9 @@ class CalledCase:
         rows: list[dict[int, Any]] = []
         with self._call.unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
-                if not rows or self._call.record.gives_once:
+                if rows and self._call.must_begin_anew:
+                    self._call.put_back()
+                if not rows or self._call.record.gives_once or self._call.must_begin_anew:
                     tape, outputs = self._taped(call, list(wanted.values()))
                     self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of forward's
                 targets = [outputs[output] for output in upstreams]
@@ -105,8 +109,9 @@ class CalledCase:
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(wanted.values())), watching():
+                with in_users_words(list(wanted.values())), watching(), self._call.writes_sorted():
                     found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
+                self._call.sort_writes(self._tensors, self._base)
                 rows.append(
                     {
                         number: dense(gradient, wanted[number])
@@ -133,7 +138,12 @@ class CalledCase:
             shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
             binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        return EagerCall(self.shared.bound(binder).call, self.case.freeze, seed, self.reverse)
+        call = self.shared.bound(binder).call
+        return EagerCall(call, self.holds, seed, self.reverse, left=self.shared.state)
+
+    def holds(self, key: str) -> bool:
+        """Whether a `stop_gradient` of this key keeps its value as the inputs move."""
+        return self.case.freeze is True if self.stops is None else key in self.stops
 
     @cached_property
     def _tensors(self) -> list[Any]:
@@ -166,7 +176,7 @@ class CalledCase:
             return list(call(*self._tensors))
         except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # code of the user's may raise what it likes
             raise failed(error, "forward") from error
 
     def _dtype_of(self, dtype: str) -> str:

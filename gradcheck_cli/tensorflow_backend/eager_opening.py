@@ -6,8 +6,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.upstream import ROUNDINGS
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.tensorflow_backend import private_eager
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.covering import require_seen
@@ -77,11 +81,27 @@ class EagerOpener:
         return require_seen(self.case, own.gradients_seen, opened, is_vjp=is_vjp)
 
     def in_float64(self, own: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
-        """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function."""
+        """Open an opened op in float64 too; `None` where that isn't needed, or isn't the same function.
+
+        Traced, where the trace has the same values and gradients: a trace has a twin. Else it is called with
+        float64 inputs, which is as good where nothing in it casts them down, or goes by the dtype.
+        """
         if isinstance(own, GraphOperation):
             return GraphOpener(self.case, self.shared).in_float64(own)
         if not own.low_precision:
             return None
+        return self._twin(own) or self._called_in_float64(own)
+
+    def _twin(self, own: EagerOperation) -> GraphOperation | None:
+        traced = GraphOperation(self.case, own.sample, shared=self.shared)
+        try:
+            if not (agree(own, traced) and _have_the_same_gradients(own, traced)):
+                return None
+        except (CaseFailedError, GradientFormError):
+            return None
+        return GraphOpener(self.case, self.shared).in_float64(traced)
+
+    def _called_in_float64(self, own: EagerOperation) -> EagerOperation | None:
         wide = EagerOperation(self.case, own.sample, reference_precision=True, shared=self.shared)
         try:
             if wide.low_precision or not agree(own, wide):
@@ -103,6 +123,27 @@ class EagerOpener:
         op = EagerOperation(self.case, own.sample, in_complex=True, shared=self.shared)
         require_complex(op)
         return op
+
+
+def _have_the_same_gradients(own: EagerOperation, traced: GraphOperation) -> bool:
+    """Whether a call and a trace have the same gradients, but for rounding, for a random upstream."""
+    generator = np.random.default_rng([own.case.seed, own.sample])
+    for output, info in enumerate(own.outputs):
+        if not info.is_differentiable:
+            continue
+        upstream = generator.normal(size=(1, *info.shape))
+        for called, found in zip(own.vjp(output, upstream), traced.vjp(output, upstream), strict=True):
+            if called is None or found is None:
+                if called is not found:
+                    return False
+                continue
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(called - found)
+                largest = np.max(np.abs(found), initial=0.0, where=np.isfinite(found))
+            unit = max(precision_of(name).unit_roundoff for name in own.low_precision)
+            if not np.all((apart <= ROUNDINGS * unit * largest) | (np.isnan(called) & np.isnan(found))):
+                return False
+    return True
 
 
 def works_eagerly(case: Case, sample: int, shared: Shared) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,15 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_eager, private_variables
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.eager_case import CalledCase, failed
+from gradcheck_cli.tensorflow_backend.eager_record import identity
 from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.stand_ins import STOP
 from gradcheck_cli.tensorflow_backend.state import at_values
 from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
@@ -37,8 +40,8 @@ class EagerOperation(CalledCase):
         """What makes the forward draw anew at each call, though the seed is the same."""
         record = self._call.record
         unheld = record.unheld_draws(self._moving, self._base)
-        if unheld or not self.case.freeze:
-            return tuple(unheld or dict.fromkeys(self._call.draws))
+        if unheld:
+            return tuple(unheld)
         again = [dtypes.widen(value.numpy()) for value in self._call.moved(self._tensors)]
         with self._call.unheld() as call:
             alone = [dtypes.widen(value.numpy()) for value in call(*self._tensors)]
@@ -49,12 +52,33 @@ class EagerOperation(CalledCase):
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        return self._call.held if self.case.freeze else {}
+        return Counter([*[STOP] * len(self._call.held), *self._call.draws])
 
-    @cached_property
+    @property
+    def held_places(self) -> tuple[str, ...]:
+        """Where each `stop_gradient` is that is held."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return tuple(dict.fromkeys(stop.place for stop, _ in self._call.held))
+
+    @property
     def unreachable(self) -> tuple[str, ...]:
         """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
-        return tuple(self._call.record.closed(self._moving, self._base)) if self.case.freeze else ()
+        if self.stops is not None or self.case.freeze is not True:
+            return ()
+        return tuple(self._call.record.closed(self._moving, self._base))
+
+    def stops_between(self, output: int, number: int) -> dict[str, str]:
+        """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
+        found = self._call.record.stops(self._places[number], self._base[output])
+        return {stop.key: stop.place for stop, value in self._call.stops if identity(value) in found}
+
+    def closed(self, output: int, number: int) -> list[str]:
+        """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+        return self._call.record.closed([self._places[number]], [self._base[output]])
+
+    def holding(self, stops: Collection[str]) -> EagerOperation:
+        """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
+        return replace(self, stops=frozenset(stops))
 
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
@@ -64,15 +88,51 @@ class EagerOperation(CalledCase):
         return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
 
     @property
+    def written_before_read(self) -> set[int]:
+        """The ids of the handles of variables that the forward writes to: which it reads then isn't known."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return set(self._call.written.before)
+
+    @property
     def gradient_variables(self) -> tuple[str, ...]:
         """Names of the variables that a custom gradient of the forward has gradients for."""
+        return tuple(plain_name(variable) for variable in self.variables_of_gradients)
+
+    @property
+    def variables_of_gradients(self) -> tuple[Any, ...]:
+        """The variables that a custom gradient of the forward has gradients for."""
         self._base  # noqa: B018 (the call at the base point notes them)
-        return tuple(plain_name(variable) for variable in self._call.gradient_variables.values())
+        return tuple(self._call.gradient_variables.values())
+
+    @cached_property
+    def quantisers(self) -> tuple[str, ...]:
+        """Types of ops between the differentiable inputs and the outputs that round."""
+        return self._call.record.quantisers(self._moving, self._base)
 
     @cached_property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
         return self._call.record.low_precision(self._moving, self._base)
+
+    @property
+    def vjp_low_precision(self) -> tuple[str, ...]:
+        """Nothing: of calls with float64 inputs, what lies between inputs and outputs tells."""
+        return ()
+
+    @property
+    def has_rounded_arrays(self) -> bool:
+        """Whether constants were rounded: of calls, nobody knows."""
+        return bool(self.low_precision)
+
+    @property
+    def not_float64(self) -> str:
+        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+        if not self.low_precision:
+            return ""
+        return "it can't be traced to what it computes eagerly, and called with float64 it isn't the same"
+
+    def exactly(self) -> None:
+        """Return nothing: it is no twin."""
 
     @property
     def modified_inputs(self) -> tuple[str, ...]:
@@ -89,6 +149,11 @@ class EagerOperation(CalledCase):
             for number, gradient in gradients.items()
             if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
         }
+
+    @property
+    def missed_by_override(self) -> tuple[str, ...]:
+        """Nothing: eager mode has no overrides."""
+        return ()
 
     @property
     def gradients_seen(self) -> Mapping[str, int]:
@@ -134,11 +199,18 @@ class EagerOperation(CalledCase):
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
         record, start = self._call.record, self._places[number]
-        return record.leads_to(start, self._base[output], self._call.stops)
+        held = [identity(value) for _, value in self._call.held]
+        holds_all = self.stops is None and self.case.freeze is True
+        return record.leads_to(start, self._base[output], held, stops=not holds_all)
 
     def passes_numpy(self, output: int, number: int) -> bool:
-        """Whether a NumPy function lies between this input and this output, by what ran at the base point."""
+        """Whether this input moves this output through NumPy alone, by what ran at the base point."""
         return self._call.record.passes_numpy(self._places[number], self._base[output])
+
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point: the forward is called anew each time, and held to that elsewhere."""
+        return self.base_values
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
@@ -151,10 +223,14 @@ class EagerOperation(CalledCase):
         """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
 
         Without a custom gradient, forward mode takes the very gradients that are checked; and a vjp has them
-        in its body.
+        in its body. Nor is it asked where it takes a `stop_gradient` for a constant and differences don't.
         """
-        self._base  # noqa: B018 (the call at the base point notes custom gradients)
+        base, record = self._base, self._call.record  # the call at the base point notes custom gradients
         if not self._call.custom_gradients or self.shared.vjp is not None:
+            return None
+        held = {identity(value) for _, value in self._call.held}
+        place = self._places[number]
+        if record.closed([place], base) or any(record.stops(place, output) - held for output in base):
             return None
         source = [*self._tensors, *self.shared.variables][number]
         rows = []
@@ -204,11 +280,12 @@ class EagerOperation(CalledCase):
     def _first_gradients(self) -> dict[int, dict[int, Any]]:
         """Gradients for upstreams of ones: which there are, and of which dtype."""
         self._base  # noqa: B018 (the call at the base point comes first)
-        return {
-            output: self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
-            for output, info in enumerate(self.outputs)
-            if info.is_differentiable and self.at.differentiable
-        }
+        with private_eager.custom_gradients_set_apart():
+            return {
+                output: self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
+                for output, info in enumerate(self.outputs)
+                if info.is_differentiable and self.at.differentiable
+            }
 
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from gradcheck_cli.tensorflow_backend import dtypes, frozen, low_precision, path, private, private_eager
 from gradcheck_cli.tensorflow_backend.stand_ins import STOP
 
@@ -73,7 +75,9 @@ class Record:
 
     def between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Step]:
         """Return the steps that depend on any of the inputs and that any of the outputs depends on."""
-        reached = set(map(identity, inputs))
+        return self._after(set(map(identity, inputs)), outputs)
+
+    def _after(self, reached: set[int], outputs: Sequence[Any]) -> list[Step]:
         found = []
         for step in self.before(outputs):
             if reached.intersection(step.inputs):
@@ -81,11 +85,12 @@ class Record:
                 found.append(step)
         return found
 
-    def leads_to(self, tensor: Any, output: Any, held: Iterable[int]) -> bool:
+    def leads_to(self, tensor: Any, output: Any, held: Iterable[int], *, stops: bool = False) -> bool:
         """Whether a tensor moves an output through floating tensors; see `path.leads_to`."""
+        flat = path.FLAT - {STOP} if stops else path.FLAT
         reached, closed = {identity(tensor)}, set(held)
         for step in self.steps:
-            if step.op_type not in path.FLAT and reached.intersection(step.inputs):
+            if step.op_type not in flat and reached.intersection(step.inputs):
                 reached |= {
                     identity(made)
                     for made in step.outputs
@@ -94,8 +99,10 @@ class Record:
         return identity(output) in reached
 
     def passes_numpy(self, tensor: Any, output: Any) -> bool:
-        """Whether a NumPy function lies between a tensor and an output: no tape goes through it."""
-        return any(step.op_type in path.NUMPY_CALLS for step in self.between([tensor], [output]))
+        """Whether a tensor moves an output through NumPy functions, and by no other way; see `path`."""
+        steps = self.between([tensor], [output])
+        closed = {made for step in steps if step.op_type in path.NUMPY_CALLS for made in step.made}
+        return bool(closed) and not self.leads_to(tensor, output, closed)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
         """Return dtypes below float64 that occur between inputs and outputs."""
@@ -107,6 +114,23 @@ class Record:
             found |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
             found |= low_precision.dtypes_in_attrs(step.inner)
         return tuple(sorted(found - {"float64", "complex128"}))
+
+    def stops(self, tensor: Any, output: Any) -> set[int]:
+        """Return the ids of what the `stop_gradient`s between a tensor and an output gave."""
+        start = {identity(tensor)}
+        if tensor.dtype == tf.resource:
+            # An op that is given a variable reads it without a word: what no op has made may be that.
+            made = {number for step in self.steps for number in step.made}
+            start |= {number for step in self.steps for number in step.inputs} - made
+        stops = [step for step in self._after(start, [output]) if step.op_type == STOP]
+        return {number for step in stops for number in step.made}
+
+    def quantisers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
+        """Return the types of ops between inputs and outputs that round."""
+        types = [
+            name for step in self.between(inputs, outputs) for name in (step.op_type, *_types(step.inner))
+        ]
+        return tuple(sorted({name for name in types if name.startswith(path.QUANTISERS)}))
 
     def closed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the ready-made functions between inputs and outputs with a `stop_gradient` inside."""

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import re
 import sysconfig
 import traceback
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.tensorflow_backend import private, private_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _OWN = str(Path(__file__).resolve().parents[1])
 _LIBRARIES = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
 )
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
 _GENERATED = "__autograph_generated_file"
 
 
+@cache
 def _is_users(filename: str) -> bool:
     """Tell the user's files from ours, the standard library's, installed packages' and generated ones."""
     if filename.startswith("<") or _GENERATED in filename:
         return False
-    path = str(Path(filename).resolve())
-    return not path.startswith((_OWN, *_LIBRARIES))
+    path = Path(filename).resolve()
+    # An environment may take packages from another one's folder.
+    return not str(path).startswith((_OWN, *_LIBRARIES)) and not _PACKAGES.intersection(path.parts)
 
 
 def _line(filename: str, number: int, function: str, code: str) -> list[str]:
@@ -46,11 +55,17 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     AutoGraph runs generated code; where it converted a function, its map back to the source is used.
     """
     lines: list[str] = []
+    noted = private.autograph_frames(error)
     for frame in traceback.extract_tb(error.__traceback__):
         if _is_users(frame.filename):
             lines += _line(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
+        elif not noted and _GENERATED in frame.filename:  # AutoGraph notes none on what is no Exception
+            place = private_gradients.source_place(frame.filename, frame.lineno or 0)
+            if place is not None and _is_users(place[0]):
+                code = linecache.getline(*place).strip()
+                lines += _line(*place, CONVERTED.sub("", frame.name), code)
     seen = set(lines)
-    for filename, number, function, code in private.autograph_frames(error):
+    for filename, number, function, code in noted:
         if _is_users(filename):
             entry = _line(filename, number, function, code)
             if entry[0] not in seen:
@@ -65,6 +80,53 @@ def place_in_users_code(op: Any) -> str:
         if _is_users(found[0]):
             return f"{_shown(found[0])}:{found[1]}"
     return ""
+
+
+# Where an op is made on its way from the line that asks for it; no line that anybody would look for.
+_MAKING = tuple(
+    f"tensorflow/python/{part}" for part in ("framework", "util", "eager", "ops/weak_tensor_ops.py")
+)
+
+
+def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
+    """Say which lines asked for a `stop_gradient`.
+
+    Args:
+        frames: file, line and function of each frame, outermost first.
+
+    Returns:
+        All of those lines, by which it is known again in another trace of the same forward; and the innermost
+        of the user's, or where there is none of a library's, as a reader is to see it.
+    """
+    # What calls gradcheck has no part in it.
+    inside = list(itertools.dropwhile(lambda frame: not _is_own(frame[0]), frames))
+    lines = []
+    for file, line, function in inside:
+        is_users = _is_users(file)
+        if is_users or not (
+            _is_own(file) or "stop_gradient" in function or any(map(file.__contains__, _MAKING))
+        ):
+            lines.append(private_gradients.source_place(file, line) or (file, line))
+    users = [place for place in lines if _is_users(place[0])]
+    named = [place for place in lines if not place[0].startswith("<") and _GENERATED not in place[0]]
+    shown = users or [place for place in named if "/tensorflow/" not in place[0]] or named
+    if not shown:
+        return "an unknown line", "an unknown line"
+    file, line = shown[-1]
+    chain = " < ".join(f"{file}:{line}" for file, line in reversed(lines))
+    return chain, f"{_shown(file) if users else _in_library(file)}:{line}"
+
+
+@cache
+def _is_own(file: str) -> bool:
+    return str(Path(file).resolve()).startswith(_OWN)
+
+
+def _in_library(file: str) -> str:
+    """Return a library's file without the folder that libraries are installed in."""
+    parts = Path(file).parts
+    places = [place for place, part in enumerate(parts) if part in _PACKAGES]
+    return str(Path(*parts[places[-1] + 1 :])) if places else file
 
 
 _RUNTIME_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
@@ -94,9 +156,25 @@ _IN_KERAS = "Exception encountered when calling"
 _BOLD = re.compile(r"\x1b\[\d*m")
 
 
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, which code of the user's may make: it may raise, or be no text."""
+    try:
+        return str(getattr(error, "message", "") or error)
+    except BaseException as another:  # noqa: BLE001 (whatever the user's `__str__` raises)
+        return f"(its text can't be had: its __str__ raised {type(another).__name__})"
+
+
+def meant(error: BaseException) -> BaseException:
+    """Return the exception that code raised, for one that came up as somebody asked for its text."""
+    raised_in = traceback.extract_tb(error.__traceback__)
+    if raised_in and raised_in[-1].name in {"__str__", "__repr__"} and error.__context__ is not None:
+        return meant(error.__context__)
+    return error
+
+
 def first_line(error: BaseException) -> str:
     """Return `Type: first line` of an exception, without what TensorFlow wraps around it."""
-    text = str(getattr(error, "message", "") or error)
+    text = text_of(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0] == "Graph execution error:":
         return _runtime_line(error, lines)

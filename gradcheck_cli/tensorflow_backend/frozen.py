@@ -1,22 +1,21 @@
-"""What is held while the inputs move, so that a difference means what backpropagation means.
+"""What can be held while the inputs move, so that a difference means what backpropagation means.
 
-A `stop_gradient` that backpropagation meets is a constant to it, so it keeps its base value. A draw of random
-numbers is one draw, in the forward, the gradient and every difference. Both are fed as constants where they
-stand in the traced graph itself (`base_run` has the values); inside a loop's or a branch's body, which can't
-be fed, `stand_ins` hold them.
+A `stop_gradient` that backpropagation meets is a constant to it; where that is meant, it keeps its base
+value. A draw of random numbers is one draw, in the forward, the gradient and every difference. Both are fed
+as constants where they stand in the traced graph itself (`base_run` has the values); inside a loop's or a
+branch's body, which can't be fed, `stand_ins` hold them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.tensorflow_backend import path, private
+from gradcheck_cli.tensorflow_backend import frames, path, private
 from gradcheck_cli.tensorflow_backend.stand_ins import MARK, STOP, StandIns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 # Ops that draw at each call. Those with a gradient of their own with respect to their parameters
 # (RandomGamma) are left out below: the draw itself moves with the parameters, so it can't be held.
@@ -59,71 +58,95 @@ def is_random(op_type: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """A `stop_gradient`, by the lines that asked for it, and as a reader is to see these."""
+
+    key: str
+    place: str
+
+    @staticmethod
+    def of(op: Any) -> Stop:
+        """Say where an op comes from."""
+        return Stop(
+            *frames.place_of_stop((frame.filename, frame.lineno, frame.name) for frame in op.traceback)
+        )
+
+
+@dataclass(frozen=True)
 class Held:
-    """What a trace holds.
+    """What of a trace can be held.
 
     Attributes:
         stops: tensors of `stop_gradient`s that backpropagation meets, in the graph itself.
+        places: where each of these comes from.
         draws: the random ops' tensors in the graph itself, in order of creation.
         stand_ins: what holds those in bodies of loops and branches; `None` where there are none.
-        unreachable: names of ops whose body has a `stop_gradient` that nothing can hold.
+        closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
         opened: tf.functions were inlined for it.
+        can_be_opened: another trace could hold what is closed here.
     """
 
     stops: tuple[Any, ...] = ()
+    places: tuple[Stop, ...] = ()
     draws: tuple[Any, ...] = ()
     stand_ins: StandIns | None = None
-    unreachable: tuple[str, ...] = ()
+    closed: tuple[Any, ...] = ()
     opened: bool = False
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many ops are held, by type."""
-        ops = dict.fromkeys(tensor.op for tensor in (*self.stops, *self.draws))
-        inner = self.stand_ins.held_types() if self.stand_ins else ()
-        return Counter([*(op.type for op in ops), *inner])
+    can_be_opened: bool = False
 
 
-def must_be_opened(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-    """Whether something to be held is inside a function's body: then the forward is traced once more, opened.
+@dataclass(frozen=True)
+class Inside:
+    """What of that which may have to be held is inside functions' bodies."""
 
-    Not where such a body writes to variables: inlined, it would do so no more, or in another order.
-    """
-    moving, on_path = set(path.ops_between(inputs, outputs)), set(_met(outputs))
-    found: set[str] = set()
+    draws: bool = False
+    stops: bool = False
+
+    def must_be_opened(self, *, stops: bool) -> bool:
+        """Whether to trace once more, opened, so that draws can be held, and stops if they are to be."""
+        return self.draws or (stops and self.stops)
+
+
+def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Inside:
+    """Look for what may have to be held inside functions' bodies."""
+    moving, on_path = set(path.ops_between(inputs, outputs)), set(path.ops_met(outputs, ends_at=STOP))
+    draws = stops = False
     for op in path.ops_before(outputs):
         types = {node.op for node in path.inner_nodes(graph, op)}
-        if types & path.WRITES:
-            return False
-        found |= {name for name in types if is_random(name)}
-        found |= types & {STOP} if op in moving and op in on_path else set()
-    return bool(found)
+        draws |= any(is_random(name) for name in types)
+        stops |= STOP in types and op in moving and op in on_path
+    return Inside(draws, stops)
 
 
-def find(function: Any, inputs: Sequence[Any], outputs: Sequence[Any], stand_ins: StandIns | None) -> Held:
-    """Find what a traced forward holds.
+def find(
+    function: Any, inputs: Sequence[Any], outputs: Sequence[Any], stand_ins: StandIns | None, inside: Inside
+) -> Held:
+    """Find what of a traced forward can be held.
 
     Args:
         function: the traced function.
         inputs: the differentiable inputs' tensors.
         outputs: the outputs' tensors.
         stand_ins: those that were made while it was traced.
+        inside: what was found in bodies before it was opened.
     """
     graph = function.graph
-    met = _moving_met(inputs, outputs)
     closed = [
-        op.name
-        for op in met
+        op
+        for op in _moving_met(inputs, outputs)
         if any(node.op == STOP and MARK not in node.attr for node in path.inner_nodes(graph, op))
     ]
     if stand_ins is not None:
-        stand_ins.hold_stops(lambda site: _is_met_in_body(site, outputs))
+        stand_ins.find_stops(lambda op: _is_met_in_body(op, outputs), lambda op: Stop.of(op).key)
+    stops = stops_among(inputs, outputs)
     return Held(
-        stops=stops_among(inputs, outputs),
+        stops=stops,
+        places=tuple(Stop.of(tensor.op) for tensor in stops),
         draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
         stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
-        unreachable=tuple(closed),
+        closed=tuple(closed),
         opened=stand_ins is not None,
+        can_be_opened=inside.must_be_opened(stops=True) and not (stand_ins and stand_ins.with_stops),
     )
 
 
@@ -135,7 +158,7 @@ def stops_among(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...
 
 def _moving_met(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     moving = set(path.ops_between(inputs, outputs))
-    return [op for op in _met(outputs) if op in moving]
+    return [op for op in path.ops_met(outputs, ends_at=STOP) if op in moving]
 
 
 def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: Iterable[Any]) -> list[Any]:
@@ -161,29 +184,15 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
     return tensors
 
 
-def _met(outputs: Iterable[Any]) -> list[Any]:
-    """Return the ops that backpropagation visits, stepping over custom gradients, up to stop_gradient."""
-    met: dict[Any, None] = {}
-    stack = [tensor.op for tensor in outputs]
-    while stack:
-        op = stack.pop()
-        if op in met:
-            continue
-        met[op] = None
-        if op.type != STOP:
-            stack += [tensor.op for tensor in list(op.inputs)[private.custom_gradient_results(op) :]]
-    return list(met)
-
-
 def _is_met_in_body(op: Any, outputs: Sequence[Any]) -> bool:
     """Whether backpropagation meets an op in a body, and the body's own call in the graph around it."""
     graph = op.graph
     while private.is_body(graph):
-        if private.is_defun_body(graph) or op not in _met(graph.outputs):
+        if private.is_defun_body(graph) or op not in path.ops_met(graph.outputs, ends_at=STOP):
             return False
         name, graph = graph.name, graph.outer_graph
         callers = [caller for caller in graph.get_operations() if name in path.function_names(caller)]
         if not callers:
             return False
         op = callers[0]
-    return op in _met(outputs)
+    return op in path.ops_met(outputs, ends_at=STOP)

@@ -35,11 +35,7 @@ def _inner_overrides(op: Any) -> list[str]:
         nodes = []
     else:
         nodes = list(path.inner_nodes(op.graph, op))
-    return [
-        node.attr[private_gradients.OVERRIDE].s.decode()
-        for node in nodes
-        if private_gradients.OVERRIDE in node.attr
-    ]
+    return [node.attr[path.OVERRIDE].s.decode() for node in nodes if path.OVERRIDE in node.attr]
 
 
 def _where(function: Any) -> tuple[str, str, int]:

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import declared_outputs, path
+from gradcheck_cli.tensorflow_backend import declared_outputs, frozen, path
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.frozen import Stop
 from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.stand_ins import STOP
-from gradcheck_cli.tensorflow_backend.state import at_values
+from gradcheck_cli.tensorflow_backend.state import at_values, written_before_read
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.variables import plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.widening import Kept
 
     Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class UnheldStop:
+    """Where a `stop_gradient` is, and whether it is one of the forward's, not of a gradient function."""
+
+    place: str
+    is_of_forward: bool
+
+
 @dataclass
 class GraphOperation(TracedCase):
-    """One case in graph mode; its graphs are those of `TracedCase`."""
+    """One case in graph mode; its graphs are those of `TracedCase`.
+
+    Attributes:
+        no_twin: why there is no float64 twin to judge it by, once that was tried.
+    """
+
+    no_twin: str = ""
 
     def afresh(self) -> GraphOperation:
-        """Return the op with its vjp to be traced again, but not its forward."""
-        return replace(self, with_joint=False, traced=self, _vjps={})
+        """Return the op with its vjp to be traced again, but not the forward that is differenced."""
+        return replace(self, with_joint=False, graphs=self, anew=True, _vjps={})
+
+    def at_sample(self, sample: int) -> GraphOperation:
+        """Return the op at another point, with the same graphs."""
+        return replace(self, sample=sample, graphs=self, _vjps={})
+
+    def in_float64(self) -> GraphOperation:
+        """Return the op's float64 twin: of the same traces, at the same point."""
+        return replace(self, narrow=self, graphs=None, anew=False, _vjps={})
 
     @property
     def random_types(self) -> tuple[str, ...]:
@@ -43,12 +69,74 @@ class GraphOperation(TracedCase):
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        return self._forward.held.counts
+        held = self._forward.held
+        types = [op.type for op in dict.fromkeys(tensor.op for tensor in (*self.held_stops, *held.draws))]
+        if held.stand_ins is not None:
+            types += held.stand_ins.draw_types()
+            types += [STOP for site in held.stand_ins.stops if self.holds(site.key)]
+        return Counter(types)
+
+    @property
+    def held_places(self) -> tuple[str, ...]:
+        """Where each `stop_gradient` is that is held."""
+        if self.narrow is not None:
+            return self._declared.held_places
+        return tuple(
+            dict.fromkeys(stop.place for stop in self._stops(self.held_stops) if self.holds(stop.key))
+        )
 
     @property
     def unreachable(self) -> tuple[str, ...]:
         """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
-        return self._forward.held.unreachable
+        return tuple(op.name for op in self._forward.held.closed) if self.holds_every_stop else ()
+
+    def _stops(self, tensors: Sequence[Any]) -> list[Stop]:
+        """Describe tensors of `stop_gradient`s, and with them all those in bodies."""
+        stand_ins = self._forward.held.stand_ins
+        inner = [] if stand_ins is None else [site.op for site in stand_ins.stops]
+        return [Stop.of(op) for op in (*(tensor.op for tensor in tensors), *inner)]
+
+    @property
+    def _declared(self) -> GraphOperation:
+        """Of a twin, the op that it is the twin of."""
+        return cast("GraphOperation", self.narrow)
+
+    @cached_property
+    def _holding(self) -> GraphOperation:
+        """The same op, traced so that every `stop_gradient` that can be held can be."""
+        if not self._forward.held.can_be_opened:
+            return self
+        # Any key will do to have it opened: none is held yet.
+        return replace(self, graphs=None, stops=frozenset([""]), _vjps={}, _modified=[])
+
+    def stops_between(self, output: int, number: int) -> dict[str, str]:
+        """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
+        if self.narrow is not None:  # whose ops know where they come from
+            return self._declared.stops_between(output, number)
+        op = self._holding
+        trace, starts = op.forward, op._starts(number)  # noqa: SLF001 (of its own class)
+        between = set(path.ops_between(starts, [trace.outputs[output]]))
+        found = [tensor for tensor in frozen.stops_among(starts, trace.met) if tensor.op in between]
+        return {stop.key: stop.place for stop in op._stops(found)}  # noqa: SLF001
+
+    def closed(self, output: int, number: int) -> list[str]:
+        """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+        if self.narrow is not None:
+            return self._declared.closed(output, number)
+        op = self._holding
+        trace = op.forward
+        between = set(path.ops_between(op._starts(number), [trace.outputs[output]]))  # noqa: SLF001
+        return [one.name for one in trace.held.closed if one in between]
+
+    def holding(self, stops: Collection[str]) -> GraphOperation:
+        """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
+        if not (stops or self.stops or self.holds_every_stop):
+            return self
+        if self.narrow is not None:
+            held = self._declared.holding(stops)
+            return replace(self, narrow=held, graphs=None, stops=frozenset(stops), _vjps={}, _modified=[])
+        op = self._holding
+        return replace(op, graphs=op, anew=False, stops=frozenset(stops), _vjps={}, _modified=[])
 
     @property
     def trainable(self) -> tuple[Any, ...]:
@@ -56,14 +144,62 @@ class GraphOperation(TracedCase):
         return self._forward.trainable
 
     @property
+    def written_before_read(self) -> set[int]:
+        """The ids of the handles of variables that the forward reads after it has written to them."""
+        return written_before_read(self._forward.function, self._forward.outputs)
+
+    @property
     def gradient_variables(self) -> tuple[str, ...]:
         """Names of the variables that a custom gradient of the forward has gradients for."""
-        return tuple(plain_name(variable) for variable in self._forward.gradient_variables)
+        return tuple(plain_name(variable) for variable in self.variables_of_gradients)
+
+    @property
+    def variables_of_gradients(self) -> tuple[Any, ...]:
+        """The variables that a custom gradient of the forward has gradients for."""
+        return self._forward.gradient_variables
+
+    @property
+    def quantisers(self) -> tuple[str, ...]:
+        """Types of ops between inputs and outputs that round."""
+        return self._forward.quantisers
 
     @property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
-        return self._forward.low_precision
+        return self._forward.low_precision if self.narrow is None else _dtypes_of(self._kept)
+
+    @property
+    def vjp_low_precision(self) -> tuple[str, ...]:
+        """Of a twin, dtypes below float64 in which its vjp computes all the same."""
+        return () if self.narrow is None else _dtypes_of(self._wide_vjp.kept)
+
+    @property
+    def has_rounded_arrays(self) -> bool:
+        """Whether weights or tables of constants were rounded to a dtype below float64, which it widens."""
+        return self.narrow is not None and self._wide_forward.twin.has_rounded_arrays
+
+    @property
+    def not_float64(self) -> str:
+        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+        if self.narrow is None:
+            return self.no_twin
+        kept = [*self._kept, *self._wide_vjp.kept]
+        types = dict.fromkeys(one.op_type for one in kept)
+        return f"there is no float64 form of {', '.join(types)}" if kept else ""
+
+    @property
+    def _kept(self) -> Sequence[Kept]:
+        """Of a twin, the ops on the forward's way that keep their dtypes."""
+        self._base  # noqa: B018 (what a NumPy function takes shows as it is called)
+        return self._wide_forward.kept
+
+    def exactly(self) -> GraphOperation | None:
+        """Return a twin at the point before that was rounded; see `Operation`."""
+        if self.narrow is None or self.is_exact:
+            return None
+        exact = replace(self, is_exact=True, _vjps={})
+        same = all(np.array_equal(one, other) for one, other in zip(exact.point, self.point, strict=True))
+        return None if same else exact
 
     @property
     def modified_inputs(self) -> tuple[str, ...]:
@@ -74,6 +210,11 @@ class GraphOperation(TracedCase):
     def dtype_faults(self) -> Mapping[int, str]:
         """Per input number, what is wrong with its gradient's dtype."""
         return self._vjp.dtype_faults
+
+    @property
+    def missed_by_override(self) -> tuple[str, ...]:
+        """Names of the ops that an override was meant for, and didn't reach."""
+        return self._vjp.missed
 
     @property
     def gradients_seen(self) -> Mapping[str, int]:
@@ -110,7 +251,7 @@ class GraphOperation(TracedCase):
         """Evaluate at several points of the variables, one by one, and put these back."""
         size = sum(output.size for output in self.outputs)
         rows = []
-        with at_values(self.shared.variables, moved) as each:
+        with at_values(self._variables, moved) as each:
             for row in each:
                 rest = {number: part_of(stack, slice(row, row + 1)) for number, stack in batch.items()}
                 try:
@@ -133,6 +274,11 @@ class GraphOperation(TracedCase):
             return [np.empty((0, *output.shape)) for output in self.outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
+    @property
+    def _variables(self) -> Sequence[Any]:
+        variables = self.shared.variables
+        return variables if self.narrow is None else [*map(self.shared.twins.variables.of, variables)]
+
     def run_once(self) -> list[Array]:
         """Run the forward at the base point as it is run for differences, and return its outputs."""
         return self._batched_forward.once()
@@ -145,18 +291,22 @@ class GraphOperation(TracedCase):
         """Whether this input moves this output through floating tensors, as far as the graph tells."""
         trace = self._forward
         return any(
-            path.leads_to(start, trace.outputs[output], trace.held.stops) for start in self._starts(number)
+            path.leads_to(start, trace.outputs[output], self.held_stops, stops=not self.holds_every_stop)
+            for start in self._starts(number)
         )
 
-    def unheld_stops(self, output: int, number: int) -> list[Any]:
+    def unheld_stops(self, output: int, number: int) -> list[UnheldStop]:
         """Return the `stop_gradient`s between this input and this output that aren't held.
 
-        The forward's are held where backpropagation meets them: those of a vjp are in its gradient functions.
+        Of a vjp: those in gradient functions, if there are any, since these alone would be enough.
         """
-        trace = self._forward
-        held = {id(tensor) for tensor in trace.held.stops}
-        between = path.ops_between(self._starts(number), [trace.outputs[output]])
-        return [op for op in between if op.type == STOP and id(op.outputs[0]) not in held]
+        trace, starts = self._forward, self._starts(number)
+        held = {id(tensor) for tensor in self.held_stops}
+        forwards = {id(tensor) for tensor in frozen.stops_among(starts, trace.met)}
+        between = path.ops_between(starts, [trace.outputs[output]])
+        stops = [op.outputs[0] for op in between if op.type == STOP and id(op.outputs[0]) not in held]
+        found = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forwards) for tensor in stops]
+        return [stop for stop in found if not stop.is_of_forward] or found
 
     def _starts(self, number: int) -> list[Any]:
         """Return the graph's tensors that hold an input; of a variable, what is read from its handle."""
@@ -167,7 +317,7 @@ class GraphOperation(TracedCase):
         return [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
 
     def passes_numpy(self, output: int, number: int) -> bool:
-        """Whether a NumPy function without a gradient lies between this input and this output."""
+        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
         trace = self._forward
         return any(
             path.passes_numpy(trace.function.graph, start, trace.outputs[output])
@@ -227,3 +377,7 @@ class GraphOperation(TracedCase):
             CaseFailedError: of kind "outputs".
         """
         declared_outputs.check_shapes(self.case, self._output_names, self.base_values)
+
+
+def _dtypes_of(kept: Sequence[Kept]) -> tuple[str, ...]:
+    return tuple(sorted({dtype for one in kept for dtype in one.dtypes}))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend import behaviour, frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,8 @@ def importable(folder: str) -> Iterator[None]:
     _forget_namesakes(front)
     importlib.invalidate_caches()
     try:
-        yield
+        with behaviour.of_case():
+            yield
     finally:
         sys.path[:] = before
 
@@ -115,7 +116,7 @@ def load(target: str, role: str) -> Any:
 
 def _import(name: str, role: str) -> Any:
     try:
-        return importlib.import_module(name)
+        return behaviour.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             looked = "\n".join(
@@ -131,7 +132,9 @@ def _import(name: str, role: str) -> Any:
             f"{role}: importing {name!r} failed: {frames.first_line(error)}. Install what it imports.",
             frames.user_frames(error),
         ) from None
-    except Exception as error:  # noqa: BLE001 (a module may raise anything as it is imported)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (a module may raise anything as it is imported)
         raise CaseFailedError(
             "import",
             f"{role}: importing {name!r} failed: {frames.first_line(error)}",

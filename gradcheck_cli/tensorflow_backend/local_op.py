@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.tensorflow_backend import dtypes, low_precision, path
+from gradcheck_cli.tensorflow_backend import dtypes, path
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.backward_steps import Step
     from gradcheck_cli.tensorflow_backend.backward_walk import Walk
@@ -42,9 +42,14 @@ class LocalOperation:
     step: Step
     random_types: tuple[str, ...] = ()
     frozen: dict[str, int] = field(default_factory=dict)
+    held_places: tuple[str, ...] = ()
     unreachable: tuple[str, ...] = ()
     modified_inputs: tuple[str, ...] = ()
     gradient_variables: tuple[str, ...] = ()
+    missed_by_override: tuple[str, ...] = ()
+    vjp_low_precision: tuple[str, ...] = ()
+    not_float64: str = ""
+    has_rounded_arrays: bool = False
 
     @cached_property
     def _fed(self) -> list[Any]:
@@ -63,12 +68,12 @@ class LocalOperation:
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The tensors that move."""
-        return _infos(self._fed, self._values(self._fed))
+        return self._infos(self._fed)
 
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The tensors that a gradient flows into."""
-        return _infos(self._fetched, self._values(self._fetched))
+        return self._infos(self._fetched)
 
     @property
     def point(self) -> list[Array]:
@@ -81,9 +86,14 @@ class LocalOperation:
         return [dtypes.widen(value) for value in self._values(self._fetched)]
 
     @cached_property
+    def quantisers(self) -> tuple[str, ...]:
+        """Types of ops between the tensors that move and the outputs that round."""
+        return tuple(path.quantisers(self.walk.function.graph, self._fed, self._fetched))
+
+    @cached_property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the tensors that move and the outputs."""
-        return tuple(low_precision.dtypes_on_path(self.walk.function.graph, self._fed, self._fetched))
+        return tuple(self.walk.low_precision(self._fed, self._fetched))
 
     @cached_property
     def dtype_faults(self) -> dict[int, str]:
@@ -134,17 +144,37 @@ class LocalOperation:
         """Whether the op gives a gradient for this input."""
         return self._gradients[number] is not None
 
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the op's point: its gradient is taken in the same graph."""
+        return list(self.base_values)
+
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors."""
         return path.leads_to(self._fed[number], self._fetched[output], self.walk.held.stops)
 
+    def stops_between(self, output: int, number: int) -> dict[str, str]:  # noqa: ARG002 (as `Operation` has it)
+        """Return nothing: a `stop_gradient` inside one op, such as a loop, can't be held here."""
+        return {}
+
+    def closed(self, output: int, number: int) -> list[str]:  # noqa: ARG002 (as `Operation` has it)
+        """Return nothing: see `stops_between`."""
+        return []
+
+    def holding(self, stops: Collection[str]) -> LocalOperation:  # noqa: ARG002 (as `Operation` has it)
+        """Return the op itself."""
+        return self
+
     def passes_numpy(self, output: int, number: int) -> bool:
-        """Whether a NumPy function without a gradient lies between this input and this output."""
+        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
         return path.passes_numpy(self._fetched[output].graph, self._fed[number], self._fetched[output])
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input that moves."""
         return self.joint_vjp({output: upstream})
+
+    def exactly(self) -> None:
+        """Return nothing: its operating point isn't rounded."""
 
     def jvp(self, number: int, tangents: Array) -> None:
         """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
@@ -208,19 +238,18 @@ class LocalOperation:
             *self._values(stops),
         ]
         kinds = [dtype for dtype, _ in source.at.arguments]
-        kinds += [tensor.dtype.name for tensor in (*walk.held.draws, *extra)]
+        kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
         return Batched(
             walk.part(extra, results),
             [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
             point,
-            [tensor.dtype for tensor in results],
+            [walk.dtype_of(tensor) for tensor in results],
             vectorize=False,
             rewind=walk.rewind,
         )
 
-
-def _infos(tensors: Sequence[Any], values: Sequence[Array]) -> tuple[TensorInfo, ...]:
-    return tuple(
-        TensorInfo(tensor.name, tensor.dtype.name, value.shape)
-        for tensor, value in zip(tensors, values, strict=True)
-    )
+    def _infos(self, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
+        return tuple(
+            TensorInfo(tensor.name, self.walk.dtype_of(tensor).name, value.shape)
+            for tensor, value in zip(tensors, self._values(tensors), strict=True)
+        )

@@ -12,7 +12,7 @@ from gradcheck_cli.checking.blame import OpOnPath
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.tensorflow_backend import frozen, low_precision, path, private
+from gradcheck_cli.tensorflow_backend import frozen, path, private
 from gradcheck_cli.tensorflow_backend.backward_steps import is_numeric
 from gradcheck_cli.tensorflow_backend.backward_walk import walk
 from gradcheck_cli.tensorflow_backend.local_op import LocalOperation
@@ -69,7 +69,7 @@ class WalkedPath:
         infos = [self.walk.source.outputs[self.walk.output]]
         infos += [self.walk.source.inputs[number] for number in self.walk.numbers]
         moving = [self.walk.inputs[number] for number in self.walk.numbers]
-        inside = low_precision.dtypes_on_path(self.walk.function.graph, moving, [self.walk.result])
+        inside = self.walk.low_precision(moving, [self.walk.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
     def alone(self, number: int) -> Operation:

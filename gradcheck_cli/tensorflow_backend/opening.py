@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import private_gradients
+from gradcheck_cli.tensorflow_backend import frames, private_gradients
 from gradcheck_cli.tensorflow_backend.base_run import Shared
 from gradcheck_cli.tensorflow_backend.covering import require_seen
 from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
@@ -31,7 +32,7 @@ _AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.
 
 @dataclass(frozen=True)
 class GraphOpener:
-    """Opens one case in graph mode; every call traces afresh.
+    """Opens one case in graph mode; the graphs that are traced first serve every point.
 
     Attributes:
         case: the case.
@@ -49,17 +50,27 @@ class GraphOpener:
         Raises:
             CaseFailedError: the forward raises, or its outputs aren't what the spec says.
         """
-        op = GraphOperation(self.case, sample, shared=self.shared, how=self.how)
+        op = self._op(sample)
         op.check_output_shapes()
         return op
 
+    def _op(self, sample: int, how: How | None = None, **flags: Any) -> GraphOperation:
+        """Open an op with the graphs of the first that was opened with these flags."""
+        how = how or self.how
+        key = (how, frozenset(flags.items()))
+        if key in self.shared.graphs:
+            return self.shared.graphs[key].at_sample(sample)  # type: ignore[no-any-return]
+        op = GraphOperation(self.case, sample, shared=self.shared, how=how, **flags)
+        self.shared.graphs[key] = op
+        return op
+
     def afresh(self, own: GraphOperation) -> GraphOperation:
-        """Trace an opened op's gradient once more, at the same point."""
+        """Trace an opened op's gradient once more, for the same point."""
         return own.afresh()
 
     def reordered(self, sample: int) -> GraphOperation:
         """Open the op with the variables of its custom gradients in reverse order."""
-        return GraphOperation(self.case, sample, shared=self.shared, how=self.how, reverse=True)
+        return self._op(sample, reverse=True)
 
     def vjp(self, own: Operation) -> GraphOpener:
         """Return what opens the vjp of an opened op as an op of its own."""
@@ -67,7 +78,7 @@ class GraphOpener:
 
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
-        return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
+        return self._op(sample, GRAPH, surrogate=True)
 
     def gradients_seen(self, own: GraphOperation) -> Mapping[str, int]:
         """Return how often each registered gradient function was called as an op's vjp was built.
@@ -85,28 +96,24 @@ class GraphOpener:
         return require_seen(self.case, own.gradients_seen, anew, is_vjp=is_vjp)
 
     def in_float64(self, own: GraphOperation) -> GraphOperation | None:
-        """Open an opened op in float64 too; `None` where that isn't the same function.
+        """Return the float64 twin of an opened op; `None` where all is float64, or where it can't be had.
 
-        It isn't where a float32 Keras layer casts down again, where the forward refuses float64, or where
-        its values are others than the declared dtype's. Nor is it needed where all is float64 already.
+        It can't where its values are others than the declared dtype's (which overflows, say).
         """
         if not own.low_precision:
             return None
-        wide = GraphOperation(
-            self.case,
-            own.sample,
-            reference_precision=True,
-            surrogate=own.surrogate,
-            shared=self.shared,
-            how=own.how,
-            with_joint=False,
-        )
         try:
-            if wide.low_precision or not agree(own, wide):
+            wide = own.in_float64()
+            if not agree(own, wide):
+                own.no_twin = "its outputs are others in float64: it overflows, or takes another branch"
                 return None
-            if not own.surrogate:
-                wide.dtype_faults  # noqa: B018 (traces the vjp: one that refuses float64 is no reference)
-        except (CaseFailedError, GradientFormError):
+            if not own.surrogate and not _runs_as(own, wide):
+                own.no_twin = "its gradient is another one in float64: a kernel there goes by equal values"
+                return None
+        except GradientFormError:  # a finding, which comes up again where it is looked for
+            return None
+        except (CaseFailedError, ValueError, tf.errors.OpError) as error:
+            own.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
             return None
         return wide
 
@@ -117,16 +124,32 @@ class GraphOpener:
             CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
         """
         require_real(own)
-        op = GraphOperation(
-            self.case,
-            own.sample,
-            surrogate=own.surrogate,
-            in_complex=True,
-            shared=self.shared,
-            how=own.how,
-        )
+        op = self._op(own.sample, own.how, surrogate=own.surrogate, in_complex=True)
         require_complex(op)
         return op
+
+
+def _runs_as(own: GraphOperation, wide: GraphOperation) -> bool:
+    """Run the vjp once: that there is a kernel for each op shows only then.
+
+    Where some kernels stay in the declared dtype, the gradient must be the declared one's too: one that looks
+    for the values it picked (MaxPool3DGradGrad) may find none among values that were cast.
+    """
+    for number, output in enumerate(wide.outputs):
+        if not output.is_differentiable:
+            continue
+        ones = np.ones((1, *output.shape))
+        found = wide.vjp(number, ones)
+        if not wide.not_float64:
+            continue
+        for first, second in zip(own.vjp(number, ones), found, strict=True):
+            if first is None or second is None:
+                continue
+            largest = float(np.max(np.abs(first), initial=0.0))
+            apart = float(np.max(np.abs(first - second), initial=0.0))
+            if apart > _AGREEMENT.get(own.outputs[number].dtype, 1e-3) * largest:
+                return False
+    return True
 
 
 def require_real(own: GraphOperation | EagerOperation) -> None:
@@ -184,7 +207,7 @@ def agree(own: Operation, wide: Operation) -> bool:
         if not np.array_equal(finite, np.isfinite(reference)):
             return False
         scale = float(np.max(np.abs(reference[finite]), initial=0.0))
-        allowed = _AGREEMENT.get(narrow.dtype, 1e-9) * scale
+        allowed = max(_AGREEMENT.get(name, 1e-9) for name in (narrow.dtype, *own.low_precision)) * scale
         if np.any(np.abs(value[finite] - reference[finite]) > allowed):
             return False
     return True

@@ -1,22 +1,17 @@
-"""What lies between a graph's inputs and its outputs: op types, dtypes, the override that should be there."""
+"""What lies between a graph's inputs and its outputs: op types, dtypes, NumPy functions, variables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, private
-from gradcheck_cli.tensorflow_backend.stand_ins import MARK
+from gradcheck_cli.tensorflow_backend import dtypes, private, private_state
+from gradcheck_cli.tensorflow_backend.stand_ins import MARK, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gradcheck_cli.tensorflow_backend.binding import Override
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-_BOOKKEEPING = {"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"}
-WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 # Stateful by their OpDef, but the same inputs give the same outputs.
 _HARMLESS_STATEFUL = {
     "Placeholder",
@@ -55,7 +50,27 @@ _HARMLESS_STATEFUL = {
     "TensorArrayV3",
     "TensorArrayWriteV3",
 }
+# What else works on variables and on tables, which are put back after each call.
+_ON_VARIABLES_AND_TABLES = (
+    "AnonymousHashTable",
+    "AnonymousMutable",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "AssignVariable",
+    "HashTableV2",
+    "LookupTable",
+    "MutableDenseHashTableV2",
+    "MutableHashTable",
+    "ResourceApply",
+    "ResourceCountUpTo",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+    "VarIsInitializedOp",
+)
 _REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
+# What rounds, by the beginning of its name.
+QUANTISERS = ("Ceil", "FakeQuant", "Floor", "QuantizeAndDequantize", "Rint", "Round", "TruncateDiv")
 # Their derivative is zero wherever there is one.
 FLAT = {
     "Ceil",
@@ -68,12 +83,13 @@ FLAT = {
     "ShapeN",
     "Sign",
     "Size",
-    "StopGradient",
+    STOP,
     "ZerosLike",
 }
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
+OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
 IMPLICIT_SAMPLERS = {
     "RandomGamma",
@@ -89,40 +105,46 @@ def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     return [op for op in ops_before(outputs) if op in reached]
 
 
-def leads_to(tensor: Any, output: Any, held: Sequence[Any]) -> bool:
+def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = False) -> bool:
     """Whether a tensor moves an output through floating tensors, as far as the graph tells.
 
     A path through integers or booleans (a comparison, an index), through rounding, or through a tensor that
-    is held carries no slope.
+    is held carries no slope. Through a `stop_gradient` it does if `stops`: where none is held.
     """
+    flat = FLAT - {STOP} if stops else FLAT
     closed = {id(one) for one in held}
     seen: set[Any] = set()
     stack = [tensor]
     while stack:
         reached = stack.pop()
-        if reached is output:
-            return True
         if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
             continue
-        for op in reached.consumers():
-            if op not in seen and op.type not in FLAT:
+        if reached is output:
+            return True
+        ops = reached.consumers()
+        while ops:
+            op = ops.pop()
+            if op not in seen and op.type not in flat:
                 seen.add(op)
                 stack += op.outputs
+                ops += private_state.ordered_after(op)
     return False
 
 
 def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
-    """Whether a NumPy function without a gradient of its own lies between a tensor and an output."""
-    for op in ops_between([tensor], [output]):
-        if op.type in NUMPY_CALLS and "_gradient_op_type" not in op.node_def.attr:
-            return True
-        if any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op)):
-            return True
-    return False
+    """Whether a tensor moves an output through NumPy functions without a gradient, and by no other way."""
+    closed = [
+        made
+        for op in ops_between([tensor], [output])
+        if (op.type in NUMPY_CALLS and OVERRIDE not in op.node_def.attr)
+        or any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op))
+        for made in op.outputs
+    ]
+    return bool(closed) and not leads_to(tensor, output, closed)
 
 
 def ops_after(inputs: Iterable[Any]) -> set[Any]:
-    """Return the ops that depend on any of the inputs."""
+    """Return the ops that depend on any of the inputs, be it by a variable that is written and read again."""
     reached: set[Any] = set()
     stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
     while stack:
@@ -130,6 +152,7 @@ def ops_after(inputs: Iterable[Any]) -> set[Any]:
         if op not in reached:
             reached.add(op)
             stack += [consumer for output in op.outputs for consumer in output.consumers()]
+            stack += private_state.ordered_after(op)
     return reached
 
 
@@ -142,6 +165,7 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
         if op not in needed:
             needed[op] = None
             stack += [tensor.op for tensor in op.inputs]
+            stack += private_state.ordered_before(op)
     return list(needed)
 
 
@@ -158,7 +182,7 @@ def function_names(op: Any) -> list[str]:
 _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
 
 
-def _library(graph: Any) -> dict[str, Any]:
+def library_of(graph: Any) -> dict[str, Any]:
     """Return a graph's functions by name; kept, since a GraphDef is the whole graph each time."""
     version, library = _LIBRARIES.get(graph, (-1, {}))
     if version != graph.version:
@@ -169,74 +193,50 @@ def _library(graph: Any) -> dict[str, Any]:
 
 def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
+    for name in functions_called(graph, op):
+        yield from library_of(graph)[name].node_def
+
+
+def functions_called(graph: Any, op: Any) -> Iterable[str]:
+    """Yield the names of the functions that an op calls, and of those that they call."""
     waiting, seen = function_names(op), set()
     if private.op_def(op.type) is None:  # a Defun's call has the function's name for its type
         waiting.append(op.type)
     if not waiting:
         return
-    library = _library(graph)
+    library = library_of(graph)
     while waiting:
         name = waiting.pop()
         if name in seen or name not in library:
             continue
         seen.add(name)
+        yield name
         for node in library[name].node_def:
-            yield node
+            if private.op_def(node.op) is None:
+                waiting.append(node.op)
             for attr in node.attr.values():
                 if attr.HasField("func"):
                     waiting.append(attr.func.name)
                 waiting += [function.name for function in attr.list.func]
 
 
-def require_override(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override) -> None:
-    """Make sure that an op between inputs and outputs carries the override.
+def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
+    """Return the ops that backpropagation may visit, stepping over custom gradients.
 
-    `gradient_override_map` never enters a tf.function's body and misses silently where the type is
-    another one; TensorFlow's own gradient would be checked in place of the user's.
-
-    Raises:
-        CaseFailedError: of kind "override_missed", naming the op types found and the tf.function in the way.
+    Args:
+        outputs: where it starts.
+        ends_at: type of the ops that it goes no further than.
     """
-    on_path = ops_between(inputs, outputs)
-    for op in on_path:
-        attr = op.node_def.attr.get("_gradient_op_type")
-        if attr is not None and attr.s.decode() == override.name:
-            return
-    found = sorted({op.type for op in on_path} - _BOOKKEEPING - set(_CALLS))
-    wanted = override.op_types[0]
-    message = (
-        f"the override of {wanted} took effect on no op between the inputs and the outputs; "
-        f"op types found there: {', '.join(found) or 'none'}."
-    )
-    inside = []
-    for op in on_path:
-        if op.type in _CALLS or op.type in (
-            "While",
-            "StatelessWhile",
-            "If",
-            "StatelessIf",
-            "Case",
-            "StatelessCase",
-        ):
-            types = {node.op for node in inner_nodes(graph, op)}
-            if types & set(override.op_types):
-                inside.append(f"{op.name} ({op.type}, calls {', '.join(function_names(op))})")
-    if inside:
-        message += (
-            f" A {wanted} is inside a tf.function or a loop's or a branch's body, which no override enters: "
-            f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: "
-            "custom_gradient."
-        )
-    elif wanted in found:
-        message += (
-            f" The {wanted} is made by a tf.function, whose body no override enters: check the Python "
-            "function without tf.function, or use binding: custom_gradient."
-        )
-    elif found:
-        near = [name for name in found if wanted.lower() in name.lower() or name.lower() in wanted.lower()]
-        remedy = near[0] if near else "one of these"
-        message += f" Set op_type to {remedy}."
-    raise CaseFailedError("override_missed", message)
+    met: dict[Any, None] = {}
+    stack = [tensor.op for tensor in outputs]
+    while stack:
+        op = stack.pop()
+        if op in met:
+            continue
+        met[op] = None
+        if op.type != ends_at:
+            stack += [tensor.op for tensor in list(op.inputs)[private.custom_gradient_results(op) :]]
+    return list(met)
 
 
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
@@ -250,14 +250,29 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     return sorted(types & IMPLICIT_SAMPLERS)
 
 
+def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return the types of ops on the path that round to whole numbers, or to steps of some other size."""
+    found: set[str] = set()
+    for op in ops_between(inputs, outputs):
+        types = {op.type, *[node.op for node in inner_nodes(graph, op)]}
+        found |= {name for name in types if name.startswith(QUANTISERS)}
+        if op.type == "Cast" and op.outputs[0].dtype.is_integer:
+            found.add(op.type)
+    return sorted(found)
+
+
 def is_varying(op_type: str) -> bool:
     """Whether an op of this type keeps state of its own, so that its results may vary: a random one.
 
-    A variable is state as well, but it is put back after each call.
+    Variables and tables are state as well, but they are put back after each call.
     """
     definition = private.op_def(op_type)
-    harmless = op_type in _HARMLESS_STATEFUL or op_type in WRITES
-    return definition is not None and definition.is_stateful and not harmless
+    return definition is not None and definition.is_stateful and not _keeps_to_its_state(op_type)
+
+
+def _keeps_to_its_state(op_type: str) -> bool:
+    """Whether an op's results are the same for the same inputs and the same variables and tables."""
+    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_VARIABLES_AND_TABLES)
 
 
 def _is_assigned_first(op: Any) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -125,11 +126,19 @@ def custom_gradient_of(op: Any) -> CustomGradient | None:
 def custom_gradient_named(name: str) -> CustomGradient | None:
     """Return the `tf.custom_gradient` registered under a name; `None` for an override of another kind."""
     try:
-        wrapper = ops.gradient_registry.lookup(name)
+        wrapper = inspect.unwrap(ops.gradient_registry.lookup(name))  # our own wrapper counts its calls
         closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
         return CustomGradient(int(closure["flat_result_len"]), closure["grad_fn"])
     except (LookupError, AttributeError, TypeError):  # an override of the user's own
         return None
+
+
+def is_stepped_over(function: Any) -> bool:
+    """Whether a registered gradient is a `tf.custom_gradient`'s, but not `tf.recompute_grad`'s."""
+    try:
+        return not _is_recompute(closure_of(closure_of(function)["tape_grad_fn"])["grad_fn"])
+    except (LookupError, AttributeError, TypeError):
+        return False
 
 
 def custom_gradient_results(op: Any) -> int:
@@ -171,6 +180,16 @@ def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
     prints every tensor, which takes five milliseconds a call, and fifty times what the call takes.
     """
     return function._call_flat(list(tensors), function.captured_inputs)  # noqa: SLF001 (no public way)
+
+
+def shown_xla(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function see, as it is traced, that XLA compiles it: as `tf.function(jit_compile=True)` does."""
+
+    def call(*tensors: Any) -> Any:
+        with polymorphic_function.OptionalXlaContext(is_compiled=True):
+            return function(*tensors)
+
+    return call
 
 
 def is_body(graph: Any) -> bool:

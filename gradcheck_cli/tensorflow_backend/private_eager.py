@@ -10,21 +10,31 @@ import contextvars
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, record
 from tensorflow.python.framework import op_callbacks
-from tensorflow.python.ops import custom_gradient, gen_array_ops, resource_variable_ops, script_ops
+from tensorflow.python.ops import (
+    custom_gradient,
+    gen_array_ops,
+    lookup_ops,
+    resource_variable_ops,
+    script_ops,
+)
 
-from gradcheck_cli.tensorflow_backend import private_variables
+from gradcheck_cli.tensorflow_backend import private, private_gradients, private_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _LETTING_THROUGH = contextvars.ContextVar("letting_through", default=False)
 _WRITES = (
+    "_skip_single_var",  # a generator's, of its own state
     "assign",
     "assign_add",
     "assign_sub",
     "batch_scatter_update",
+    "erase",
+    "insert",
+    "remove",
     "scatter_add",
     "scatter_div",
     "scatter_max",
@@ -106,6 +116,7 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
     where `stop_gradients_let_through`.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator  # noqa: SLF001
+    raw = tf.raw_ops.StopGradient
     depth = 0
 
     def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name of it)
@@ -121,10 +132,12 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
             depth -= steps
 
     gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = stop, decorated  # noqa: SLF001
+    tf.raw_ops.StopGradient = stop
     try:
         yield
     finally:
         gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator  # noqa: SLF001
+        tf.raw_ops.StopGradient = raw
 
 
 @contextlib.contextmanager
@@ -159,6 +172,31 @@ def custom_gradients_left_out() -> Iterator[None]:
         custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
 
 
+class _SettingApart:
+    """Stands in for the module `record` where a custom gradient records its gradient function."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(record, name)
+
+    @staticmethod
+    def record_operation(op_type: Any, outputs: Any, inputs: Any, backward: Any, *rest: Any) -> Any:
+        """Record the gradient function as one in which nothing is counted, but for `tf.recompute_grad`'s."""
+        function = private.closure_of(backward).get("grad_fn")
+        if function is not None and not private_variables.recomputes(function):
+            backward = private_gradients.set_apart(backward)
+        return record.record_operation(op_type, outputs, inputs, backward, *rest)
+
+
+@contextlib.contextmanager
+def custom_gradients_set_apart() -> Iterator[None]:
+    """Let what the gradient function of a `tf.custom_gradient` differentiates itself not be counted."""
+    custom_gradient.record = _SettingApart()
+    try:
+        yield
+    finally:
+        custom_gradient.record = record
+
+
 @contextlib.contextmanager
 def stop_gradients_let_through() -> Iterator[None]:
     """Let what runs within count as not met by backpropagation: it is backpropagation itself."""
@@ -188,15 +226,27 @@ def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], Non
 
 
 @contextlib.contextmanager
-def writes_noted(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note(variable)` before each write to a variable that Python code makes."""
-    kinds = (resource_variable_ops.BaseResourceVariable, resource_variable_ops.ResourceVariable)
-    # The second has methods of the same names of its own.
+def writes_noted(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Call `note(handle, dtypes)` before Python code writes to a variable, a table or a generator's state.
+
+    `dtypes` are that of the variable, or those of the table's keys and values.
+    """
+    kinds = (
+        resource_variable_ops.BaseResourceVariable,
+        resource_variable_ops.ResourceVariable,  # it has methods of the same names of its own
+        lookup_ops.MutableHashTable,
+        lookup_ops.DenseHashTable,
+        tf.random.Generator,
+    )
     originals = [(kind, name, vars(kind)[name]) for kind in kinds for name in _WRITES if name in vars(kind)]
 
     def noting(original: Any) -> Any:
         def write(self: Any, *args: Any, **keywords: Any) -> Any:
-            note(self)
+            target = args[0] if isinstance(self, tf.random.Generator) else self
+            if isinstance(target, tf.Variable):
+                note(target.handle, (target.dtype,))
+            else:
+                note(target.resource_handle, (target.key_dtype, target.value_dtype))
             return original(self, *args, **keywords)
 
         return write

@@ -7,24 +7,28 @@ of them to what is relied on.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import gradients_util
 
-from gradcheck_cli.tensorflow_backend import private
-from gradcheck_cli.tensorflow_backend.registry import RUN_TIME_NAME
+from gradcheck_cli.tensorflow_backend import path, private
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
+# Names under which TensorFlow, or this program, registers a gradient at run time; no op type has a hyphen.
+RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
 _GENERATED = "__autograph_generated_file"
+_APART = contextvars.ContextVar("apart", default=False)
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,60 @@ def backward_log() -> Iterator[list[Visit]]:
         gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper  # noqa: SLF001
 
 
+def set_apart(function: Any) -> Any:
+    """Let nothing that a gradient function calls be counted."""
+
+    @functools.wraps(function)
+    def apart(*args: Any, **keywords: Any) -> Any:
+        token = _APART.set(True)
+        try:
+            return function(*args, **keywords)
+        finally:
+            _APART.reset(token)
+
+    return apart
+
+
+@contextlib.contextmanager
+def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
+    """Put zeros in place of gradients of another shape than their input, and note them.
+
+    TensorFlow gives up at the first, so that nothing would be known of all others.
+
+    Args:
+        note: is told of the op, the number of its input, and the gradient.
+    """
+    log = gradients_util._LogOpGradients  # noqa: SLF001 (no public way)
+
+    def mending(op: Any, upstreams: Any, gradients: Any) -> Any:
+        for number, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+            # A variable's handle has a shape of its own, which its gradient hasn't: TensorFlow looks past it.
+            is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
+            if not (is_value and isinstance(gradient, tf.Tensor)):
+                continue
+            if gradient.shape.is_compatible_with(tensor.shape):
+                continue
+            if not isinstance(gradients, list):
+                continue  # nothing can take its place: TensorFlow raises, and says so
+            note(op, number, gradient)
+            gradients[number] = tf.zeros_like(tensor)  # the list that backpropagation goes on with
+        return log(op, upstreams, gradients)
+
+    gradients_util._LogOpGradients = mending  # noqa: SLF001
+    try:
+        yield
+    finally:
+        gradients_util._LogOpGradients = log  # noqa: SLF001
+
+
 @contextlib.contextmanager
 def gradients_counted(seen: Counter[str]) -> Iterator[None]:
     """Count the calls of each registered gradient function meanwhile, by the name it is registered under.
 
     In graphs, in the bodies of loops, branches and functions whose gradients are built meanwhile, and under
     tapes: each looks its function up here. Names that are made at run time (those of `tf.custom_gradient`, of
-    calls of a tf.function, and ours) aren't op types, and aren't counted.
+    calls of a tf.function, and ours) aren't op types, and aren't counted. Nor is what the gradient function
+    of a `tf.custom_gradient` differentiates itself: backpropagation doesn't go there.
     """
     original = registry.Registry.lookup
 
@@ -88,13 +139,18 @@ def gradients_counted(seen: Counter[str]) -> Iterator[None]:
         function = original(self, name)
         # An override's name is read off the op's attr, as bytes.
         shown = name.decode() if isinstance(name, bytes) else name
-        if self is not ops.gradient_registry or function is None or RUN_TIME_NAME.fullmatch(shown):
+        if self is not ops.gradient_registry or function is None:
             return function
+        if RUN_TIME_NAME.fullmatch(shown):
+            return set_apart(function) if private.is_stepped_over(function) else function
 
         @functools.wraps(function)
         def counted(*args: Any, **keywords: Any) -> Any:
-            seen[shown] += 1
-            return function(*args, **keywords)
+            if not _APART.get():
+                seen[shown] += 1
+            found = function(*args, **keywords)
+            # TensorFlow takes either, and goes on with the same: of a list, one gradient can be replaced.
+            return list(found) if type(found) is tuple else found
 
         return counted
 
@@ -127,7 +183,7 @@ def functions_differentiated_anew() -> Iterator[None]:
 
 def has_own_gradient(op: Any) -> bool:
     """Whether an op carries an override: of `gradient_override_map`, or a `tf.custom_gradient`'s."""
-    return OVERRIDE in op.node_def.attr
+    return path.OVERRIDE in op.node_def.attr
 
 
 def gradient_function(op: Any) -> Any | None:

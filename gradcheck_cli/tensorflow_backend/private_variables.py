@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import custom_gradient
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
     wanted = [
         variable
         for variable in variables
-        if variable.trainable and (variable.dtype.is_floating or variable.dtype.is_complex)
+        if variable.trainable
+        and (variable.dtype.is_floating or variable.dtype.is_complex)
+        and isinstance(variable.handle, ops.EagerTensor)  # not a graph's, which a trace takes as a constant
     ]
     return sorted(wanted, key=lambda variable: int(variable.handle._id))  # noqa: SLF001 (its only name)
 
@@ -38,14 +41,12 @@ def captured_handles(function: Any) -> dict[int, Any]:
     return {id(outer): inner for outer, inner in function.graph.captures}
 
 
-def handles_of_variables(function: Any) -> list[tuple[Any, Any]]:
-    """Return (handle, dtype) of each variable that a traced function captures, if only to write to it."""
-    found = []
-    for outer, _ in function.graph.captures:
-        data = getattr(outer, "_handle_data", None)
-        if outer.dtype == tf.resource and data is not None and data.is_set and data.shape_and_type:
-            found.append((outer, tf.as_dtype(data.shape_and_type[0].dtype)))
-    return found
+def dtype_of_variable(handle: Any) -> Any | None:
+    """Return the dtype of the variable that a handle is of; `None` for what is no variable."""
+    data = getattr(handle, "_handle_data", None)
+    if handle.dtype != tf.resource or data is None or not data.is_set or not data.shape_and_type:
+        return None
+    return tf.as_dtype(data.shape_and_type[0].dtype)
 
 
 def attribute_paths(module: tf.Module) -> dict[int, str]:
@@ -54,6 +55,12 @@ def attribute_paths(module: tf.Module) -> dict[int, str]:
         predicate=lambda value: isinstance(value, tf.Variable), with_path=True
     )
     return {id(variable): ".".join(map(str, path)) for path, variable in flat}
+
+
+def is_layer(value: Any) -> bool:
+    """Whether something is a layer or model of Keras, the one that is installed or the older `tf_keras`."""
+    kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
+    return any(kind is not None and isinstance(value, kind.layers.Layer) for kind in kinds)
 
 
 def keras_paths(layer: Any) -> dict[int, str]:

@@ -6,10 +6,10 @@ any of them. Call `running.session.start_tensorflow` before importing this.
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import inspect
-import re
 import sys
+import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,14 @@ from tensorflow.python.framework.ops import gradient_registry
 from tensorflow.python.ops.custom_gradient import Bind
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.tensorflow_backend import behaviour, private
+from gradcheck_cli.tensorflow_backend.private_gradients import RUN_TIME_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import ModuleType
 
-# Names under which TensorFlow, or this program, registers a gradient at run time; no op type has a hyphen.
-RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
+_DEEPEST = 10  # decorators around one function
 # Packages whose own custom gradients aren't the user's, though an import may load more of them.
 NOT_THE_USERS = ("tensorflow", "keras", "tf_keras", "gradcheck_cli")
 
@@ -135,9 +136,13 @@ def _import(name: str) -> ModuleType:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # a script without a `__main__` guard may exit
-        reason = f"{type(error).__name__}: {error}"
+        return behaviour.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a script without a `__main__` guard may exit
+        from gradcheck_cli.tensorflow_backend import frames  # noqa: PLC0415 (it imports this module)
+
+        reason = frames.first_line(error)
         raise UsageError(
             f"--import {name}: can't be imported: {reason}. Searched: {', '.join(sys.path[:5])}"
         ) from error
@@ -183,9 +188,15 @@ def where(function: Any) -> tuple[str, str, int]:
 
     The line is 0 and the file empty where there is no Python code.
     """
-    inner = inspect.unwrap(function)
-    inner = getattr(inner, "func", inner)  # functools.partial
-    inner = getattr(inner, "__func__", inner)  # a bound method
+    inner = function
+    for _ in range(_DEEPEST):
+        inner = inspect.unwrap(inner)
+        inner = getattr(inner, "func", inner)  # functools.partial
+        inner = getattr(inner, "__func__", inner)  # a bound method
+        decorated = _decorated(inner)
+        if decorated is None:
+            break
+        inner = decorated
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     module = getattr(inner, "__module__", None) or type(inner).__module__
     call = inspect.getattr_static(type(inner), "__call__", None)  # of an object that is called like one
@@ -193,6 +204,46 @@ def where(function: Any) -> tuple[str, str, int]:
     if code is None:
         return f"{module}:{name}", "", 0
     return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
+
+
+def _decorated(wrapper: Any) -> Any | None:
+    """Return the function that a decorator without `functools.wraps` was given; `None` of any other one.
+
+    It is an argument of the function that made the wrapper, and takes what the wrapper takes: what a factory
+    of gradients is given, and its gradient calls, takes something else.
+    """
+    code = getattr(wrapper, "__code__", None)
+    *makers, _ = getattr(wrapper, "__qualname__", "").split(".<locals>.")
+    maker = _code_of(sys.modules.get(str(getattr(wrapper, "__module__", ""))), makers)
+    if code is None or maker is None:
+        return None
+    given = maker.co_varnames[: maker.co_argcount + maker.co_kwonlyargcount]
+    with contextlib.suppress(ValueError):  # a cell that is empty yet
+        for name, value in private.closure_of(wrapper).items():
+            inside = getattr(value, "__code__", None)
+            if name not in given or inside is None:
+                continue
+            if code.co_flags & inspect.CO_VARARGS or _arguments(inside) == _arguments(code):
+                return value
+    return None
+
+
+def _arguments(code: types.CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount]
+
+
+def _code_of(module: Any, path: Sequence[str]) -> types.CodeType | None:
+    """Return the code of a function by its name in a module, or inside other functions."""
+    if module is None or not path:
+        return None
+    found: Any = module
+    for part in path[0].split("."):
+        found = getattr(found, part, None)
+    code = getattr(inspect.unwrap(found), "__code__", None) if found is not None else None
+    for name in path[1:]:
+        inner = () if code is None else code.co_consts
+        code = next((one for one in inner if isinstance(one, types.CodeType) and one.co_name == name), None)
+    return code
 
 
 def short_path(file: str) -> str:

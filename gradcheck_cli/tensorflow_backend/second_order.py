@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec
-from gradcheck_cli.tensorflow_backend import private_eager
+from gradcheck_cli.tensorflow_backend import path, private_eager
 from gradcheck_cli.tensorflow_backend.binding import Bound
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of, in_users_words
 
@@ -45,20 +45,22 @@ class Vjp:
     connected: Mapping[int, tuple[int, ...]]
     count: int
 
-    def bound(self, binder: Binder, variables: Sequence[Any]) -> Bound:
+    def bound(self, binder: Binder, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
         """Bind the vjp.
 
         Args:
             binder: binds a case: its `case` and `point` are those of the vjp.
             variables: what stands behind the inputs that are variables.
+            surrogate: bind that of the spec's reference, which has a zero where it has no gradient.
         """
-        forward = replace(
+        own = replace(
             binder,
             case=self.of,
             point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
             output_shapes=[output.shape for output in self.outputs],
             names=[],  # those of the forward's outputs are known
-        ).forward()
+        )
+        forward = own.reference() if surrogate else own.forward()
         # What the forward holds still is settled by its own backward pass, of which the gradients are.
         met: list[Any] = []
 
@@ -72,6 +74,14 @@ class Vjp:
             flows = dict(zip(self.connected, upstreams, strict=True))
             outputs, rows = pull(forward, arguments, wanted, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
+                if surrogate:
+                    filled = [
+                        tf.zeros_like(source) if gradient is None else gradient
+                        for source, gradient in zip(wanted, row, strict=True)
+                    ]
+                    every = dict(zip(numbers, filled, strict=True))
+                    found += [dense(every[number], sources[number]) for number in connected]
+                    continue
                 gradients = {
                     number: dense(gradient, sources[number])
                     for number, gradient in zip(numbers, row, strict=True)
@@ -138,9 +148,21 @@ def vjp_opener(opener: Any, own: Operation) -> Any:
     vjp = Vjp(case, tuple(own.outputs), connected, count)
     return replace(
         opener,
-        case=second_order_case(case, own.outputs, connected),
-        shared=replace(opener.shared, draws={}, vjp=vjp),
+        case=second_order_case(_with_reference(opener, own), own.outputs, connected),
+        shared=replace(opener.shared, draws={}, graphs={}, vjp=vjp),
     )
+
+
+def _with_reference(opener: Any, own: Any) -> Case:
+    """Return a case, without its reference where TensorFlow has no gradient of that: a NumPy function.
+
+    The gradient is then held against its own differences: at first order, it was shown to be the reference's.
+    """
+    case: Case = opener.case
+    if case.reference is None:
+        return case
+    ops = opener.surrogate(own.sample).forward.function.graph.get_operations()
+    return replace(case, reference=None) if any(op.type in path.NUMPY_CALLS for op in ops) else case
 
 
 def second_order_case(
@@ -170,7 +192,6 @@ def second_order_case(
         case,
         arguments=(*own, *flows, *case.arguments[len(own) :]),
         outputs=gradients,
-        reference=None,
         reference_forward=False,
         # A vjp may take what a complex step can't move; of the forward, it was asked.
         method="auto" if case.method == "complex_step" else case.method,

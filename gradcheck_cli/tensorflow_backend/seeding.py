@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def at_first_use(case: Case, shared: Shared) -> contextlib.AbstractContextManager[None]:
-    """Draw the same where the forward is made and called for the first time: layers may wait until then."""
-    is_first = case.build is not None and not shared.built
+    """Seed the global generators while the forward is called for the first time: layers make weights then."""
+    is_first = not shared.draws
     return seeded(case.seed) if is_first else contextlib.nullcontext()
 
 

@@ -8,7 +8,7 @@ time, and points one by one, so that the order of calls is always the same.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -28,9 +28,14 @@ MARK = "_gradcheck_held"  # attr of an op that a stand-in follows
 
 @dataclass
 class Site:
-    """One op in a body: what it gave at the base point, call by call."""
+    """One op in a body: what it gave at the base point, call by call.
+
+    `key` says where a `stop_gradient` comes from, if backpropagation meets it.
+    """
 
     op: Any
+    key: str = ""
+    token: str = ""  # of the PyFunc that calls it
     is_held: bool = True
     noted: list[list[Array]] = field(default_factory=list)
     calls: int = 0
@@ -89,19 +94,25 @@ class StandIns:
         given = tf.compat.v1.py_func(
             site.give, list(outputs), [output.dtype for output in outputs], stateful=True
         )
+        site.token = given[0].op.get_attr("token").decode()
         for tensor, output in zip(given, outputs, strict=True):
             tensor.set_shape(output.shape)
         return given
 
-    def hold_stops(self, is_met: Callable[[Any], bool]) -> None:
-        """Settle which `stop_gradient`s are held: those that backpropagation meets."""
-        for site in self.sites:
-            if site.op.type == STOP:
-                site.is_held = is_met(site.op)
+    def again(self) -> StandIns:
+        """Return stand-ins for the same ops in a graph that is made of this one's: they note values anew."""
+        return replace(self, sites=[replace(site, noted=[], calls=0) for site in self.sites])
 
-    def held_types(self) -> list[str]:
-        """Return the types of ops that are held."""
-        return [site.op.type for site in self.sites if site.is_held]
+    def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
+        """Find out which `stop_gradient`s backpropagation meets: only those can be held."""
+        for site in self.sites:
+            if site.op.type == STOP and is_met(site.op):
+                site.key = key_of(site.op)
+
+    @property
+    def stops(self) -> list[Site]:
+        """The `stop_gradient`s that backpropagation meets."""
+        return [site for site in self.sites if site.key]
 
     def draw_types(self) -> tuple[str, ...]:
         """Return the types of the random ops."""
@@ -127,10 +138,15 @@ class StandIns:
             for site in self.sites:
                 site.notes = False
 
-    def rewind(self) -> None:
-        """Let the next call of the traced function start at the first call of each op."""
+    def rewind(self, holds: Callable[[str], bool] = lambda _: False) -> None:
+        """Let the next call of the traced function start at the first call of each op.
+
+        Args:
+            holds: whether a `stop_gradient` of this key is held.
+        """
         for site in self.sites:
             site.calls = 0
+            site.is_held = site.op.type != STOP or (bool(site.key) and holds(site.key))
 
     def _draws(self) -> list[Site]:
         return [site for site in self.sites if site.op.type != STOP]

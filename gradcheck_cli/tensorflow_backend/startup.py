@@ -104,6 +104,8 @@ def settings() -> Iterator[None]:
     """
     import tensorflow as tf  # noqa: PLC0415
 
+    from gradcheck_cli.tensorflow_backend import behaviour  # noqa: PLC0415 (it imports TensorFlow)
+
     logger, optimizer = tf.get_logger(), tf.config.optimizer
     level, options = logger.level, optimizer.get_experimental_options()
     experimental = tf.config.experimental
@@ -112,7 +114,8 @@ def settings() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
-        yield
+        with behaviour.own():
+            yield
     finally:
         logger.setLevel(level)
         experimental.enable_tensor_float_32_execution(has_tf32)

@@ -1,52 +1,201 @@
-"""Keep the variables that a traced function writes to, or that are moved, as they were."""
+"""Keep the state that a traced function changes: its order as it is traced, its values as it runs.
+
+Each evaluation starts from the same values: what the forward writes to is put back after each call. What the
+gradient alone writes to is left until the case ends, as it is from one step of a training to the next: a
+gradient that counts its calls is found as another one each time.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes, path, private, private_variables
+from gradcheck_cli.tensorflow_backend import dtypes, path, private, private_state, private_variables
 from gradcheck_cli.tensorflow_backend.stacks import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
+_TABLE_TYPES = ("LookupTableInsertV2", "LookupTableFindV2")
 
-def has_state(function: Any) -> bool:
-    """Whether a traced function writes to variables as it runs, inside a function's body too."""
+
+@dataclass(frozen=True)
+class Kept:
+    """A variable or a table outside of all graphs.
+
+    Attributes:
+        handle: its handle.
+        dtypes: that of a variable; those of a table's keys and values.
+    """
+
+    handle: Any
+    dtypes: tuple[Any, ...]
+
+    def read(self) -> Any:
+        """Return what it holds."""
+        if len(self.dtypes) == 1:
+            return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtypes[0])
+        keys, values = self.dtypes
+        return tf.raw_ops.LookupTableExportV2(table_handle=self.handle, Tkeys=keys, Tvalues=values)
+
+    def write(self, value: Any) -> None:
+        """Put back what `read` returned."""
+        if len(self.dtypes) == 1:
+            tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
+        else:
+            tf.raw_ops.LookupTableImportV2(table_handle=self.handle, keys=value[0], values=value[1])
+
+
+@dataclass
+class State:
+    """What has been written to, with the values from before."""
+
+    before: dict[int, tuple[Kept, Any]] = field(default_factory=dict)
+
+    def __contains__(self, handle: Any) -> bool:
+        """Whether the value of what has this handle is remembered."""
+        return id(handle) in self.before
+
+    def keep(self, kept: Kept) -> None:
+        """Remember what something holds, if this is the first time."""
+        if kept.handle not in self:
+            self.before[id(kept.handle)] = (kept, kept.read())
+
+    def take(self, other: State) -> None:
+        """Remember what another one does, but for what is remembered already."""
+        self.before = {**other.before, **self.before}
+
+    def put_back(self) -> None:
+        """Put everything back, and go on remembering it."""
+        for kept, value in self.before.values():
+            kept.write(value)
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Put everything back at the end, and forget it."""
+        try:
+            yield
+        finally:
+            self.put_back()
+            self.before.clear()
+
+
+class Order:
+    """Puts the ops of a graph that is being traced in the order that `tf.function` gives them.
+
+    Args:
+        graph: the graph; its bodies of loops and branches, traced from now on, get theirs too.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        """Begin where the graph is now."""
+        self._graph = graph
+        self._inner = private_state.Order()
+        self._count = 0
+        private_state.bodies_in_order(graph)
+
+    def add(self) -> list[Any]:
+        """Put in order what was traced since; return the ops of it that write to something."""
+        ops = self._graph.get_operations()[self._count :]
+        self._count += len(ops)
+        return self._inner.add(ops)
+
+    def branch(self) -> Order:
+        """Return an order for what is traced next, beside other things that are traced after this point."""
+        other = Order(self._graph)
+        other._inner, other._count = self._inner.copy(), len(self._graph.get_operations())
+        return other
+
+
+def written(function: Any) -> list[Kept]:
+    """Return what a traced function writes to as it runs, inside a function's body too."""
     graph = function.graph
-    return any(
-        op.type in path.WRITES or any(node.op in path.WRITES for node in path.inner_nodes(graph, op))
-        for op in graph.get_operations()
+    captured = {id(inner): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
+    if not captured:
+        return []
+    found: dict[int, Kept] = {}
+    for op in graph.get_operations():
+        for tensor, is_written in private_state.resources_used(op):
+            outer = captured.get(id(tensor))
+            if outer is None or not is_written or id(outer) in found:
+                continue
+            inner = [node.op for node in path.inner_nodes(graph, op)]
+            if private_state.is_write(op.type) or any(map(private_state.is_write, inner)):
+                kept = _kept(graph, outer)
+                if kept is not None:
+                    found[id(outer)] = kept
+    return list(found.values())
+
+
+def _kept(graph: Any, handle: Any) -> Kept | None:
+    dtype = private_variables.dtype_of_variable(handle)
+    if dtype is not None:
+        return Kept(handle, (dtype,))
+    for key, value in _table_dtypes(graph):
+        with contextlib.suppress(tf.errors.OpError):
+            kept = Kept(handle, (key, value))
+            kept.read()
+            return kept
+    return None
+
+
+def _table_dtypes(graph: Any) -> list[tuple[Any, Any]]:
+    nodes = [node for op in graph.get_operations() for node in (op.node_def, *path.inner_nodes(graph, op))]
+    pairs = (
+        (tf.as_dtype(node.attr["Tin"].type), tf.as_dtype(node.attr["Tout"].type))
+        for node in nodes
+        if node.op in _TABLE_TYPES
     )
+    return list(dict.fromkeys(pairs))
 
 
-def put_back(function: Any, made: Callable[..., Any] | None = None) -> Callable[[Sequence[Any]], Any]:
-    """Return what calls a traced function with its tensors, and leaves its variables as it found them.
+def written_before_read(function: Any, outputs: Sequence[Any]) -> set[int]:
+    """Return the ids of the handles that a traced function reads after it has written to them."""
+    outer = {id(inner): id(outer) for outer, inner in function.graph.captures}
+    return {
+        outer[id(tensor)]
+        for op in path.ops_before(outputs)
+        for writer in private_state.ordered_before(op)
+        for tensor, is_written in private_state.resources_used(writer)
+        if is_written and id(tensor) in outer
+    }
+
+
+def captured(function: Any) -> set[int]:
+    """Return the ids of the handles that a traced function uses."""
+    return {id(outer) for outer, inner in function.graph.captures if inner.dtype == tf.resource}
+
+
+def put_back(
+    function: Any, made: Callable[..., Any] | None = None, left: Collection[int] = ()
+) -> Callable[[Sequence[Any]], Any]:
+    """Return what calls a traced function with its tensors, and leaves its state as it found it.
 
     Args:
         function: the traced function.
         made: what is called in its place, if it is another: its compiled form.
+        left: ids of the handles of what isn't put back.
     """
 
     def plain(tensors: Sequence[Any]) -> Any:
         return private.call_flat(function, tensors) if made is None else made(*tensors)
 
-    if not has_state(function):
+    every = [kept for kept in written(function) if id(kept.handle) not in left]
+    if not every:
         return plain
-    handles = private_variables.handles_of_variables(function)
 
     def call(tensors: Sequence[Any]) -> Any:
-        values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) for handle, dtype in handles]
+        values = [kept.read() for kept in every]
         try:
             return plain(tensors)
         finally:
-            for (handle, _), value in zip(handles, values, strict=True):
-                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+            for kept, value in zip(every, values, strict=True):
+                kept.write(value)
 
     return call
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import frames, private
+from gradcheck_cli.tensorflow_backend import behaviour, frames, private
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 
 if TYPE_CHECKING:
@@ -23,12 +23,14 @@ def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
         CaseFailedError: what it raised, with the user's own frames.
     """
     try:
-        return tf.compat.v1.wrap_function(function, list(signature))
+        with behaviour.tracing():
+            return tf.compat.v1.wrap_function(function, list(signature))
     except (CaseFailedError, GradientFormError):
         raise
     except KeyboardInterrupt:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as raised:  # noqa: BLE001 (code of the user's may raise what it likes)
+        error = frames.meant(raised)
         raise CaseFailedError(
             "forward", f"the forward raised {_described(error)}", frames.user_frames(error)
         ) from error
@@ -36,7 +38,7 @@ def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
 
 def _described(error: BaseException) -> str:
     line = frames.first_line(error)
-    if isinstance(error, NotImplementedError) and "symbolic" in str(error):
+    if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
         return f"{line} It looks like a NumPy function: use binding: py_func."
     return line
 

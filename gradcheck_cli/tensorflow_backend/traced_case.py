@@ -1,19 +1,21 @@
-"""A case traced at one sample point: its graphs, and the functions made of them that take batches."""
+"""A case at one sample point: its graphs, which serve every point, and functions that take batches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, tracing
+from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, tracing, twin
 from gradcheck_cli.tensorflow_backend.base_run import Base, Shared, run_at_base
 from gradcheck_cli.tensorflow_backend.batching import Batched
 from gradcheck_cli.tensorflow_backend.binding import Binder
+from gradcheck_cli.tensorflow_backend.gradients import ShapeClashError
 from gradcheck_cli.tensorflow_backend.how import GRAPH, How
+from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.seeding import at_first_use
 from gradcheck_cli.tensorflow_backend.trace_faults import run_error
@@ -31,32 +33,38 @@ if TYPE_CHECKING:
 
 @dataclass
 class TracedCase:
-    """One case, traced into graphs at one sample point, when that is first needed.
+    """One case at one sample point, traced into graphs when that is first needed.
 
     Attributes:
         case: what is traced.
         sample: number of the sample point.
-        reference_precision: trace in float64 / complex128 instead of the declared dtypes; the values
-            are still those that the declared dtypes can hold.
         in_complex: trace in complex128, for the complex step.
         surrogate: trace the spec's `reference` in place of its forward.
         shared: the case's draws of random numbers, which all its ops take part in.
         how: with which shapes it is traced, and whether it is compiled.
         reverse: give custom gradients their variables in reverse order.
         with_joint: trace the vjp of all outputs at once, too.
-        traced: the same case at the same point, whose forward needn't be traced again.
+        graphs: the same case, at this point or another, whose graphs serve here too.
+        anew: trace the vjp all the same.
+        narrow: the case in its declared dtypes, of whose graphs this one's are the float64 twins; the values
+            of its inputs are those that the declared dtypes can hold.
+        is_exact: of a twin, at the values as they were drawn, before the declared dtypes round them.
+        stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
     """
 
     case: Case
     sample: int = 0
-    reference_precision: bool = False
     surrogate: bool = False
     in_complex: bool = False
     shared: Shared = field(default_factory=Shared)
     how: How = GRAPH
     reverse: bool = False
     with_joint: bool = True
-    traced: TracedCase | None = None
+    graphs: TracedCase | None = None
+    anew: bool = False
+    narrow: TracedCase | None = None
+    is_exact: bool = False
+    stops: frozenset[str] | None = None
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _modified: list[str] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
@@ -64,9 +72,15 @@ class TracedCase:
     @cached_property
     def at(self) -> SamplePoint:
         """The sample point in the dtypes that are traced."""
-        if self.traced is not None:
-            return self.traced.at
-        return SamplePoint(self.case, self.sample, self._dtype_of)
+        if self.graphs is not None and self.graphs.sample == self.sample:
+            return self.graphs.at
+        return SamplePoint(
+            self.case,
+            self.sample,
+            self._dtype_of,
+            has_wide_variables=self.narrow is not None,
+            is_exact=self.is_exact,
+        )
 
     @property
     def point(self) -> tuple[Array, ...]:
@@ -86,12 +100,40 @@ class TracedCase:
 
     @property
     def _output_names(self) -> list[str]:
+        if self.narrow is not None:
+            return self.narrow._output_names  # noqa: SLF001 (of one's own class)
         return declared_outputs.names(self.case, len(self._forward.dtypes), self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point, from an unbatched call."""
         return [dtypes.widen(value) for value in self._base.outputs]
+
+    # What of the forward keeps its value as the inputs move.
+
+    @property
+    def holds_every_stop(self) -> bool:
+        """Whether the spec says so; who writes a reference with a `stop_gradient` in it means it.
+
+        That says what the gradient is. Of the gradient's own gradient `checking.stops` weighs it.
+        """
+        is_meant = self.case.freeze is True
+        if self.surrogate and self.shared.vjp is None:
+            is_meant = self.case.freeze is not False
+        return self.stops is None and is_meant
+
+    def holds(self, key: str) -> bool:
+        """Whether a `stop_gradient` of this key is held."""
+        return self.holds_every_stop or (self.stops is not None and key in self.stops)
+
+    @cached_property
+    def held_stops(self) -> tuple[Any, ...]:
+        """The tensors of the `stop_gradient`s that are held, in the graph itself."""
+        stops = self._forward.held.stops
+        if self.holds_every_stop or not self.stops:
+            return stops if self.holds_every_stop else ()
+        places = self._forward.held.places
+        return tuple(one for one, stop in zip(stops, places, strict=True) if self.holds(stop.key))
 
     # What another trace of the same case at the same point is made of.
 
@@ -119,6 +161,11 @@ class TracedCase:
         return self._forward
 
     @property
+    def vjp_trace(self) -> tracing.VjpTrace:
+        """Forward and vjp, traced."""
+        return self._vjp
+
+    @property
     def base(self) -> Base:
         """What the forward gives at the base point."""
         return self._base
@@ -139,8 +186,13 @@ class TracedCase:
 
     @cached_property
     def _forward(self) -> tracing.ForwardTrace:
-        if self.traced is not None:
-            return self.traced.forward
+        if self.narrow is not None:
+            return self._wide_forward.trace
+        if self.graphs is not None:
+            trace = self.graphs.forward
+            # What stand-ins hold is one point's.
+            if trace.held.stand_ins is None or self.graphs.sample == self.sample:
+                return trace
         with at_first_use(self.case, self.shared):
             return self._traced()
 
@@ -154,17 +206,18 @@ class TracedCase:
             built=self.shared.built,
             shape_of=self.how.shape,
         )
-        bound = binder.reference() if self.surrogate else self.shared.bound(binder)
-        # Another draw at each sample point; never 0, which stands for none.
-        seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        freeze = self.case.freeze
+        bound = self.shared.bound(binder, surrogate=self.surrogate)
+        # Never 0, which stands for none. A trace of its own is to draw for itself.
+        sample = 0 if self.graphs is None else self.sample
+        seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
         trace = tracing.trace_forward(
             bound,
             self.signature,
             self.at.differentiable,
-            freeze=freeze,
+            stops=self.holds_every_stop or bool(self.stops),
             seed=seed,
             variables=self.shared.variables,
+            compiled=self.how.compiled,
         )
         role = "reference" if self.surrogate else "forward"
         names = declared_outputs.names(self.case, len(trace.dtypes), self._names)
@@ -173,36 +226,82 @@ class TracedCase:
 
     @cached_property
     def _vjp(self) -> tracing.VjpTrace:
-        return tracing.trace_vjp(
-            self.bound(),
-            self.signature,
-            self.at.differentiable,
-            [self.how.shape(output.shape) for output in self.outputs],
-            self._forward,
-            self.shared.variables,
-            reverse=self.reverse,
-            with_joint=self.with_joint,
-        )
+        if self.narrow is not None:
+            return self._wide_vjp.trace
+        if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
+            return self.graphs.vjp_trace
+        try:
+            return tracing.trace_vjp(
+                self.bound(),
+                self.signature,
+                self.at.differentiable,
+                [self.how.shape(output.shape) for output in self.outputs],
+                self._forward,
+                self.shared.variables,
+                reverse=self.reverse,
+                with_joint=self.with_joint,
+                compiled=self.how.compiled,
+            )
+        except ShapeClashError as error:
+            known = [(number, self.inputs[number].name) for number in self.at.differentiable]
+            raise error.of_inputs(known) from error
+
+    def _is_of_shapes(self, other: TracedCase) -> bool:
+        """Whether another point's forward is the same trace, with outputs of the same shapes."""
+        return self.forward is other.forward and [info.shape for info in self.outputs] == [
+            info.shape for info in other.outputs
+        ]
+
+    @cached_property
+    def _wide_forward(self) -> twin.WideForward:
+        trace = self._narrow.forward
+        numbers = self.at.differentiable
+        moving = tracing.moving(trace.function, trace.inputs, numbers, self.shared.variables)
+        return self.shared.twins.forward(trace, moving, is_alone=self.is_exact)
+
+    @cached_property
+    def _wide_vjp(self) -> twin.WideVjp:
+        return self.shared.twins.vjp(self._narrow.vjp_trace, is_alone=self.is_exact)
+
+    @property
+    def _narrow(self) -> TracedCase:
+        if self.narrow is None:
+            raise ValueError("expected a twin")
+        return self.narrow
 
     @cached_property
     def _base(self) -> Base:
-        if self.traced is not None:
-            return self.traced.base
+        if self.graphs is not None and (self.graphs.sample, self.graphs.stops) == (self.sample, self.stops):
+            return self.graphs.base
+        if self.narrow is not None:
+            self.narrow.base  # noqa: B018 (makes the draws, if there are any)
         point = [
             tf.constant(value, dtype)
             for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
         try:
-            return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate))
+            return run_at_base(
+                self._forward, point, self.shared, (self.sample, self.surrogate), self.held_stops
+            )
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
 
     @cached_property
+    def differenced(self) -> Any:
+        """The forward as a function of the inputs and of what it holds."""
+        if self.narrow is not None:
+            return self._wide_forward.differenced(self.held_stops)
+        graphs = self.graphs
+        if graphs is not None and self.forward is graphs.forward and self.stops == graphs.stops:
+            return graphs.differenced
+        return self._forward.pruned((*self.held_stops, *self._forward.held.draws))
+
+    @cached_property
     def _batched_forward(self) -> Batched:
         trace, held = self._forward, self._forward.held
-        tensors = (*held.stops, *held.draws)
+        tensors = (*self.held_stops, *held.draws)
         return self._batched(
-            trace.pruned(tensors),
+            self.differenced,
             held,
             tensors=tensors,
             values=self._base.values,
@@ -210,6 +309,20 @@ class TracedCase:
             results=trace.dtypes,
             random_types=trace.random_types,
         )
+
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point, as the graph has them that the gradient is in."""
+        trace = self._vjp
+        return self._batched(
+            subgraph_function(trace.whole, [*trace.inputs, *trace.held.draws], trace.outputs),
+            trace.held,
+            tensors=trace.held.draws,
+            values=self.draws(trace.held),
+            upstreams=(),
+            results=self._forward.dtypes,
+            random_types=trace.random_types,
+        ).once()
 
     def _batched_vjp(self, output: int) -> Batched:
         if output not in self._vjps:
@@ -225,6 +338,8 @@ class TracedCase:
         values = self.draws(trace.held)
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
         infos = [self.outputs[output] for output in outputs]
+        for kept in trace.left:
+            self.shared.state.keep(kept)
         return self._batched(
             function,
             trace.held,
@@ -233,6 +348,7 @@ class TracedCase:
             upstreams=infos,
             results=wanted,
             random_types=trace.random_types,
+            left=frozenset(id(kept.handle) for kept in trace.left),
         )
 
     def _batched(  # noqa: PLR0913 (what a traced function takes, gives and holds)
@@ -245,8 +361,12 @@ class TracedCase:
         upstreams: Sequence[TensorInfo],
         results: Sequence[Any],
         random_types: Sequence[str],
+        left: frozenset[int] = frozenset(),
     ) -> Batched:
         stand_ins = held.stand_ins
+        # What holds a stop in a body runs Python, which XLA doesn't compile: such a forward is differenced as
+        # a graph. The gradient under test is compiled, or isn't checked.
+        is_python = stand_ins is not None and not stand_ins.draw_types()
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in upstreams]
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
         return Batched(
@@ -255,11 +375,12 @@ class TracedCase:
             [*self.at.narrow, *flows, *values],
             results,
             vectorize=not random_types and stand_ins is None and not self.how.compiled,
-            rewind=None if stand_ins is None else stand_ins.rewind,
-            made=self.how.made(function),
+            rewind=None if stand_ins is None else partial(stand_ins.rewind, self.holds),
+            made=None if is_python else self.shared.made_of(self.how, function),
+            left=left,
         )
 
     def _dtype_of(self, dtype: str) -> str:
         if self.in_complex:
             return dtypes.complex_dtype(dtype)
-        return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
+        return dtypes.reference_dtype(dtype) if self.narrow is not None else dtype

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -21,16 +22,20 @@ from gradcheck_cli.tensorflow_backend import (
     private,
     private_gradients,
     private_variables,
+    user_gradient,
 )
-from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of, shape_fault
+from gradcheck_cli.tensorflow_backend.override_reach import require_override
 from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.state import Order, captured, written
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.tensorflow_backend.binding import Bound
+    from gradcheck_cli.tensorflow_backend.state import Kept
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,12 @@ class ForwardTrace:
     dtypes: tuple[Any, ...]  # of the outputs
     random_types: tuple[str, ...]  # stateful op types that draw anew at each call
     low_precision: tuple[str, ...]  # dtypes below float64 between differentiable inputs and outputs
+    quantisers: tuple[str, ...]  # types of ops between these that round
     inputs: tuple[Any, ...]  # the graph's own tensors
     outputs: tuple[Any, ...]
+    met: tuple[Any, ...]  # the tensors that backpropagation starts from; of a vjp, its forward's outputs
     held: frozen.Held
-    has_effects: bool  # writes to variables, as it isn't pruned
+    has_effects: bool  # writes to variables or tables, as it isn't pruned
     handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
     trainable: tuple[Any, ...]  # the variables that it reads, and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
@@ -52,7 +59,7 @@ class ForwardTrace:
     def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
         """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
 
-        Pruning drops what writes to variables: Keras' Dropout draws by a seed that it writes back.
+        Pruning drops writes that nothing reads: Keras' Dropout draws by a seed that it writes back.
         """
         if not (feeds or fetches or self.has_effects):
             return self.function
@@ -78,6 +85,11 @@ class VjpTrace:
     random_types: tuple[str, ...]
     held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
     gradients_seen: dict[str, int]
+    left: tuple[Kept, ...]  # what the gradient alone writes to: it isn't put back after each call
+    whole: Any  # all of it, of which the functions are parts
+    inputs: tuple[Any, ...]  # its graph's own tensors
+    outputs: tuple[Any, ...]
+    missed: tuple[str, ...]  # ops that an override was meant for, and didn't reach
 
 
 def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
@@ -85,9 +97,10 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
     signature: Sequence[Any],
     differentiable: Sequence[int],
     *,
-    freeze: bool = True,
+    stops: bool = True,
     seed: int = 0,
     variables: Sequence[Any] = (),
+    compiled: bool = False,
 ) -> ForwardTrace:
     """Trace the forward; once more, with functions inlined, where something to be frozen is inside one.
 
@@ -95,28 +108,24 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
         bound: the forward.
         signature: the inputs.
         differentiable: numbers of the inputs to differentiate by.
-        freeze: look for what is to be held while the inputs move.
+        stops: open bodies for their `stop_gradient`s, too, so that these can be held.
         seed: of the graph, so that its random ops draw the same in every run of the command.
         variables: those that are inputs, numbered after the others.
+        compiled: trace what XLA is to compile.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
     """
+    trace = partial(_trace_once, bound, signature, seed=seed, compiled=compiled)
     with private_variables.order_of_variables(lambda _: None):
-        function, graph_inputs, graph_outputs, met = _trace_once(
-            bound, signature, contextlib.nullcontext(), seed
-        )
+        function, graph_inputs, graph_outputs, met = trace(contextlib.nullcontext())
     inputs = moving(function, graph_inputs, differentiable, variables)
-    held = frozen.Held()
-    if freeze:
-        stand_ins = None
-        if frozen.must_be_opened(function.graph, inputs, met):
-            stand_ins = StandIns(frozen.is_random)
-            function, graph_inputs, graph_outputs, met = _trace_once(
-                bound, signature, stand_ins.tracing(), seed
-            )
-            inputs = moving(function, graph_inputs, differentiable, variables)
-        held = frozen.find(function, inputs, met, stand_ins)
+    inside, stand_ins = frozen.look_inside(function.graph, inputs, met), None
+    if inside.must_be_opened(stops=stops):
+        stand_ins = StandIns(frozen.is_random, with_stops=stops)
+        function, graph_inputs, graph_outputs, met = trace(stand_ins.tracing())
+        inputs = moving(function, graph_inputs, differentiable, variables)
+    held = frozen.find(function, inputs, met, stand_ins, inside)
     return ForwardTrace(
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
@@ -129,10 +138,12 @@ def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
             )
         ),
         low_precision=tuple(low_precision.dtypes_on_path(function.graph, inputs, graph_outputs)),
+        quantisers=tuple(path.quantisers(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),
+        met=tuple(met),
         held=held,
-        has_effects=any(op.type in path.WRITES for op in function.graph.get_operations()),
+        has_effects=bool(written(function)),
         handles=tuple(_handles(function, variables)),
         trainable=tuple(private_variables.trainable_of(function)),
         gradient_variables=tuple(path.gradient_variables(function.graph, graph_outputs)),
@@ -153,20 +164,53 @@ def moving(
 
 
 def _trace_once(
-    bound: Bound, signature: Sequence[Any], context: contextlib.AbstractContextManager[None], seed: int | None
+    bound: Bound,
+    signature: Sequence[Any],
+    context: contextlib.AbstractContextManager[None],
+    *,
+    seed: int | None,
+    compiled: bool,
 ) -> tuple[Any, list[Any], list[Any], list[Any]]:
     kept: list[list[Any]] = []
 
     def forward(*tensors: Any) -> list[Any]:
         tf.compat.v1.set_random_seed(seed)  # of this graph alone
+        order = Order(tf.compat.v1.get_default_graph())
         with context:
             outputs = [tf.identity(output) for output in bound.call(*tensors)]
+        order.add()
         kept[:] = [list(tensors), outputs, outputs if bound.met is None else list(bound.met())]
         return list(outputs)
 
-    function = wrapped(forward, signature)
+    function = wrapped(private.shown_xla(forward) if compiled else forward, signature)
     require_no_leak(function, "forward")
     return function, kept[0], kept[1], kept[2]
+
+
+def _pulled(
+    outputs: list[Any],
+    wanted: Sequence[Any],
+    flows: list[Any],
+    order: Order,
+    malformed: list[tuple[Any, str]],
+) -> list[Any]:
+    """Build one backward pass, beside those that were built since the forward.
+
+    Zeros take the place of malformed gradients; each is noted with the input of its op, and words.
+    """
+    own = order.branch()
+
+    def note(tensor: Any, message: str) -> None:
+        malformed.append((tensor, message))
+
+    def note_shape(op: Any, number: int, gradient: Any) -> None:
+        note(op.inputs[number], shape_fault(op, number, gradient, wanted))
+
+    with private_gradients.shape_faults_noted(note_shape), user_gradient.form_faults_noted(note):
+        found = gradients_of(outputs, wanted, flows)
+    gradients = [dense(gradient, tensor) for gradient, tensor in zip(found, wanted, strict=True)]
+    with tf.control_dependencies(own.add()):  # what a gradient writes counts for the next call
+        return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
 
 def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of it)
@@ -179,6 +223,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     *,
     reverse: bool = False,
     with_joint: bool = True,
+    compiled: bool = False,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -191,6 +236,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         variables: those that are inputs, numbered after the others.
         reverse: give custom gradients their variables in reverse order, functions inlined.
         with_joint: trace the vjp of all outputs at once, too.
+        compiled: trace what XLA is to compile.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -198,55 +244,51 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     """
     sources = [number for number, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)]
     upstream_specs = [tf.TensorSpec(output_shapes[number], traced.dtypes[number]) for number in sources]
-    kept: dict[str, Any] = {}
+    kept, malformed = dict[str, Any](), list[tuple[Any, str]]()
     seen: Counter[str] = Counter()
     stand_ins = StandIns(frozen.is_random, with_stops=False) if traced.held.opened else None
 
     def forward_and_vjp(*tensors: Any) -> Any:
         inputs, upstreams = tensors[: len(signature)], tensors[len(signature) :]
         inlined = private.functions_inlined() if reverse else contextlib.nullcontext()
+        order = Order(tf.compat.v1.get_default_graph())
         with stand_ins.tracing() if stand_ins else inlined:
             outputs = bound.call(*inputs)
         kept["inputs"], kept["upstreams"], kept["outputs"] = inputs, upstreams, outputs
         kept["forward"] = (
             tf.compat.v1.get_default_graph().get_operations()
         )  # the gradient's own ops come after
+        order.add()
         every = [*inputs, *variables]
         wanted = [every[number] for number in differentiable]
         with private_gradients.gradients_counted(seen):
             kept["gradients"] = {
-                number: [
-                    dense(gradient, tensor)
-                    for gradient, tensor in zip(
-                        gradients_of([outputs[number]], wanted, [upstream]), wanted, strict=True
-                    )
-                ]
+                number: _pulled([outputs[number]], wanted, [upstream], order, malformed)
                 for number, upstream in zip(sources, upstreams, strict=True)
             }
         if len(sources) > 1 and with_joint:
-            together = gradients_of([outputs[number] for number in sources], wanted, list(upstreams))
-            kept["joint"] = [
-                dense(gradient, tensor) for gradient, tensor in zip(together, wanted, strict=True)
-            ]
+            together = [outputs[number] for number in sources]
+            kept["joint"] = _pulled(together, wanted, list(upstreams), order, malformed)
+        kept["values"] = [tf.identity(output) for output in outputs]
         if len(sources) == 1:  # what is wanted is all there is: nothing to prune, which copies the graph
             own = [gradient for gradient in kept["gradients"][sources[0]] if gradient is not None]
             if own:
-                return [tf.identity(gradient) for gradient in own]
-        return [tf.identity(output) for output in outputs]
+                return own
+        return list(kept["values"])
 
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
-        whole = wrapped(forward_and_vjp, [*signature, *upstream_specs])
+        build = private.shown_xla(forward_and_vjp) if compiled else forward_and_vjp
+        whole = wrapped(build, [*signature, *upstream_specs])
     require_no_leak(whole, "gradient")
     inputs = moving(whole, kept["inputs"], differentiable, variables)
     every = [*kept["inputs"], *variables]
-    if bound.override is not None:
-        path.require_override(whole.graph, inputs, kept["outputs"], bound.override)
+    missed = require_override(whole.graph, inputs, kept["outputs"], bound.override) if bound.override else []
     draws = frozen.draws_among(kept["forward"], inputs, whole.inputs) if traced.held.draws else []
-    has_effects = any(op.type in path.WRITES for op in whole.graph.get_operations())
-    is_whole = len(sources) == 1 and not draws and not has_effects
+    state = written(whole)
+    is_whole = len(sources) == 1 and not draws and not state
     functions: dict[int, Any] = {}
     connected: dict[int, tuple[int, ...]] = {}
-    faults: dict[int, str] = {}
+    faults = _faulty_inputs(malformed, differentiable, [*kept["inputs"], *_handles(whole, variables)])
     for number, upstream in zip(sources, kept["upstreams"], strict=True):
         gradients = dict(zip(differentiable, kept["gradients"][number], strict=True))
         for which, gradient in gradients.items():
@@ -285,4 +327,21 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
         dict(seen),
+        tuple(one for one in state if id(one.handle) not in captured(traced.function)),
+        whole,
+        tuple(kept["inputs"]),
+        tuple(kept["values"]),
+        tuple(missed),
     )
+
+
+def _faulty_inputs(
+    malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any]
+) -> dict[int, str]:
+    """Return per input what is wrong with the form of a gradient on its way to it."""
+    faults: dict[int, str] = {}
+    for tensor, message in malformed:
+        for number in differentiable:
+            if starts[number] is not None and path.leads_to(starts[number], tensor, ()):
+                faults.setdefault(number, message)
+    return faults

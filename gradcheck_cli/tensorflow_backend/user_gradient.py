@@ -6,6 +6,8 @@ TensorFlow believes a gradient without question: a wrong dtype passes, a float o
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +18,42 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
+
+# Is told of a malformed gradient's input and what is wrong, where the others are to be judged all the same.
+_note: contextvars.ContextVar[Callable[[Any, str], None] | None] = contextvars.ContextVar(
+    "note", default=None
+)
+
+
+@contextlib.contextmanager
+def form_faults_noted(note: Callable[[Any, str], None]) -> Iterator[None]:
+    """Put zeros in place of malformed gradients, and note them, where they would be an error."""
+    token = _note.set(note)
+    try:
+        yield
+    finally:
+        _note.reset(token)
+
+
+def _sound(gradients: list[Gradient], op: Any, names: Sequence[str]) -> list[Gradient]:
+    """Return gradients of right form: zeros for others, where these are noted.
+
+    Raises:
+        GradientFormError: one is malformed, and nobody takes note.
+    """
+    note, sound = _note.get(), list(gradients)
+    for number, name in enumerate(names):
+        tensor = op.inputs[number]
+        message = _fault(name, gradients[number], tensor)
+        if message and note is None:
+            raise GradientFormError((number,), message)
+        if message and note is not None:
+            note(tensor, message)
+            sound[number] = tf.zeros_like(tensor)
+    return sound
 
 
 def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
@@ -32,9 +67,9 @@ def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[...,
     def call(op: Any, *upstream: Any) -> list[Gradient]:
         try:
             result = gradient(op, *upstream)
-        except (CaseFailedError, GradientFormError):
+        except (CaseFailedError, GradientFormError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # code of the user's may raise what it likes
             raise CaseFailedError(
                 "gradient",
                 f"the gradient function raised {frames.first_line(error)}",
@@ -47,16 +82,15 @@ def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[...,
                 f"the gradient function must return {len(names)} gradient(s), one (or None) for each of "
                 f"{', '.join(names)}, but returned {len(gradients)}.",
             )
-        for number, value in enumerate(gradients):
-            _check(number, names[number], value, op.inputs[number])
-        return gradients
+        return _sound(gradients, op, names)
 
     return call
 
 
-def _check(number: int, name: str, value: Gradient, tensor: Any) -> None:
+def _fault(name: str, value: Gradient, tensor: Any) -> str:
+    """Say what is wrong with a gradient's form; CaseFailedError where it is no tensor."""
     if value is None:
-        return
+        return ""
     if not isinstance(value, tf.Tensor | tf.IndexedSlices):
         found = type(value).__module__ + "." + type(value).__qualname__
         raise CaseFailedError(
@@ -66,22 +100,17 @@ def _check(number: int, name: str, value: Gradient, tensor: Any) -> None:
             "'gradient: {numpy: module:function}'.",
         )
     if not dtypes.is_differentiable(tensor.dtype):
-        return
+        return ""
     if value.dtype != tensor.dtype:
-        raise GradientFormError(
-            (number,),
-            f"the gradient for {name} must be {tensor.dtype.name}, as its input is, "
-            f"but is {value.dtype.name}.",
-        )
-    if isinstance(value, tf.Tensor) and not value.shape.is_compatible_with(tensor.shape):
-        raise GradientFormError(
-            (number,),
-            f"the gradient for {name} must have shape {shape_text(tensor.shape)}, as its input has, "
-            f"but has {shape_text(value.shape)}."
-            + (
-                " Sum it over the axes that broadcasting added." if _could_be_broadcast(value, tensor) else ""
-            ),
-        )
+        wanted, found = tensor.dtype.name, value.dtype.name
+        return f"the gradient for {name} must be {wanted}, as its input is, but is {found}."
+    if not isinstance(value, tf.Tensor) or value.shape.is_compatible_with(tensor.shape):
+        return ""
+    return (
+        f"the gradient for {name} must have shape {shape_text(tensor.shape)}, as its input has, but has "
+        f"{shape_text(value.shape)}."
+        + (" Sum it over the axes that broadcasting added." if _could_be_broadcast(value, tensor) else "")
+    )
 
 
 def _could_be_broadcast(value: Any, tensor: Any) -> bool:
@@ -140,7 +169,7 @@ def from_numpy(
                 f"{', '.join(names)}, but returned {len(first)}.",
             )
         returned = [number for number, value in enumerate(first) if value is not None]
-        _check_dtypes(first, returned, op, names)
+        returned = _check_dtypes(first, returned, op, names)
         if not returned:  # a py_func without outputs is an operation, and nothing to return
             return [None] * len(names)
 
@@ -160,16 +189,22 @@ def from_numpy(
     return gradient
 
 
-def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequence[str]) -> None:
-    """Find arrays of another dtype than their input's: `py_func` would refuse them as the graph runs."""
+def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequence[str]) -> list[int]:
+    """Return the numbers of arrays of their input's dtype: `py_func` would refuse others when run."""
+    malformed = []
     for number in returned:
         expected, found = op.inputs[number].dtype, np.asarray(first[number]).dtype
         if dtypes.is_differentiable(expected) and found != expected.as_numpy_dtype:
-            raise GradientFormError(
-                (number,),
+            message = (
                 f"the gradient for {names[number]} must be {expected.name}, as its input is, "
-                f"but is {found.name}; NumPy may have promoted it.",
+                f"but is {found.name}; NumPy may have promoted it."
             )
+            note = _note.get()
+            if note is None:
+                raise GradientFormError((number,), message)
+            note(op.inputs[number], message)
+            malformed.append(number)
+    return [number for number in returned if number not in malformed]
 
 
 def _as_list(result: Any) -> list[Any]:

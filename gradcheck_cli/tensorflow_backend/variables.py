@@ -42,7 +42,7 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
     found = tuple(
         Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
     )
-    return replace(case, arguments=(*case.arguments, *found))
+    return replace(case, arguments=(*case.arguments, *found), variables=True)
 
 
 def plain_name(variable: Any) -> str:

@@ -25,7 +25,7 @@ _KERNEL = re.compile(r"(\w+) \(No registered")
 
 @dataclass(frozen=True)
 class XlaOpener(GraphOpener):
-    """Opens one case in graph mode, and compiles what is run; every call traces and compiles afresh."""
+    """Opens one case in graph mode, and compiles what is run."""
 
     how: How = COMPILED
 
@@ -46,7 +46,8 @@ class XlaOpener(GraphOpener):
         try:
             if wide is not None:
                 _require_compiled(wide)
-        except CaseSkippedError:
+        except CaseSkippedError as skipped:
+            own.no_twin = f"in float64: {skipped.message.rstrip('.')}"
             return None
         return wide
 

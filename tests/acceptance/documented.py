@@ -24,7 +24,9 @@ FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILIN
 EXCERPT = re.compile(r"<!-- output: ([^>]*?)(?:, [^>]*)? -->\n```\n(.*?)```", re.DOTALL)
 TIME = re.compile(r" *\b\d+(?:\.\d+)? ?s\b")
 # Rounding, of which each build of TensorFlow has its own; and how far a probe sees, measured with it.
-SMALL = re.compile(r"\b(?:\d(?:\.\d+)?e-(?:0[7-9]|[1-9]\d+)|0\.0+e\+00|(?<=miss probability )\S+)")
+SMALL = re.compile(
+    r"\b(?:\d(?:\.\d+)?e-(?:0[7-9]|[1-9]\d+)|0\.0+e\+00|\d\.\de-\d+(?=  pass)|(?<=miss probability )\S+)"
+)
 # TensorFlow numbers the graphs of functions as it makes them.
 NUMBERED = re.compile(r"\b(__\w+_)\d+\b")
 LIMIT = 600

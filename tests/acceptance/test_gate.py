@@ -150,7 +150,9 @@ def test_a_sign_error_is_found_and_shown_at_its_line(repository):
         "title=gradcheck%3A soft_sign%3A dy/dx mismatched%3A 6 of 36 elements::"
     )
     assert "diagnosis: the sign is flipped" in annotation
-    assert "reproduce: gradcheck run specs/soft_sign.yaml --case default --seed 0" in annotation
+    assert (
+        "reproduce: gradcheck run specs/soft_sign.yaml --op soft_sign --case default --seed 0" in annotation
+    )
     assert result.summary.startswith("### ❌ gradcheck: exit code 1")
     assert "| ❌ | soft\\_sign | dy/dx mismatched: 6 of 36 elements |" in result.summary
     assert "losses/ops.py:17 |" in result.summary

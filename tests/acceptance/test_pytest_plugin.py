@@ -69,7 +69,7 @@ def test_each_pair_is_a_test_and_a_wrong_one_fails_with_its_table(project):
     assert "two::default-graph::db/dx" in names(result, "PASSED")
     text = result.stdout.str()
     assert "the gradient is 1/3 times the derivative" in text
-    assert "reproduce: gradcheck run ops.gradcheck.yaml --case default --seed 0" in text
+    assert "reproduce: gradcheck run ops.gradcheck.yaml --op cube --case default --seed 0" in text
     assert "Traceback" not in text
 
 

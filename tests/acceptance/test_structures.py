@@ -98,7 +98,6 @@ def test_every_structure_passes_in_every_mode_it_names(command, monkeypatch):
         ("composite", "sparse_matmul", "XLA compiles no SparseTensorDenseMatMul, which the forward uses."),
         ("lookups", "embedding_lookup_sparse", "XLA compiles no SparseReshape, which the forward uses."),
         ("control_flow", "py_function", "XLA compiles no EagerPyFunc, which the forward uses."),
-        ("control_flow", "scan", "XLA refuses the gradient: "),
     ],
 )
 def test_what_xla_can_not_have_is_skipped_with_the_reason(command, monkeypatch, file, op, reason):

@@ -51,19 +51,19 @@ def project(tmp_path):
         for number, (stem, text) in enumerate(documents.items()):
             (specs / f"{number:02}_{stem}.yaml").write_text(text)
 
-    def start(*arguments):
+    def start(*arguments, **variables):
         return subprocess.Popen(
             [sys.executable, "-m", "gradcheck_cli", "run", *arguments],
             cwd=tmp_path,
-            env=environment,
+            env={**environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
 
-    def run(*arguments):
-        with start(*arguments) as process:
+    def run(*arguments, **variables):
+        with start(*arguments, **variables) as process:
             out, err = process.communicate(timeout=300)
         return SimpleNamespace(code=process.returncode, out=out, err=err, left=processes(marker))
 
@@ -246,8 +246,10 @@ def test_a_fault_in_a_spec_does_not_wait_for_tensorflow(project):
 
 def test_tensorflow_that_can_not_be_imported_is_said(project):
     project.write(first=spec("first", "square"))
-    (project.folder / "tensorflow.py").write_text("raise ImportError('broken on purpose')\n")
-    done = project.run()
+    broken = project.folder / "broken"
+    broken.mkdir()
+    (broken / "tensorflow.py").write_text("raise ImportError('broken on purpose')\n")
+    done = project.run(PYTHONPATH=os.pathsep.join([str(broken), str(PACKAGE)]))
     assert (done.code, done.left) == (3, [])
     assert done.err.splitlines()[-1] == "TensorFlow can't be imported: ImportError: broken on purpose."
 

@@ -3,7 +3,7 @@
     gradcheck run specs/tensorflow --report json=audit.json
     python tests/audit/audit_table.py audit.json --write
 
-writes it between the marks in README.md and docs/audit.md; without --write it is printed.
+writes it between the marks in docs/audit.md; without --write it is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gradcheck_cli.spec.load import load
 
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "specs" / "tensorflow"
-FILES = (ROOT / "README.md", ROOT / "docs" / "audit.md")
+PAGE = ROOT / "docs" / "audit.md"
 BEGIN, END = "<!-- audit: begin -->", "<!-- audit: end -->"
 HEADING = ("family", "op types", "cases", "pairs", "second order", "findings")
 JUDGED = (Status.PASSED, Status.EXPECTED_MISMATCH)
@@ -117,14 +117,13 @@ def main(arguments=None):
     """Print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", type=Path, help="JSON report of gradcheck run specs/tensorflow")
-    parser.add_argument("--write", action="store_true", help="write it into README.md and docs/audit.md")
+    parser.add_argument("--write", action="store_true", help="write it into docs/audit.md")
     options = parser.parse_args(arguments)
     content = table(read_report(options.report))
     if not options.write:
         sys.stdout.write(content + "\n")
         return
-    for file in FILES:
-        file.write_text(put(file.read_text(), content))
+    PAGE.write_text(put(PAGE.read_text(), content))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from audit_table import BEGIN, END, FILES, ROOT, main, put, table, written
+from audit_table import BEGIN, END, PAGE, ROOT, main, put, table, written
 
 from gradcheck_cli.reporting.json_report import to_json
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
@@ -65,27 +65,22 @@ def test_what_is_counted(report):
 
 
 def test_it_is_put_between_its_marks(report, tmp_path, monkeypatch):
-    files = (tmp_path / "README.md", tmp_path / "docs" / "audit.md")
-    files[1].parent.mkdir()
-    for file in files:
-        file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    monkeypatch.setattr("audit_table.FILES", files)
+    page = tmp_path / "audit.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    monkeypatch.setattr("audit_table.PAGE", page)
     monkeypatch.setattr("audit_table.ROOT", tmp_path)
     (tmp_path / "report.json").write_text(to_json(report))
     main([str(tmp_path / "report.json"), "--write"])
     inside = table(report)
-    assert files[0].read_text() == f"before\n{BEGIN}\n{inside}\n{END}\nafter\n"
-    assert files[1].read_text() == files[0].read_text()
-    again = put(files[0].read_text(), inside)
-    assert again == files[0].read_text()
+    assert page.read_text() == f"before\n{BEGIN}\n{inside}\n{END}\nafter\n"
+    assert put(page.read_text(), inside) == page.read_text()
 
 
 ROW = re.compile(r"\| (?P<name>\w+) \| (?P<op_types>[\d,]+) \| (?P<cases>[\d,]+) \|")
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
-def test_what_is_committed_agrees_with_the_specs(file):
-    inside = file.read_text().partition(BEGIN)[2].partition(END)[0]
+def test_what_is_committed_agrees_with_the_specs():
+    inside = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
     if not inside.strip():
         pytest.skip("no run of all families has been written down yet: audit_table.py --write does so")
     version = re.search(r"TensorFlow ([\w.]+), on its CPU", inside)
@@ -93,18 +88,17 @@ def test_what_is_committed_agrees_with_the_specs(file):
         match["name"]: (int(match["op_types"].replace(",", "")), int(match["cases"].replace(",", "")))
         for match in ROW.finditer(inside)
     }
-    assert version, f"{file.name} has no table"
+    assert version, f"{PAGE.name} has no table"
     families, exceptions = written(version[1])
     assert found == {name: (len(family.op_types), family.cases) for name, family in families.items()}, (
-        f"{file.name}: run gradcheck run specs/tensorflow --report json=audit.json, "
+        f"{PAGE.name}: run gradcheck run specs/tensorflow --report json=audit.json, "
         "then python tests/audit/audit_table.py audit.json --write"
     )
     assert f"Excepted by name: {len(exceptions)} (" in inside
 
 
 def test_links_lead_somewhere():
-    for file in FILES:
-        inside = file.read_text().partition(BEGIN)[2].partition(END)[0]
-        for target in re.findall(r"\]\(([^)]+)\)", inside):
-            assert Path(file.parent, target).exists(), target
+    inside = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    for target in re.findall(r"\]\(([^)]+)\)", inside):
+        assert Path(PAGE.parent, target).exists(), target
     assert ROOT.is_dir()

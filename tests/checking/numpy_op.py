@@ -39,11 +39,21 @@ class NumpyOperation:
     point: tuple
     names: tuple
     low_precision: tuple = ()
+    quantisers: tuple = ()
+    vjp_low_precision: tuple = ()
+    not_float64: str = ""
+    has_rounded_arrays: bool = False
+    exact: object = None
     random_types: tuple = ()
     frozen: dict = field(default_factory=dict)
     unreachable: tuple = ()
+    held_places: tuple = ()
+    stops: dict = field(default_factory=dict)  # (output, input) -> key -> place
+    held: object = None  # keys -> the forward that is differenced with those stops held
+    shut: tuple = ()
     modified_inputs: tuple = ()
     gradient_variables: tuple = ()
+    missed_by_override: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()
@@ -65,11 +75,18 @@ class NumpyOperation:
         return [widen(output) for output in self._forward(self.point)]
 
     @property
+    def values_beside_gradient(self):
+        return self.base_values
+
+    @property
     def outputs(self):
         return tuple(
             TensorInfo(name, output.dtype.name, output.shape, output.dtype.kind in "fcV")
             for name, output in zip(self.names, self._forward(self.point), strict=True)
         )
+
+    def exactly(self):
+        return self.exact
 
     def evaluate(self, batch):
         batch = {number: written_out(stack, self.inputs[number].shape) for number, stack in batch.items()}
@@ -93,6 +110,15 @@ class NumpyOperation:
 
     def leads_to(self, output, number):
         return (output, number) in self.linked
+
+    def stops_between(self, output, number):
+        return self.stops.get((output, number), {})
+
+    def closed(self, output, number):
+        return [name for name, pair in self.shut if pair == (output, number)]
+
+    def holding(self, stops):
+        return replace(self, forward=self.held(stops))
 
     def passes_numpy(self, output, number):
         return (output, number) in self.numpy_between

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check, product, tanh
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status, case_status
 from gradcheck_cli.spec.case import PairRule
 
@@ -145,25 +146,122 @@ def case_of(op):
     return case_status(findings.pairs, findings.checks), findings
 
 
-def test_one_mismatch_is_what_an_op_expected_to_be_wrong_needs():
+def test_every_pair_of_an_op_expected_to_be_wrong_must_be_wrong():
     status, findings = case_of(product(wrong))
-    assert status is Status.EXPECTED_MISMATCH
+    assert status is Status.UNEXPECTED_PASS
+    assert [pair.status for pair in findings.pairs] == [Status.EXPECTED_MISMATCH, Status.UNEXPECTED_PASS]
+    assert findings.pairs[1].message == (
+        "the spec expects a mismatch, but the gradient is right; say 'expect: mismatch' of the pairs that "
+        "are wrong alone, under 'pairs'."
+    )
+
+
+def test_a_rule_for_a_pair_is_an_exception_to_what_is_expected_of_the_op():
+    findings = check(product(wrong), expect="mismatch", pairs=(PairRule("dy/db", "pass"),))
     assert [pair.status for pair in findings.pairs] == [Status.EXPECTED_MISMATCH, Status.PASSED]
 
 
-def test_a_failing_check_is_a_mismatch_too():
+def test_a_tolerance_for_a_pair_says_nothing_of_what_is_expected_of_it():
+    findings = check(product(wrong), expect="mismatch", pairs=(PairRule("dy/da", "", rtol=1e-3),))
+    assert findings.pairs[0].status is Status.EXPECTED_MISMATCH
+
+
+def test_a_gradient_that_uses_its_upstream_wrongly_is_a_mismatch_too():
     status, findings = case_of(tanh(lambda u, x: (1 - np.tanh(x) ** 2) * u * u))
     assert status is Status.EXPECTED_MISMATCH
-    assert Status.EXPECTED_MISMATCH in {found.status for found in findings.checks}
+    assert findings.pairs[0].mismatch == "value"
 
 
-def test_an_op_expected_to_be_wrong_that_is_right_fails():
-    status, findings = case_of(product(connected))
-    assert status is Status.UNEXPECTED_PASS
-    (found,) = [found for found in findings.checks if found.name == "expect"]
-    assert found.message == "the spec expects a mismatch, but every pair passed; remove 'expect: mismatch'."
+def test_so_is_one_that_mixes_the_upstreams_of_two_outputs():
+    op = Numpy(
+        lambda a: (2 * a, 3 * a),
+        (lambda u, _: 2 * u, lambda u, _: 3 * u),
+        {"a": [1.0, 2.0]},
+        outputs=("y0", "y1"),
+        facts={"joint": lambda flows, _: [2 * flows[0] + 3 * flows[1] + flows[0] * flows[1]]},
+    )
+    findings = check(op, pairs=(PairRule("*/da", "mismatch"),))
+    assert [pair.status for pair in findings.pairs] == [Status.EXPECTED_MISMATCH] * 2
+
+
+def test_another_output_that_uses_its_upstream_wrongly_makes_no_right_pair_wrong():
+    op = Numpy(
+        lambda a: (2 * a, 3 * a),
+        (lambda u, _: 2 * u, lambda u, _: 3 * u * u),
+        {"a": [1.0, 2.0]},
+        outputs=("y0", "y1"),
+    )
+    findings = check(op, expect="mismatch")
+    assert [pair.status for pair in findings.pairs] == [Status.UNEXPECTED_PASS, Status.EXPECTED_MISMATCH]
 
 
 def test_an_op_expected_to_be_wrong_that_can_not_be_decided_stays_so():
     status, _ = case_of(Numpy(lambda x: x * 0, lambda u, _: 0 * u, {"x": [1.0]}))
     assert status is Status.INCONCLUSIVE
+
+
+NOT_A_NUMBER = product(lambda u, a, b: (u * b * np.nan, u * a))
+NEITHER = product(lambda u, a, b: (u * b * [np.nan, 2], u * a))
+NO_GRADIENT = product(lambda u, a, _: (None, u * a))
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "status"),
+    [
+        (product(wrong), "value", Status.EXPECTED_MISMATCH),
+        (product(wrong), "none", Status.MISMATCHED),
+        (product(wrong), "nonfinite", Status.MISMATCHED),
+        (product(wrong), "form", Status.MISMATCHED),
+        (product(wrong), "raises", Status.MISMATCHED),
+        (NO_GRADIENT, "none", Status.EXPECTED_MISMATCH),
+        (NO_GRADIENT, "value", Status.MISMATCHED),
+        (NOT_A_NUMBER, "nonfinite", Status.EXPECTED_MISMATCH),
+        (NOT_A_NUMBER, "value", Status.MISMATCHED),
+        (NEITHER, "value", Status.MISMATCHED),
+        (NEITHER, "nonfinite", Status.MISMATCHED),
+        (NEITHER, "", Status.EXPECTED_MISMATCH),
+        (product(connected), "none", Status.UNEXPECTED_PASS),
+    ],
+)
+def test_a_mismatch_of_another_kind_is_a_failure(op, kind, status):
+    assert pair_of(op, "dy/da", "mismatch", kind=kind).status is status
+
+
+def test_the_other_kind_is_said():
+    assert pair_of(NO_GRADIENT, "dy/da", "mismatch", kind="value").message.startswith(
+        "the spec expects a mismatch of the kind value, but this one is of the kind none. the gradient is"
+    )
+
+
+def raising(*_):
+    raise CaseFailedError("gradient", "the gradient function raised ValueError: not for training.")
+
+
+def test_a_gradient_may_raise_by_design():
+    findings = check(product(raising), expect="mismatch", expect_kind="raises")
+    assert [pair.status for pair in findings.pairs] == [Status.EXPECTED_MISMATCH] * 2
+    assert case_status(findings.pairs, findings.checks) is Status.EXPECTED_MISMATCH
+
+
+def test_of_the_pairs_beside_it_nothing_is_known():
+    findings = check(product(raising), pairs=(PairRule("dy/da", "mismatch", kind="raises"),))
+    assert [pair.status for pair in findings.pairs] == [Status.EXPECTED_MISMATCH, Status.ERROR]
+    assert findings.pairs[1].message.startswith("not checked: the gradient function raised ValueError")
+
+
+@pytest.mark.parametrize("kind", ["", "value", "none"])
+def test_a_gradient_that_raises_otherwise_is_an_error(kind):
+    with pytest.raises(CaseFailedError):
+        check(product(raising), expect="mismatch", expect_kind=kind)
+
+
+def test_a_gradient_that_does_not_raise_though_it_should_fails():
+    findings = check(product(connected), expect="mismatch", expect_kind="raises")
+    assert {pair.status for pair in findings.pairs} == {Status.UNEXPECTED_PASS}
+
+
+def test_the_worst_element_of_a_broken_zero_is_one_that_is_not_zero():
+    # The stairs make y[0] / b[0] uncertain, which isn't what the spec expects zeros of.
+    pair = pair_of(first_alone(lambda u: u * [0.0, 3.0]), "dy/db", "zero")
+    assert (pair.worst.output_index, pair.worst.input_index, pair.worst.analytic) == ((1,), (1,), 3.0)
+    assert (pair.error, pair.wrong_elements) == (3.0, 1)

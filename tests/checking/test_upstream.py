@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check, product, tanh
 
-from gradcheck_cli.checking.upstream import pull_random
+from gradcheck_cli.checking.upstream import Pulled
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule
 
@@ -169,11 +169,11 @@ def test_a_gradient_that_differs_from_trace_to_trace_is_found():
 
 
 class NoneAtTimes(Numpy):
-    """Its gradient is None in every trace but the first."""
+    """Its gradient is None in every trace but the first, which is opened at two points."""
 
     def operation(self, sample=0, **changes):
         made = super().operation(sample, **changes)
-        if len(self.opened) > 1:
+        if len(self.opened) > 2:
             made.gradients = [lambda *_: None]
         return made
 
@@ -241,25 +241,33 @@ def test_an_input_whose_pairs_are_all_excused_needs_not_add_up(expect):
     assert linearity.status is Status.PASSED
 
 
+def pulled(fake, output=0, **changes):
+    return Pulled(fake.case(**changes), fake.operation(), output, (0,), {})
+
+
 def test_every_output_has_upstreams_of_its_own():
-    op = two_outputs().operation()
-    first, second = pull_random(op, 0, seed=0), pull_random(op, 1, seed=0)
-    assert not np.array_equal(first.upstream, second.upstream)
-    assert (first.output, second.output) == (0, 1)
+    first, second = pulled(two_outputs(), 0), pulled(two_outputs(), 1)
+    assert not np.array_equal(first.base, second.base)
 
 
-def test_upstreams_depend_on_the_seed_alone_and_start_with_zero():
-    op = tanh().operation()
-    first, same, other = (pull_random(op, 0, seed) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first.upstream, same.upstream)
-    assert not np.array_equal(first.upstream, other.upstream)
-    assert not first.upstream[0].any()
-    # Tiny, small, ordinary, large and very large ones, of both signs.
-    sizes = np.abs(first.upstream[1:]).max(axis=1)
-    assert sizes[0] < 1e-6 < sizes[1] < 0.01 < sizes[2] <= 1
-    assert 100 < sizes[3] < 1e6 < sizes[4]
-    assert (first.upstream < 0).any()
-    assert (first.upstream > 0).any()
+def test_upstreams_depend_on_the_seed_alone():
+    first, same, other = (pulled(tanh(), seed=seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.base, same.base)
+    assert not np.array_equal(first.base, other.base)
+
+
+def test_upstreams_are_of_all_sizes_and_of_the_signs_of_training():
+    flows = list(pulled(tanh()).flows())
+    sizes = [flow.size for flow in flows if "random upstream of size" in flow.words]
+    # Tiny, small, ordinary, large and very large ones.
+    assert sizes[0] < 1e-11 < sizes[1] < 0.01 < sizes[2] <= 1
+    assert 100 < sizes[3] < 1e6
+    assert sizes[4] > 1e11
+    words = {flow.words: flow.upstream for flow in flows}
+    assert (words["an upstream of all ones"] == 1).all()
+    np.testing.assert_allclose(words["an upstream of all 1/n"], 1 / 3)
+    assert (words["an upstream that is positive throughout"] > 0).all()
+    assert (words["an upstream that is negative throughout"] < 0).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -270,9 +278,10 @@ def test_upstreams_are_exact_in_every_dtype(dtype):
         seen.append(np.array(u, dtype=np.float64))
         return slope(x) * u
 
-    op = tanh(gradient, dtypes={"x": dtype}).operation()
-    pulled = pull_random(op, 0, seed=0)
-    np.testing.assert_array_equal(np.stack(seen[-len(pulled.upstream) :]), pulled.upstream)
+    subject = pulled(tanh(gradient, dtypes={"x": dtype}))
+    for flow in subject.flows():
+        subject.pull(flow.upstream)
+        np.testing.assert_array_equal(seen[-1], flow.upstream)
 
 
 def test_a_fault_in_one_output_is_named():

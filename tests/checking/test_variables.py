@@ -20,10 +20,16 @@ def test_without_a_custom_gradient_there_is_nothing_to_say():
     assert found(product(), variables=True) == {}
 
 
-def test_what_was_not_checked_is_said():
-    (check,) = found(product(facts=NAMES)).values()
+def test_what_the_spec_leaves_out_is_said():
+    (check,) = found(product(facts=NAMES), variables=False).values()
     assert (check.name, check.status) == ("variables", Status.SKIPPED)
     assert "has for variables (w, v) weren't checked" in check.message
+
+
+def test_what_could_not_be_checked_is_not_green():
+    (check,) = found(product(facts=NAMES)).values()
+    assert (check.name, check.status) == ("variables", Status.INCONCLUSIVE)
+    assert check.message.endswith("say 'variables: true' to check them, or false to leave them.")
 
 
 def test_an_order_that_is_of_no_matter_passes():

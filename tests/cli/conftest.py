@@ -33,6 +33,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "tags": (),
         "seed": 0,
         "pairs": (),
+        "may_have_variables": False,
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
@@ -79,6 +80,9 @@ class Engine:
             raise self.load_error
         return tuple(self.cases)
 
+    def load(self, paths, *, seed=None):
+        return SimpleNamespace(cases=self.load_cases(paths, seed=seed), exceptions=())
+
     def case_runner(self, ctx, reports, **processes):  # noqa: ARG002 (the real one's signature)
         self.asked.update(processes=processes)
         return self.run_cases
@@ -102,7 +106,7 @@ class Engine:
 def engine(monkeypatch, tmp_path):
     fake = Engine()
     load, session = ModuleType("load"), ModuleType("session")
-    load.load_cases = fake.load_cases
+    load.load_cases, load.load = fake.load_cases, fake.load
     session.pair_jacobian = fake.pair_jacobian
     monkeypatch.setattr("gradcheck_cli.cli.run.case_runner", fake.case_runner)
     session.start_tensorflow = lambda: None

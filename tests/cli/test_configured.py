@@ -10,6 +10,7 @@ from gradcheck_cli.cli.run import command as run_command
 
 VALUES = {
     "seed": ("3", "4"),
+    "op": ("huber", "conv"),
     "case": ("default", "wide"),
     "k": ("huber", "conv"),
     "tag": ("a", "b"),

@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from gradcheck_cli.reporting.json_report import to_json
-from gradcheck_cli.results import CaseResult, Report, Status
+from gradcheck_cli.results import CaseResult, PairResult, Report, Status
 
 MODULE = """
 import tensorflow as tf
@@ -404,6 +404,7 @@ def test_a_report_proves_what_specs_cover(audit, folder):
                 Status(one["status"]),
                 0.0,
                 "",
+                pairs=(PairResult("dy/dx", "y", "x", Status(one["status"])),),
                 gradients_seen=one["gradients_seen"],
             )
             for one in cases

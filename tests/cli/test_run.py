@@ -41,8 +41,8 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):  # noqa: ARG001 (sta
     assert result.err == ""
     assert result.out == (
         "specs/op.yaml · op · float64 · graph                                      0.10 s\n"
-        "  pair        max abs error  max rel error  allowed  verdict\n"
-        "  dy/dx           1.000e-12       0.00e+00  1.0e-08  pass\n"
+        "  pair               error   allowed     ratio  verdict\n"
+        "  dy/dx          1.000e-12   1.0e-08   1.0e-04  pass\n"
         "1 op · 1 case · 1 pair: 1 passed                                           0.9 s\n"
     )
 

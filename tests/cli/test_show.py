@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gradcheck_cli.cli.selection import choose_case
+from gradcheck_cli.cli.selection import cases_with
 from gradcheck_cli.errors import UsageError
 
 
@@ -67,15 +67,17 @@ def test_a_scalar_output_needs_no_index(invoke, matmul):
     assert "c has shape (), but the index has 1 numbers; leave --output out" in result.err
 
 
-def test_where_several_cases_have_the_pair_the_others_are_named(invoke, matmul, a_case):
+def test_where_several_cases_have_the_pair_each_is_shown(invoke, matmul, a_case):
     wide = a_case("matmul", "wide", outputs=["c"], inputs=["a", "b"])
     other = a_case("other", outputs=["y"], inputs=["x"])
     matmul.cases = [other, *matmul.cases, wide]
     result = invoke("show", "a.yaml", "--pair", "dc/da")
-    assert matmul.asked["case"].op == "matmul"
-    assert result.err == (
-        "showing matmul · float64 · case default, the first of 2 with this pair; others: --case wide\n"
-    )
+    assert matmul.asked["case"].name == "wide"
+    assert (result.code, result.err) == (0, "")
+    assert result.out.count("specs/matmul.yaml · ") == 2
+    lines = invoke("show", "a.yaml", "--pair", "dc/da", "--format", "json").out.splitlines()
+    assert [json.loads(line)["case"] for line in lines] == ["default", "wide"]
+    assert invoke("show", "a.yaml", "--pair", "dc/da", "--op", "other").code == 2
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--case", "wide")
     assert matmul.asked["case"].name == "wide"
     assert result.err == ""
@@ -85,8 +87,8 @@ def test_a_pair_of_second_order_is_one_of_a_case_that_asks_for_it(a_case):
     plain = a_case("f", outputs=["c"], inputs=["a", "b"])
     twice = a_case("f", outputs=["c"], inputs=["a", "b"], second_order=True)
     for label in ("d2c/da.db", "d2c/da.du"):
-        assert choose_case([plain, twice], label, "showing") is twice
+        assert cases_with([plain, twice], label) == [twice]
         with pytest.raises(UsageError, match="no pair is labelled"):
-            choose_case([plain], label, "showing")
+            cases_with([plain], label)
     with pytest.raises(UsageError, match=r"no pair is labelled 'd2c/dz\.da'"):
-        choose_case([twice], "d2c/dz.da", "showing")
+        cases_with([twice], "d2c/dz.da")

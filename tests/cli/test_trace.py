@@ -95,14 +95,19 @@ def test_blames_exit_code(invoke, backward, found, code):
     assert result.out.count("  blame: ") == len(found)
 
 
-@pytest.mark.parametrize(("command", "doing"), [("trace", "tracing"), ("blame", "blaming")])
-def test_which_case_is_meant(invoke, backward, a_case, command, doing):
+@pytest.mark.parametrize("command", ["trace", "blame"])
+def test_which_case_is_meant(invoke, backward, a_case, command):
     backward.blames = (RIGHT,)
-    backward.engine.cases = [a_case("square"), a_case("square", "wide")]
-    result = invoke(command, "a.yaml")
-    assert result.err == (
-        f"{doing} square · float64 · case default, the first of 2 cases; others: --case wide\n"
-    )
+    backward.engine.cases = [a_case("square"), a_case("square", "wide"), a_case("cube")]
+    every = invoke(command, "a.yaml")
+    assert (every.code, every.err) == (0, "")
+    assert [every.out.count(f"{op}.yaml · {op} ") for op in ("square", "cube")] == [2, 1]
+    assert invoke(command, "a.yaml", "--op", "cube").out.count(".yaml · ") == 1
+    assert ASKED["case"].op == "cube"
+    result = invoke(command, "a.yaml", "--op", "cub")
+    assert (result.code, result.err) == (5, "no op is named 'cub'. Did you mean 'cube'?\n")
+    result = invoke(command, "a.yaml", "--op", "cube", "--case", "wide")
+    assert (result.code, result.err) == (5, "no case is named 'wide'. There are: default.\n")
     assert invoke(command, "a.yaml", "--case", "wide").err == ""
     assert ASKED["case"].name == "wide"
     result = invoke(command, "a.yaml", "--case", "wid")

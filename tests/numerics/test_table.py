@@ -78,4 +78,6 @@ def test_smooth_functions_cost_little_more_than_two_evaluations_an_element():
         if point.size > 1:
             found = judge(evaluator(row.function, FLOAT64), point, right, **_settings(FLOAT64))
             evaluations, inputs = evaluations + found.evaluations, inputs + point.size
-    assert evaluations / inputs < 3
+    # Two each and one for the point; of a function with flat elements eleven more in all, which tell ramps
+    # from stairs. Rows of four or five inputs pay those dearly.
+    assert evaluations / inputs < 3.1

@@ -17,7 +17,15 @@ from gradcheck_cli.running.blaming import LONG, MOST_PAIRS, with_blame
 from gradcheck_cli.running.session import start_tensorflow
 
 start_tensorflow()
-CASE = SimpleNamespace(binding="autodiff", forward="a:b", reference=None, is_generated=False)
+CASE = SimpleNamespace(
+    op="f",
+    name="wide",
+    path="a b.yaml",
+    binding="autodiff",
+    forward="a:b",
+    reference=None,
+    is_generated=False,
+)
 INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
 OP = SimpleNamespace(
     inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))], at=SimpleNamespace(count=len(INPUTS))
@@ -103,8 +111,9 @@ def test_of_many_pairs_the_first_are_looked_at(found):
     assert len(found.asked) == MOST_PAIRS
 
 
+COMMAND = "gradcheck blame 'a b.yaml' --op f --case wide --pair dy/dx0"
+
+
 def test_a_case_that_took_long_is_left_alone(found):
-    assert lines(pairs(1), spent=LONG + 1) == [
-        ("blame: not looked for, since this takes long: gradcheck blame --pair dy/dx0",)
-    ]
+    assert lines(pairs(1), spent=LONG + 1) == [(f"blame: not looked for, since this takes long: {COMMAND}",)]
     assert found.asked == []

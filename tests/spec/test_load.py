@@ -103,10 +103,10 @@ def test_cases_can_be_pickled():
 
 @pytest.mark.usefixtures("folder")
 def test_an_unreadable_file(monkeypatch):
-    def refuse(_):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    monkeypatch.setattr("gradcheck_cli.spec.load.read_plain", refuse)
     with pytest.raises(SpecError, match=r"^specs/a.yml: can't be read: permission denied$"):
         load_cases(["specs/a.yml"])
 

@@ -213,14 +213,14 @@ def test_every_other_key(cases_of):
     assert case.dtype == "bfloat16"
 
 
-def test_tensors_are_frozen_unless_a_spec_or_its_case_says_otherwise(cases_of):
-    plain, moving = cases_of("""
+def test_it_is_left_open_whether_stops_are_meant_unless_a_spec_or_its_case_says_so(cases_of):
+    plain, moving, held = cases_of("""
         op: f
         forward: m:f
         inputs: {x: {shape: [2]}}
-        cases: [{name: moving, freeze: false}]
+        cases: [{name: moving, freeze: false}, {name: held, freeze: true}]
     """)
-    assert (plain.freeze, moving.freeze) == (True, False)
+    assert (plain.freeze, moving.freeze, held.freeze) == (None, False, True)
 
 
 def test_a_case_may_take_longer_than_its_op(cases_of):

@@ -1,4 +1,4 @@
-"""What is held while the inputs move, and what isn't: each rule of decision 0009."""
+"""What is held while the inputs move, and what isn't: each rule of decisions 0009 and 0023."""
 
 from __future__ import annotations
 
@@ -36,10 +36,15 @@ def constant_self(x):
     return x * tf.stop_gradient(x)
 
 
+def of_its_sign(x):
+    return tf.stop_gradient(tf.sign(x)) * x
+
+
+SAVES_WORK = of_its_sign  # whose derivative is zero
 STOPPED = [
     constant_self,
     straight_through,
-    lambda x: tf.stop_gradient(tf.sign(x)) * x,
+    SAVES_WORK,
     lambda x: tf.stop_gradient(tf.exp(tf.stop_gradient(x))) * x,
     lambda x: tf.reduce_logsumexp(x) * tf.stop_gradient(x),
     lambda x: tf.raw_ops.StopGradient(input=x) * x,
@@ -50,10 +55,23 @@ STOPPED = [
 
 @pytest.mark.parametrize("function", STOPPED)
 def test_a_stop_gradient_on_the_path_is_held(run, function):
-    result = run(forward=function, inputs=POSITIVE)
+    result = run(forward=function, inputs=POSITIVE, freeze=True)
     assert result.status is Status.PASSED
     assert "StopGradient" in frozen_of(result)
-    assert run(forward=lambda x: tripled(function(x)), inputs=POSITIVE).status is Status.MISMATCHED
+    assert all("test_frozen.py:" in place for place in result.held)
+    assert result.held
+    wrong = run(forward=lambda x: tripled(function(x)), inputs=POSITIVE, freeze=True)
+    assert wrong.status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize("function", [one for one in STOPPED if one is not SAVES_WORK])
+def test_unless_it_is_said_that_it_is_meant_it_is_inconclusive(run, function):
+    result = run(forward=function, inputs=POSITIVE)
+    (pair,) = result.pairs
+    assert (pair.status, result.held) == (Status.INCONCLUSIVE, ())
+    assert "say 'freeze: true' if" in pair.message
+    assert all("test_frozen.py:" in place for place in pair.stops)
+    assert 0.1 < pair.stop_change <= 2
 
 
 def test_without_freezing_it_moves(run):
@@ -62,11 +80,95 @@ def test_without_freezing_it_moves(run):
     assert "frozen" not in [check.name for check in result.checks]
 
 
+def test_the_message_names_the_line_and_the_change(run):
+    result = run(forward=constant_self, inputs={"x": {"value": [1.0, 2.0], "shape": [2]}})
+    line = constant_self.__code__.co_firstlineno + 1
+    (pair,) = result.pairs
+    assert pair.message == (
+        f"a stop_gradient at tests/tensorflow_backend/test_frozen.py:{line} changes this derivative by up to "
+        "50 %; say 'freeze: true' if it is meant."
+    )
+
+
+def test_of_several_the_guilty_ones_are_named(run):
+    def forward(x):
+        shifted = x - tf.stop_gradient(tf.reduce_max(x))
+        weights = tf.exp(shifted) / tf.reduce_sum(tf.exp(shifted))
+        return weights * tf.stop_gradient(tf.sin(x))
+
+    line = forward.__code__.co_firstlineno
+    for mode in ("graph", "eager"):
+        (pair,) = run(forward=forward, inputs=X, modes=[mode]).pairs
+        assert [place.rpartition(":")[2] for place in pair.stops] == [str(line + 3)]
+
+
+def test_one_of_a_library_is_placed_at_the_users_line_that_calls_it(run):
+    def forward(x):
+        mean, variance = tf.nn.moments(x, 0)
+        return (x - tf.stop_gradient(mean)) / tf.sqrt(variance)
+
+    (pair,) = run(forward=forward, inputs={"x": {"shape": [5]}}).pairs
+    assert pair.stops == (f"tests/tensorflow_backend/test_frozen.py:{forward.__code__.co_firstlineno + 2}",)
+
+
+WORK_SAVERS = [
+    tf.reduce_logsumexp,
+    lambda x: tf.nn.moments(x, 0),
+    lambda x: tf.exp(x - (shift := tf.stop_gradient(tf.reduce_max(x)))) * tf.exp(shift),
+    lambda x: tf.vectorized_map(lambda y: y - tf.stop_gradient(y) + tf.stop_gradient(y), x),
+    lambda x: tf.map_fn(lambda y: tf.tanh(y - tf.stop_gradient(y) + tf.stop_gradient(y)), x),
+]
+
+
+@pytest.mark.parametrize("function", WORK_SAVERS)
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_one_that_changes_nothing_isnt_spoken_of(run, function, mode):
+    result = run(forward=function, inputs=X, modes=[mode])
+    assert (result.status, result.held) == (Status.PASSED, ())
+    assert "frozen" not in [check.name for check in result.checks]
+
+
+def test_where_every_choice_is_wrong_it_is_a_mismatch(run):
+    result = run(forward=lambda x: tripled(constant_self(x)), inputs=POSITIVE)
+    assert result.status is Status.MISMATCHED
+
+
+def test_a_none_behind_one_isnt_called_right(run):
+    result = run(
+        forward=lambda x, w: tf.tanh(x) * tf.stop_gradient(tf.exp(w)), inputs={**X, "w": {"shape": [3]}}
+    )
+    assert [pair.status for pair in result.pairs] == [Status.PASSED, Status.INCONCLUSIVE]
+    assert "by up to 100 %" in result.pairs[1].message
+
+
+def test_a_none_behind_one_is_untested_where_nothing_moves(run):
+    below = {"value": -1.0, "shape": [3]}
+    result = run(forward=lambda x, w: x * tf.stop_gradient(tf.nn.relu(w) + 1), inputs={**X, "w": below})
+    assert [pair.status for pair in result.pairs] == [Status.PASSED, Status.INCONCLUSIVE]
+    assert "was not tested" in result.pairs[1].message
+
+
+def test_a_pair_without_a_stop_on_its_way_is_wrong_as_ever(run):
+    result = run(forward=lambda x, w: tripled(x) * tf.stop_gradient(w), inputs={**X, "w": {"shape": [3]}})
+    assert [pair.status for pair in result.pairs] == [Status.MISMATCHED, Status.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize("method", ["probe", "full"])
+def test_a_large_pair_is_weighed_too(run, method):
+    inputs = {"x": {"shape": [80], "uniform": {"low": 0.5, "high": 1.5}}}
+    for freeze, status in ((None, Status.INCONCLUSIVE), (True, Status.PASSED), (False, Status.MISMATCHED)):
+        keys = {} if freeze is None else {"freeze": freeze}
+        found = run(forward=constant_self, inputs=inputs, method=method, **keys)
+        assert found.status is status
+
+
 def test_a_gradient_for_the_moving_function_is_a_mismatch(run):
     # 2 x is the derivative of x * x, and not of x times a constant.
     moving = tf.custom_gradient(lambda x: (x, lambda upstream: 2 * upstream))
-    result = run(forward=lambda x: constant_self(moving(x)), inputs=X)
+    result = run(forward=lambda x: constant_self(moving(x)), inputs=X, freeze=True)
     assert result.status is Status.MISMATCHED
+    # It is right for the other: nothing needs holding.
+    assert run(forward=lambda x: moving(constant_self(x)), inputs=X).status is Status.PASSED
 
 
 @tf.custom_gradient
@@ -94,7 +196,7 @@ def test_so_it_does_under_a_gradient_of_the_spec(run):
 
 
 def test_one_before_a_custom_gradient_is_held(run):
-    result = run(forward=lambda x: x * stepped_over(tf.stop_gradient(x)), inputs=X)
+    result = run(forward=lambda x: x * stepped_over(tf.stop_gradient(x)), inputs=X, freeze=True)
     assert (result.status, frozen_of(result)) == (Status.PASSED, "1 StopGradient.")
 
 
@@ -107,27 +209,43 @@ def quantised(x, book):
 
 
 def test_vector_quantisation(run):
-    result = run(forward=quantised, inputs={"x": {"shape": [4, 2]}, "book": {"shape": [3, 2]}})
+    inputs = {"x": {"shape": [4, 2]}, "book": {"shape": [3, 2]}}
+    result = run(forward=quantised, inputs=inputs, freeze=True)
     assert result.status is Status.PASSED
     assert [pair.connected for pair in result.pairs] == [True, False, True, False, False, True]
     assert frozen_of(result) == "3 StopGradient."
+    unsaid = run(forward=quantised, inputs=inputs)
+    assert [str(pair.status) for pair in unsaid.pairs] == [
+        *("inconclusive", "inconclusive"),
+        *("passed", "inconclusive"),  # the nearest entry stays the nearest
+        *("inconclusive", "passed"),
+    ]
 
 
 def test_a_reference_holds_its_own(run):
     reverse = tf.custom_gradient(lambda x: (tf.identity(x), lambda upstream: -upstream))
     result = run(
-        forward=reverse, reference=lambda x: tf.stop_gradient(2 * x) - x, reference_forward=True, inputs=X
+        forward=reverse,
+        reference=lambda x: tf.stop_gradient(2 * x) - x,
+        reference_forward=True,
+        inputs=X,
+        second_order=True,
     )
     assert result.status is Status.PASSED
+    assert result.held[0].endswith(" of the reference")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 def test_in_other_dtypes(run, dtype):
-    assert run(forward=constant_self, inputs={"x": {"shape": [3], "dtype": dtype}}).status is Status.PASSED
+    inputs = {"x": {"shape": [3], "dtype": dtype}}
+    assert run(forward=constant_self, inputs=inputs, freeze=True).status is Status.PASSED
+    assert run(forward=constant_self, inputs=inputs).status is Status.INCONCLUSIVE
 
 
 def test_a_complex_step_leaves_it_where_it_is(run):
-    assert run(forward=constant_self, inputs=X, method="complex_step").status is Status.PASSED
+    spec = {"forward": constant_self, "inputs": X, "method": "complex_step"}
+    assert run(**spec, freeze=True).status is Status.PASSED
+    assert run(**spec).status is Status.INCONCLUSIVE
 
 
 # --- draws ---
@@ -160,8 +278,9 @@ DRAWS = [
 def test_a_draw_is_held(run, function, held):
     result = run(forward=function, inputs=POSITIVE)
     assert (result.status, frozen_of(result)) == (Status.PASSED, held)
-    found = run(forward=function, inputs=POSITIVE, freeze=False)
-    assert (found.status, found.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
+    for freeze in (True, False):  # which is of stop_gradient alone
+        found = run(forward=function, inputs=POSITIVE, freeze=freeze)
+        assert (found.status, frozen_of(found)) == (Status.PASSED, held)
 
 
 @tf.custom_gradient
@@ -202,7 +321,7 @@ def test_a_straight_through_draw(run):
         return (p + tf.stop_gradient(mask - p)) * features
 
     p = {"shape": [32], "uniform": {"low": 0.1, "high": 0.9}}
-    result = run(forward=attend, inputs={"p": p, "features": {"shape": [32]}})
+    result = run(forward=attend, inputs={"p": p, "features": {"shape": [32]}}, freeze=True)
     assert (result.status, frozen_of(result)) == (Status.PASSED, "1 RandomUniform, 1 StopGradient.")
 
 
@@ -387,22 +506,25 @@ INSIDE = [
 
 @pytest.mark.parametrize(("function", "held"), INSIDE)
 def test_inside_functions_loops_and_branches(run, function, held):
-    result = run(forward=function, inputs=POSITIVE)
+    result = run(forward=function, inputs=POSITIVE, freeze=True)
     assert (result.status, frozen_of(result)) == (Status.PASSED, held)
-    assert run(forward=lambda x: tripled(function(x)), inputs=POSITIVE).status is Status.MISMATCHED
+    wrong = run(forward=lambda x: tripled(function(x)), inputs=POSITIVE)
+    assert wrong.status is Status.MISMATCHED
+    (pair,) = run(forward=function, inputs=POSITIVE).pairs
+    assert pair.status is Status.INCONCLUSIVE
+    assert pair.stops
+    assert all("test_frozen.py:" in place for place in pair.stops)
 
 
 def test_inside_them_in_float32_too(run):
     inputs = {"x": {**POSITIVE["x"], "dtype": "float32"}}
-    result = run(forward=in_loop, inputs=inputs)
+    result = run(forward=in_loop, inputs=inputs, freeze=True)
     assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
 
 
 def test_more_points_than_one_batch_has(run):
-    assert (
-        run(forward=in_loop, inputs={"x": {**POSITIVE["x"], "shape": [300]}}, samples=1).status
-        is Status.PASSED
-    )
+    inputs = {"x": {**POSITIVE["x"], "shape": [300]}}
+    assert run(forward=in_loop, inputs=inputs, samples=1, freeze=True).status is Status.PASSED
 
 
 def test_a_custom_gradient_is_stepped_over_inside_them_too(run):
@@ -432,15 +554,19 @@ def test_a_ready_made_function_is_closed(run, tmp_path):
     loaded = tf.saved_model.load(tmp_path)
     concrete = tf.function(constant_self).get_concrete_function(tf.TensorSpec([3], tf.float64))
     for function in (concrete, loaded):
-        result = run(forward=lambda x, function=function: function(x) + x, inputs=X)
+        result = run(forward=lambda x, function=function: function(x) + x, inputs=X, freeze=True)
         assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "frozen")
         assert "Check the Python function that it was made of" in result.checks[0].message
-        assert run(forward=lambda x, function=function: function(x) + x, inputs=X, freeze=False).pairs
+        (pair,) = run(forward=lambda x, function=function: function(x) + x, inputs=X).pairs
+        assert pair.status is Status.INCONCLUSIVE
+        assert "which is closed" in pair.message
+        found = run(forward=lambda x, function=function: function(x) + x, inputs=X, freeze=False)
+        assert found.status is Status.MISMATCHED
     result = run(forward=loaded.draw, inputs=X)
     assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
 
 
-def test_a_tf_function_that_writes_is_left_as_it_is(run):
+def test_a_tf_function_that_writes_is_opened_too(run):
     state = tf.Variable(1.0, dtype=tf.float64)
 
     @tf.function
@@ -448,9 +574,14 @@ def test_a_tf_function_that_writes_is_left_as_it_is(run):
         state.assign_add(1.0)
         return dropout(x) * state
 
-    result = run(forward=forward, inputs=X)
-    assert result.status is Status.INCONCLUSIVE
-    assert "RandomUniform" in result.checks[0].message
+    assert run(forward=forward, inputs=X).status is Status.PASSED
+    assert state.numpy() == 1.0
+
+
+def test_a_ready_made_function_whose_stops_change_nothing_is_right(run):
+    signature = tf.TensorSpec([3], tf.float64)
+    concrete = tf.function(tf.reduce_logsumexp).get_concrete_function(signature)
+    assert run(forward=lambda x: concrete(x) + x, inputs=X).status is Status.PASSED
 
 
 # --- cost ---

@@ -114,3 +114,41 @@ def test_what_a_custom_gradient_steps_over_is_not_inside_it(place):
         return tf.sin(square(x)), lambda upstream: upstream
 
     assert place(forward=outer).inside == ()
+
+
+def logged(function):
+    """Decorate as people do who don't know functools.wraps."""
+
+    def wrapper(*args):
+        return function(*args)
+
+    return wrapper
+
+
+def made_of(slope):
+    def gradient(op, upstream):
+        return slope(op.inputs[0]) * upstream
+
+    return gradient
+
+
+@logged
+def decorated(op, upstream):  # noqa: ARG001 (a gradient's signature)
+    return upstream
+
+
+def a_slope(x):
+    return x
+
+
+OF_A_FACTORY = made_of(a_slope)
+
+
+def test_a_decorated_gradient_is_the_one_that_was_written(place):
+    found = place(forward=tf.sin, gradient=decorated)
+    assert found.gradient == "decorated"
+
+
+def test_the_gradient_that_a_factory_makes_is_its_own(place):
+    found = place(forward=tf.sin, gradient=OF_A_FACTORY)
+    assert found.gradient.endswith("made_of.<locals>.gradient")

@@ -62,8 +62,6 @@ RIGHT = {
     "a custom gradient": (own_tanh, X),
     "a loop": (looping, X),
     "a tf.function": (python_branches, X),
-    "straight through": (lambda x: x + tf.stop_gradient(tf.round(x) - x), X),
-    "straight through in a tf.function": (tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x)), X),
     "a softmax": (tf.nn.softmax, X),
     "integers beside": (
         lambda x, i: tf.gather(x, i) ** 2,
@@ -83,6 +81,21 @@ def test_a_right_gradient_passes_in_every_mode(run_in, forward, inputs):
     )
     for mode in ALL[1:]:
         assert "modes" in {check.name for check in results[mode].checks}
+
+
+STRAIGHT_THROUGH = {
+    "as it is": lambda x: x + tf.stop_gradient(tf.round(x) - x),
+    "in a tf.function": tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x)),
+}
+
+
+@pytest.mark.parametrize("forward", STRAIGHT_THROUGH.values(), ids=STRAIGHT_THROUGH)
+def test_a_stop_that_is_meant_is_held_in_every_mode_and_named_where_it_isnt_said(run_in, forward):
+    for result in run_in(ALL, forward=forward, freeze=True).values():
+        assert (result.status, failed(result), len(result.held)) == (Status.PASSED, {}, 1)
+    for result in run_in(ALL, forward=forward).values():
+        assert result.status is Status.INCONCLUSIVE
+        assert "test_modes.py:" in result.pairs[0].stops[0]
 
 
 @tf.custom_gradient
@@ -346,11 +359,11 @@ def test_float32_is_judged_in_float64_eagerly_too(run_in):
     assert (result.status, result.dtype, result.numeric_dtype) == (Status.PASSED, "float32", "float64")
 
 
-def test_a_float32_layer_is_no_reference_eagerly(run_in):
+def test_a_float32_layer_is_judged_in_float64_eagerly(run_in):
     layer = keras.layers.Dense(3, activation="tanh")
     layer.build((None, 4))
     result = run_in(["eager"], forward=layer, inputs={"x": {"shape": [2, 4], "dtype": "float32"}})["eager"]
-    assert (result.status, result.numeric_dtype) == (Status.PASSED, "float32")
+    assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
 
 
 FORM = {
@@ -411,7 +424,7 @@ def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
         return x + tf.stop_gradient(tf.round(x) - x)
 
     straight_through(tf.zeros([3, 4], tf.float64))
-    result = run_in(["eager"], forward=straight_through)["eager"]
+    result = run_in(["eager"], forward=straight_through, freeze=True)["eager"]
     assert result.status is Status.PASSED
 
 
@@ -419,6 +432,8 @@ def test_a_ready_made_function_with_a_stop_gradient_is_inconclusive(run_in):
     function = tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x))
     ready = function.get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
     for result in run_in(["graph", "eager"], forward=ready).values():
+        assert result.status is Status.INCONCLUSIVE
+    for result in run_in(["graph", "eager"], forward=ready, freeze=True).values():
         assert result.status is Status.INCONCLUSIVE
         assert "nothing can hold it there: a ready-made function" in failed(result)["frozen"]
 

@@ -88,6 +88,21 @@ def test_one_of_two_is_enough_to_be_checked(run):
     assert result.status is Status.MISMATCHED
 
 
+def test_one_of_two_is_not_green_unless_it_is_meant(run):
+    def gradient(op, upstream):
+        a, b = op.inputs
+        return tf.matmul(upstream, b, transpose_b=True), tf.matmul(a, upstream, transpose_a=True)
+
+    spec = {"forward": lambda a, b: tf.matmul(a, b) + hidden(a, b), "gradient": gradient}
+    result = run(**spec, **OVERRIDE, **SQUARE)
+    assert result.status is Status.INCONCLUSIVE
+    (check,) = [check for check in result.checks if check.name == "override"]
+    assert check.message.startswith(
+        "the override of MatMul didn't take effect on MatMul inside of PartitionedCall (PartitionedCall): "
+    )
+    assert run(**spec, **OVERRIDE, **SQUARE, checks={"override": False}).status is Status.PASSED
+
+
 def low_precision_of(case_of, forward, dtype="float64", shape=(2, 4)):
     case = case_of(forward=forward, inputs={"x": {"shape": list(shape), "dtype": dtype}})
     return GraphOpener(case).declared(0).low_precision
@@ -135,8 +150,10 @@ def test_a_keras_layer_casts_down_to_its_own_dtype(case_of, dtype, expected):
 
 
 def random_types(case_of, forward, **spec):
-    case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, freeze=False, **spec)
-    return tuple(GraphOpener(case).declared(0).random_types)
+    """Return what would draw anew if no draw were held."""
+    case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, **spec)
+    trace = GraphOpener(case).declared(0).forward
+    return tuple(path.stateful_types(trace.function.graph, trace.outputs))
 
 
 @tf.function

@@ -94,14 +94,37 @@ def test_writes_are_noted_before_they_happen(write):
     noted = []
     with (
         private_eager.functions_run_eagerly(),
-        private_eager.writes_noted(lambda one: noted.append((one is variable, one.numpy().tolist()))),
+        private_eager.writes_noted(
+            lambda handle, dtypes: noted.append(
+                (handle is variable.handle, dtypes, variable.numpy().tolist())
+            )
+        ),
     ):
         write(variable)
     assert noted
-    assert noted[0] == (True, [1.0, 2.0])
+    assert noted[0] == (True, (tf.float32,), [1.0, 2.0])
     before = len(noted)
     write(variable)
     assert len(noted) == before
+
+
+def test_writes_to_a_table_are_noted_before_they_happen():
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0)
+    noted = []
+    with private_eager.writes_noted(lambda *what: noted.append((*what, table.size().numpy()))):
+        table.insert(tf.constant([1], tf.int64), [2.0])
+        table.remove(tf.constant([1], tf.int64))
+    handle = table.resource_handle
+    assert noted == [(handle, (tf.int64, tf.float32), 0), (handle, (tf.int64, tf.float32), 1)]
+
+
+def test_draws_of_a_generator_are_noted_before_they_happen():
+    generator = tf.random.Generator.from_seed(1)
+    before, noted = generator.state.numpy().tolist(), []
+    with private_eager.writes_noted(lambda *what: noted.append((*what, generator.state.numpy().tolist()))):
+        generator.normal([2])
+    assert noted == [(generator.state.handle, (tf.int64,), before)]
+    assert generator.state.numpy().tolist() != before
 
 
 @tf.custom_gradient

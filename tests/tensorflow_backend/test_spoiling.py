@@ -29,11 +29,12 @@ def test_a_gradient_that_is_what_stood_in_memory_is_found(run, mode):
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_one_that_is_computed_is_right(run, mode):
     result = run(forward=convolution, inputs=INPUTS, modes=[mode])
-    assert result.status is Status.PASSED
-    assert "zero_upstream" in {check.name for check in result.checks}
+    (zeros,) = [check for check in result.checks if check.name == "zero_upstream"]
+    assert (zeros.status, result.status) == (Status.PASSED, Status.INCONCLUSIVE)  # no case has an element
 
 
 def test_a_large_table_is_not_copied_a_hundred_times(run, monkeypatch):
     monkeypatch.setattr(spoiling, "_filler", lambda *_: pytest.fail("64 MiB are the most"))
     inputs = {"table": {"shape": [1000, 200]}, "rows": {"shape": [0], "dtype": "int32", "choice": [0]}}
-    assert run(forward=tf.gather, inputs=inputs).status is Status.PASSED
+    result = run(forward=tf.gather, inputs=inputs)
+    assert {pair.status for pair in result.pairs} == {Status.PASSED}

@@ -180,6 +180,7 @@ def test_pair_rules_may_name_variables(run_in):
     result = run_in(
         ["graph"],
         forward=lambda x: x * tf.stop_gradient(weight),
+        freeze=True,
         outputs=["y"],
         pairs={"dy/dweight": {"expect": "disconnected"}},
     )["graph"]
@@ -305,6 +306,12 @@ def test_the_check_can_be_turned_off(run_in):
 
 
 @pytest.mark.parametrize("mode", ALL)
+def test_gradients_for_variables_are_checked_without_being_asked_for(case_of, mode):
+    (case,) = in_each_mode([case_of(forward=one_wrong, build={}, inputs=X)], [mode])
+    assert statuses(run_case(case)) == {"dy/dx": "passed", "dy/dscale": "passed", "dy/dshift": "mismatched"}
+
+
+@pytest.mark.parametrize("mode", ALL)
 def test_gradients_for_variables_that_were_not_checked_are_told(run_in, mode):
     result = run_in([mode], forward=one_wrong, build={}, variables=False)[mode]
     assert result.status is Status.PASSED
@@ -353,12 +360,12 @@ def test_state_that_the_forward_uses_is_the_same_in_every_evaluation(run_in, mod
     assert count.numpy().tolist() == [1.0]
 
 
-def test_a_float32_variable_stays_in_its_dtype(run_in):
+def test_a_float32_variable_is_judged_in_float64(run_in):
     weight = tf.Variable([1.0, 2.0, 0.5], name="weight")
     for result in run_in(
         GRAPH_AND_EAGER, forward=lambda x: x * weight, inputs={"x": {"shape": [4, 3], "dtype": "float32"}}
     ).values():
-        assert (result.status, result.numeric_dtype) == (Status.PASSED, "float32")
+        assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
 
 
 def test_a_float32_input_of_a_float64_layer_is_judged_in_float64(run_in):
@@ -387,3 +394,19 @@ def test_modes_that_use_other_variables_are_told(run_in):
         "the forward uses other variables in each mode: the inputs are x, second in mode graph, x, first in "
         "mode eager."
     )
+
+
+@pytest.mark.parametrize("mode", GRAPH_AND_EAGER)
+def test_a_variable_that_is_written_and_read_again_is_an_error_in_words(run_in, mode):
+    weight = variable(2.0, name="weight")
+
+    def forward(x):
+        weight.assign(weight * 2.0)
+        return x * weight
+
+    result = run_in([mode], forward=forward)[mode]
+    assert result.error.kind == "variables"
+    assert result.error.message.startswith(
+        "the forward writes to weight: where it reads that again, a gradient"
+    )
+    assert weight.numpy().tolist() == [2.0]

@@ -7,13 +7,16 @@ import math
 from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from gradcheck_cli import typed_json
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
-from gradcheck_cli.results import Status
+from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.results import Status  # noqa: TC001 (lines are read by this type)
 from gradcheck_cli.running.baseline.compare import is_same
 from gradcheck_cli.running.baseline.entry import GREEN, Entry
+from gradcheck_cli.typed_json import TypeFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 VERSION = 1
 HEADER = json.dumps({"gradcheck_baseline": VERSION})
 _SHOWN = 10  # faults of one file
+_LIMIT = 256 * MIB  # a line has some 500 bytes
+_CONFLICT = ("<<<<<<< ", "||||||| ", ">>>>>>> ", "=======")
 
 
 @dataclass(frozen=True)
@@ -56,26 +61,30 @@ def read_lock(file: Path) -> dict[Key, Entry]:
         UsageError: it can't be read, or has faults: the first ten.
     """
     try:
-        # Not splitlines: a name may hold what Unicode calls a line's end.
-        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = read_plain(file, _LIMIT).decode("utf-8")
     except OSError as error:
         hint = " Write it with --update-baseline." if isinstance(error, FileNotFoundError) else ""
         raise UsageError(f"{file}: can't be read: {error.strerror or error}.{hint}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: isn't UTF-8: {error}") from error
+    # Not splitlines: a name may hold what Unicode calls a line's end.
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    _require_merged(file, lines)
     if lines[0] != HEADER:
         raise UsageError(f"{file}:1: must be {HEADER}: is this a baseline, and of this gradcheck?")
     found: dict[Key, Entry] = {}
     faults = []
     for number, line in enumerate(lines[1:], start=2):
         try:
-            entry = _read(json.loads(line), file.parent)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            entry = _read(typed_json.parse(line), file.parent)
+        except ValueError as error:
             faults.append(f"{file}:{number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
         if entry.key in found:
             faults.append(
-                f"{file}:{number}: {entry.op}, case {entry.case}, {entry.dtype}, {entry.pair} is there twice"
+                f"{file}:{number}: {entry.op}, case {entry.case}, {entry.dtype}, {entry.pair} is there "
+                "twice, as after a merge of two branches that changed it: delete one of the lines, and run "
+                "--update-baseline"
             )
         found[entry.key] = entry
     if faults:
@@ -162,48 +171,82 @@ def _projection(projection: Projection) -> str:
     return f"{projection.value:.8e} ± {projection.slack:.0e}"
 
 
-def _read(content: Object, folder: Path) -> Entry:
-    status = Status(content["status"])
+def _require_merged(file: Path, lines: Sequence[str]) -> None:
+    """Refuse a file that git left in conflict, and say how to go on."""
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(_CONFLICT):
+            raise UsageError(
+                f"{file}:{number}: holds git's marks of a conflict. Keep the lines of both sides (where both "
+                "have a pair, one of the two), delete the marks, and run --update-baseline. The line "
+                f"'{file.name} merge=union' in .gitattributes has git do so from then on."
+            )
+
+
+def _read(content: object, folder: Path) -> Entry:
+    """Read a line's content.
+
+    Raises:
+        ValueError: it isn't a pair's.
+    """
+    if not isinstance(content, dict):
+        raise TypeFault("it must be a mapping")
+    line = typed_json.read(_Line, {**_Line.OPTIONAL, **content})
     entry = Entry(
-        op=_text(content["op"]),
-        case=_text(content["case"]),
-        dtype=_text(content["dtype"]),
-        mode=_text(content["mode"]),
-        pair=_text(content["pair"]),
-        spec=Path(relpath(folder / _text(content["spec"]))).as_posix(),
-        status=status,
-        connected=content["connected"] is True,
-        error=_number(content["error"]),
-        noise=_number(content["noise"]),
-        allowed=_number(content["allowed"]),
-        checks_off=tuple(_text(name) for name in content["checks_off"]),
-        samples=int(content["samples"]),
+        op=line.op,
+        case=line.case,
+        dtype=line.dtype,
+        mode=line.mode,
+        pair=line.pair,
+        spec=Path(relpath(folder / line.spec)).as_posix(),
+        status=line.status,
+        connected=line.connected,
+        error=_number(line.error),
+        noise=_number(line.noise),
+        allowed=_number(line.allowed),
+        checks_off=line.checks_off,
+        samples=line.samples,
     )
-    if "rtol" in content:
-        rtol, scaled, atol = (content[name] for name in ("rtol", "scaled", "atol"))
-        tolerance = Tolerance(float(rtol), float(scaled), None if atol is None else float(atol))
-        entry = replace(entry, tolerance=tolerance)
-    if "analytic" in content:
-        fingerprint = Fingerprint(_projections(content["analytic"]), _projections(content["forward"]))
-        entry = replace(entry, fingerprint=fingerprint)
+    if line.rtol is not None and line.scaled is not None:
+        entry = replace(entry, tolerance=Tolerance(line.rtol, line.scaled, line.atol))
+    if line.analytic is not None and line.forward is not None:
+        entry = replace(
+            entry, fingerprint=Fingerprint(_projections(line.analytic), _projections(line.forward))
+        )
     return entry
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+@dataclass(frozen=True)
+class _Line:
+    """A line as it is written; what a pair may lack is `None`."""
+
+    op: str
+    case: str
+    dtype: str
+    mode: str
+    pair: str
+    spec: str
+    status: Status
+    connected: bool
+    samples: int
+    checks_off: tuple[str, ...]
+    error: str
+    noise: str
+    allowed: str
+    rtol: float | None
+    scaled: float | None
+    atol: float | None
+    analytic: tuple[str, ...] | None
+    forward: tuple[str, ...] | None
+    OPTIONAL: ClassVar = dict.fromkeys(("rtol", "scaled", "atol", "analytic", "forward"))
 
 
-def _number(value: object) -> float:
-    number = float(_text(value))
+def _number(value: str) -> float:
+    number = float(value)
     if math.isnan(number) or number < 0:
         raise ValueError(f"{value!r} is no size")
     return number
 
 
-def _projections(values: Sequence[object]) -> tuple[Projection, ...]:
-    if not isinstance(values, list):
-        raise TypeError(f"{values!r} is no list")
-    parts = [_text(value).split(" ± ") for value in values]
+def _projections(values: Sequence[str]) -> tuple[Projection, ...]:
+    parts = [value.split(" ± ") for value in values]
     return tuple(Projection(float(value), float(slack)) for value, slack in parts)

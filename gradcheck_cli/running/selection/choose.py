@@ -1,4 +1,4 @@
-"""The cases that a command line asks for by name: `--case`, `-k`, `--tag`, `--op-type`."""
+"""The cases that a command line asks for by name: `--op`, `--case`, `-k`, `--tag`, `--op-type`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Wanted:
     tags: Sequence[str] = ()
     op_types: Sequence[str] = ()
     expression: str | None = None
+    ops: Sequence[str] = ()
 
 
 def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
@@ -36,7 +37,8 @@ def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
         UsageError: the expression isn't one.
     """
     filters = (
-        (wanted.names, "no case is named '{}'.", lambda case: (case.name,)),
+        (wanted.ops, "no op is named '{}'.", lambda case: (case.op,)),
+        (wanted.names, "no case is named '{}'.", _names),
         (wanted.tags, "no spec has the tag '{}'.", lambda case: case.tags),
         (
             wanted.op_types,
@@ -46,7 +48,8 @@ def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
     )
     chosen = tuple(cases)
     for asked, message, own in filters:
-        _require(asked, message, own, cases)
+        # The names of cases are those of the ops that are asked for.
+        _require(asked, message, own, chosen if own is _names and wanted.ops else cases)
         chosen = tuple(case for case in chosen if not asked or set(asked) & set(own(case)))
     if wanted.expression is not None:
         try:
@@ -58,6 +61,10 @@ def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
     if cases and not chosen:
         raise NoSpecsError(f"none of {len(cases)} cases matches {_described(wanted)}.")
     return chosen
+
+
+def _names(case: Case) -> Sequence[str]:
+    return (case.name,)
 
 
 def _require(
@@ -80,6 +87,11 @@ def meant(name: str, known: Sequence[str]) -> str:
 
 def _described(wanted: Wanted) -> str:
     parts = [] if wanted.expression is None else [f"-k '{wanted.expression}'"]
-    options = (("--tag", wanted.tags), ("--op-type", wanted.op_types), ("--case", wanted.names))
+    options = (
+        ("--tag", wanted.tags),
+        ("--op-type", wanted.op_types),
+        ("--op", wanted.ops),
+        ("--case", wanted.names),
+    )
     parts += [f"{option} {' or '.join(values)}" for option, values in options if values]
     return " and ".join(parts)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from gradcheck_cli import typed_json
+from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.typed_json import TypeFault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _FILE = "history.json"
+_LIMIT = 64 * MIB  # a case has some 100 bytes
 
 Key = tuple[str, str, str]  # op, case, dtype: a case may be there once per dtype
 
@@ -35,17 +42,31 @@ def key_of(case: Case) -> Key:
 def read_history(folder: Path) -> dict[Key, Past]:
     """Return what is known of cases; nothing where the file isn't there, or isn't ours."""
     try:
-        content = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-        if content["version"] != VERSION:
-            return {}
-        return {
-            (str(one["op"]), str(one["case"]), str(one["dtype"])): Past(
-                bool(one["failed"]), None if one["duration_s"] is None else float(one["duration_s"])
-            )
-            for one in content["cases"]
-        }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        content = typed_json.read(_History, typed_json.parse(read_plain(folder / _FILE, _LIMIT)))
+    except (OSError, TypeFault):
         return {}
+    if content.version != VERSION or any(not one.is_possible for one in content.cases):
+        return {}
+    return {(one.op, one.case, one.dtype): Past(one.failed, one.duration_s) for one in content.cases}
+
+
+@dataclass(frozen=True)
+class _Case:
+    op: str
+    case: str
+    dtype: str
+    failed: bool
+    duration_s: float | None
+
+    @property
+    def is_possible(self) -> bool:
+        return self.duration_s is None or 0 <= self.duration_s < math.inf
+
+
+@dataclass(frozen=True)
+class _History:
+    version: int
+    cases: tuple[_Case, ...]
 
 
 def write_history(folder: Path, report: Report) -> None:

@@ -18,10 +18,13 @@ from importlib.machinery import (
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.plain_files import MIB, read_plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _INSTALLED = ("site-packages", "dist-packages")
+_LIMIT = 64 * MIB  # nobody writes a longer module
 
 
 def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
@@ -113,6 +116,6 @@ def _standard_library() -> tuple[Path, ...]:
 def parsed(file: Path) -> ast.Module | None:
     """Return a Python file's syntax tree; `None` where it can't be read as Python."""
     try:
-        return ast.parse(file.read_bytes())
+        return ast.parse(read_plain(file, _LIMIT))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -96,13 +96,13 @@ def test_specs_are_named_from_the_lock_files_folder(tmp_path, monkeypatch):
     [
         ("", "gradients.lock:1: must be {"),
         ('{"gradcheck_baseline": 9}\n', "gradients.lock:1: must be {"),
-        (f"{HEADER}\n<<<<<<< HEAD\n{LINE}\n", "gradients.lock:2: isn't a pair's line: '<<<<<<< HEAD'"),
+        (f"{HEADER}\n<<<<<<< HEAD\n{LINE}\n", "gradients.lock:2: holds git's marks of a conflict"),
         (
             f"{HEADER}\n{LINE}\n{LINE}\n",
-            "gradients.lock:3: huber, case default, float64, dy/dx is there twice",
+            "gradients.lock:3: huber, case default, float64, dy/dx is there twice, as after",
         ),
         (f"{HEADER}\n" + LINE.replace('"passed"', '"fine"'), "gradients.lock:2: isn't a pair's line"),
-        (f"{HEADER}\n" + LINE.replace('"error": "1.23e-13"', '"error": 1'), "1 is no text"),
+        (f"{HEADER}\n" + LINE.replace('"error": "1.23e-13"', '"error": 1'), "error must be text, but is 1"),
         (f"{HEADER}\n" + LINE.replace("1.23e-13", "nan"), "'nan' is no size"),
         (f"{HEADER}\n" + LINE.replace("1.23e-13", "-1"), "'-1' is no size"),
         (f"{HEADER}\n" + LINE.replace(" ± ", " "), "isn't a pair's line"),

@@ -1,0 +1,96 @@
+"""All reliance on TensorFlow's private parts for a traced graph's float64 twin; `private` has the rest.
+
+`tests/tensorflow_backend/test_private_twin.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import function_type_utils
+from tensorflow.python.framework import func_graph, function_def_to_graph, kernels
+from tensorflow.python.ops import script_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@functools.cache
+def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
+    """Return, for each CPU kernel of an op type, the dtypes (as numbers) that it takes for an attr.
+
+    Empty where no kernel is registered: calls of functions, and what is rewritten before it runs.
+    """
+    found = kernels.get_registered_kernels_for_op(op_type).kernel
+    return tuple(
+        {one.name: frozenset(one.allowed_values.list.type) for one in kernel.constraint}
+        for kernel in found
+        if kernel.device_type in {"CPU", "DEFAULT"}
+    )
+
+
+def import_graph(
+    graph_def: Any, captures: Mapping[str, Any], called: Sequence[Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Import a GraphDef, under its own names, into a graph that functions can be made of.
+
+    Args:
+        graph_def: the GraphDef.
+        captures: eager tensors by the name of the node, not in the GraphDef, that they stand for.
+        called: what its NumPy functions are, or belong to: it lives as long as the graph does.
+
+    Returns:
+        The graph, and its own tensor for each capture.
+    """
+    for function in graph_def.library.function:
+        context.context().add_function_def(function)
+    graph = func_graph.FuncGraph("float64")
+    graph._py_funcs_used_in_graph = list(called)  # noqa: SLF001 (where TensorFlow keeps them)
+    used = {one.removeprefix("^").partition(":")[0] for node in graph_def.node for one in node.input}
+    with graph.as_default():
+        inner = {name: graph.capture(value) for name, value in captures.items()}
+        given = {f"{name}:0": tensor for name, tensor in inner.items() if name in used}
+        tf.graph_util.import_graph_def(graph_def, given, name="")
+    _give_bodies(graph)
+    return graph, inner
+
+
+class _WithBody:
+    """A function of an imported graph that has a graph of its own, which vectorized_map converts."""
+
+    def __init__(self, function: Any, library: Any) -> None:
+        self._function, self._library = function, library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    @functools.cached_property
+    def graph(self) -> Any:
+        """The body, made when it is first asked for."""
+        with self._library.as_default():
+            body = function_def_to_graph.function_def_to_graph(self._function.cached_definition)
+        body._functions.update(self._library._functions)  # noqa: SLF001 (no public way)
+        return body
+
+    @functools.cached_property
+    def function_type(self) -> Any:
+        """What it takes and gives."""
+        return function_type_utils.derive_from_graph(self.graph)
+
+
+def _give_bodies(graph: Any) -> None:
+    functions = graph._functions  # noqa: SLF001 (no public way)
+    functions.update({name: _WithBody(one, graph) for name, one in functions.items()})
+
+
+def numpy_function(token: str) -> Callable[..., Any] | None:
+    """Return the function that a PyFunc calls, by the token on its node; `None` where it is gone."""
+    return script_ops._py_funcs.get(token)  # type: ignore[no-any-return]  # noqa: SLF001 (no public way)
+
+
+def register_numpy_function(function: Callable[..., Any]) -> str:
+    """Register a function for a PyFunc to call, and return its token; the caller keeps the function alive."""
+    return str(script_ops._py_funcs.insert(function))  # noqa: SLF001 (no public way)

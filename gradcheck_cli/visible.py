@@ -1,0 +1,43 @@
+"""Text that gradcheck didn't make up, so that printing it does nothing: no cursor moves, no CI obeys it."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+
+# What a CI service reads in a job's log as orders. GitHub and Azure find `##[` and `##vso[` anywhere in a
+# line, the others at its start.
+_ANYWHERE = re.compile(r"##(?=\[|vso\[)", re.IGNORECASE)
+_AT_START = re.compile(r"^(\s*)(::|##teamcity\[)", re.IGNORECASE)
+_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
+
+
+def clean(text: str) -> str:
+    """Return `text` with control characters made visible, so that no message moves the cursor."""
+    return "".join(
+        repr(char)[1:-1] if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char
+        for char in text
+    )
+
+
+def is_read_by_ci() -> bool:
+    """Whether a CI service reads what this process prints."""
+    return any(os.environ.get(name, "") not in ("", "0", "false") for name in _CI)
+
+
+def without_commands(text: str, before: str = "") -> str:
+    """Return text with a blank in whatever a CI service would obey.
+
+    Args:
+        text: what is about to be printed.
+        before: what stands in its first line already.
+    """
+    lines = re.split(r"(?<=[\n\r])", text)
+    for number, line in enumerate(lines):
+        start = before if number == 0 else ""
+        whole = _AT_START.sub(lambda found: f"{found[1]}{found[2][0]} {found[2][1:]}", start + line)
+        whole = _ANYWHERE.sub("# #", whole)
+        # Of what stands there already nothing can be changed: a blank goes in between.
+        lines[number] = whole[len(start) :] if whole.startswith(start) else f" {line}"
+    return "".join(lines)

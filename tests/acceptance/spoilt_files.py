@@ -1,0 +1,291 @@
+"""Reports, lock files, caches and command lines spoilt at random, and what becomes of them.
+
+    python tests/acceptance/spoilt_files.py --reports 5000 --locks 5000 --caches 2000 --commands 2000
+
+Each ends with an exit code of the table, never in a traceback. A report that says that something is wrong
+never becomes one that says that all is right, and a spoilt cache is as none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradcheck_cli.cli import run as run_module
+from gradcheck_cli.cli.main import COMMANDS, cli, run_command
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
+from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
+from gradcheck_cli.running import session
+from gradcheck_cli.running.baseline.entry import entries_of
+from gradcheck_cli.running.baseline.lock import lock_text
+from gradcheck_cli.running.selection.history import write_history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CODES = {0, 1, 2, 3, 5, 130, 141}
+SPEC = "{op: square, forward: 'tensorflow:square', inputs: {x: {shape: [2]}}}"
+WORDS = ("", "0", "-1", "1/2", "3/2", "9" * 400, "nan", "inf", "x" * 300, "a=b", "json=", "json=/dev/null",
+         "json=/nowhere/x", "default", "dy/dx", "graph", "\x1b[0m", "é\udcff", "specs.yaml")  # fmt: skip
+MARKS = (b"\n<<<<<<< HEAD\n", b"\n=======\n", b"[" * 5000, b"9" * 400)
+ODD = (
+    None,
+    True,
+    False,
+    -1,
+    0,
+    10**400,
+    -(10**30),
+    1e308,
+    float("inf"),
+    float("nan"),
+    "",
+    "nan",
+    "inf",
+    "passed",
+    "mismatched",
+    "x" * 300,
+    "\x1b[31m\n::error::x",
+    "\udcff",
+    [],
+    [[]],
+    {},
+    {"a": [None]},
+)
+
+
+def sample(status: Status = Status.MISMATCHED) -> Report:
+    """Return a report in which everything occurs that can, one case of which is wrong."""
+    pair = PairResult(
+        "dy/dx",
+        "y",
+        "x",
+        status,
+        max_abs_error=0.5,
+        elements=4,
+        wrong_elements=1,
+        miss_probability=0.25,
+        miss_size=1e-3,
+        worst=WorstElement((0, 1), (1,), 1 + 2j, float("-inf"), 1e-9, "re", "im"),
+        diagnosis=("the gradient is twice the derivative",),
+        fingerprint=Fingerprint((Projection(1.0, 1e-9),), (Projection(2.0, float("inf")),)),
+        tolerance=Tolerance(1e-6, 0.0, 1e-8),
+    )
+    right = PairResult("dz/dx", "z", "x", Status.PASSED, elements=4)
+    cases = (
+        CaseResult("square", "default", "a.yaml:1", "graph", "float64", status, 0.5, "gradcheck run a.yaml",
+                   checks=(CheckResult("linearity", Status.PASSED),), pairs=(pair, right), samples=2,
+                   output=("printed",), output_file="o/1.txt", source="a.py:3", warnings=("precision",),
+                   not_differentiated=(("i", "int32"),), gradients_seen={"MatMul": 2}),
+        CaseResult("cube", "wide", "b.yaml:4", "eager", "float32", Status.ERROR, 0.1, "gradcheck run b.yaml",
+                   error=CaseError("forward", "it raised", ("b.py:1: in f",))),
+        CaseResult("right", "default", "c.yaml:1", "graph", "float64", Status.PASSED, 0.1,
+                   "gradcheck run c.yaml", pairs=(right,), samples=1),
+    )  # fmt: skip
+    finding = BaselineFinding(
+        "square", "default", "float64", "graph", "dy/dx", Change.DRIFTED, "m", "a.yaml:1"
+    )
+    plan = tuple((case.op, case.case, case.dtype) for case in cases)
+    return Report("0.1.0", "2.21.0", "3.11.7", 0, cases, 1.5, notices=("n",), baseline=(finding,),
+                  shard=Shard(1, 1, plan), strict=True)  # fmt: skip
+
+
+def spoil(text: str, chance: random.Random) -> bytes:
+    """Return a text spoilt: in its structure if it has one, else in its bytes."""
+    if chance.random() < 0.6:
+        with contextlib.suppress(ValueError):
+            content = json.loads(text)
+            for _ in range(chance.randint(1, 3)):
+                _change(content, chance)
+            return json.dumps(content).encode("utf-8", "surrogatepass")
+    content = bytearray(text.encode())
+    for _ in range(chance.randint(1, 4)):
+        place, length = chance.randrange(len(content) + 1), chance.randint(1, 40)
+        what = chance.randrange(5)
+        if what == 0:
+            del content[place:]
+        elif what == 1:
+            del content[place : place + length]
+        elif what == 2:
+            content[place:place] = bytes(chance.randrange(256) for _ in range(length))
+        elif what == 3:
+            content[place:place] = content[place : place + length] * chance.randint(1, 30)
+        else:
+            content[place:place] = chance.choice(MARKS)
+    return bytes(content)
+
+
+def _change(content: Any, chance: random.Random) -> None:
+    """Change one value, at any depth."""
+    here = content
+    while True:
+        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
+        if not keys:
+            return
+        key = chance.choice(keys)
+        if isinstance(here[key], dict | list) and here[key] and chance.random() < 0.85:
+            here = here[key]
+            continue
+        if chance.random() < 0.25:
+            del here[key]
+        else:
+            here[key] = chance.choice(ODD)
+        return
+
+
+def call(*arguments: object) -> tuple[int, str]:
+    """Run a command line in this process; return its exit code, and all that it printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        code = run_command([str(argument) for argument in arguments])
+    return code, out.getvalue()
+
+
+@dataclass
+class Campaign:
+    """What has become of all files so far, and what shouldn't have."""
+
+    folder: Path
+    became: dict[str, Counter[int]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def note(self, what: str, number: int, found: tuple[int, str], allowed: set[int]) -> None:
+        """Count an exit code, and note what isn't one of those allowed, or a fault of ours."""
+        code, text = found
+        self.became.setdefault(what, Counter())[code] += 1
+        bad = [word for word in ("Traceback", "internal error") if word in text]
+        if bad or code not in allowed:
+            self.wrong.append(f"{what} {number}: exit {code}: {text.strip()[-300:]}")
+
+    def reports(self, count: int, seed: int = 0) -> None:
+        """Merge and compare spoilt reports of a run that found something wrong."""
+        text, file, good = to_json(sample()), self.folder / "r.json", self.folder / "good.json"
+        good.write_text(text, encoding="utf-8")
+        for number in range(seed, seed + count):
+            file.write_bytes(spoil(text, random.Random(number)))  # noqa: S311 (no secret)
+            merged = call("merge", file, "--cache-dir", self.folder / "cache")
+            self.note("report", number, merged, CODES - {0})
+            self.note("diff", number, call("diff", good, file), CODES)
+
+    def locks(self, count: int, seed: int = 0) -> None:
+        """Compare with spoilt lock files: each is read, or refused with its place."""
+        from gradcheck_cli.cli.baselines import Baseline  # noqa: PLC0415 (no more than here)
+
+        report = sample(Status.PASSED)
+        text, file = lock_text(entries_of(report.cases), self.folder), self.folder / "g.lock"
+        header, *lines = text.splitlines()
+
+        @click.command()
+        def compare() -> None:
+            found = Baseline(file, None, seed=None).compared(report, (), ())
+            click.get_current_context().exit(found.exit_code)
+
+        cli.add_command(compare, "compare-lock")
+        COMMANDS["compare-lock"] = (__name__, "")
+        sys.modules[__name__].command = compare  # type: ignore[attr-defined]
+        for number in range(seed, seed + count):
+            chance = random.Random(number)  # noqa: S311 (no secret)
+            spoilt = [line.encode() for line in lines]
+            place = chance.randrange(len(spoilt))
+            spoilt[place] = spoil(lines[place], chance)
+            head = header.encode() if chance.random() < 0.9 else spoil(header, chance)
+            file.write_bytes(b"\n".join([head, *spoilt]) + b"\n")
+            self.note("lock", number, call("compare-lock"), CODES)
+        del COMMANDS["compare-lock"]
+
+    def caches(self, count: int, seed: int = 0) -> None:
+        """Select by spoilt caches: as if there were none, or by what is left of them."""
+        cache = self.folder / "spoilt-cache"
+        write_history(cache, sample())
+        file = cache / "history.json"
+        text = file.read_text(encoding="utf-8")
+        spec = self.folder / "specs.yaml"
+        spec.write_text(SPEC, encoding="utf-8")
+        for number in range(seed, seed + count):
+            file.write_bytes(spoil(text, random.Random(number)))  # noqa: S311 (no secret)
+            how = (("--last-failed",), ("--shard", "1/2"))[number % 2]
+            found = call("run", spec, "--collect-only", "--cache-dir", cache, *how)
+            self.note("cache", number, found, {0, 5})
+
+    def commands(self, count: int, seed: int = 0) -> None:
+        """Call commands with options and arguments at random; TensorFlow isn't there."""
+        spec = self.folder / "specs.yaml"
+        spec.write_text(SPEC, encoding="utf-8")
+        with _no_tensorflow():
+            for number in range(seed, seed + count):
+                chance = random.Random(number)  # noqa: S311 (no secret)
+                line = _command_line(chance, self.folder)
+                self.note("command", number, call(*line), CODES)
+
+
+def _command_line(chance: random.Random, folder: Path) -> list[str]:
+    name = chance.choice([*COMMANDS, "rnu", ""])
+    words = [name]
+    if name not in COMMANDS:
+        return [*words, "--help"] if chance.random() < 0.5 else words
+    command = cli.get_command(click.Context(cli), name)
+    options = [one for one in command.params if isinstance(one, click.Option)] if command else []
+    values = (*WORDS, str(folder))
+    for option in chance.sample(options, min(len(options), chance.randint(0, 4))):
+        if option.name == "is_watching":
+            continue  # goes on until it is ended
+        words.append(chance.choice(option.opts))
+        if not option.is_flag or chance.random() < 0.05:
+            words.append(chance.choice(values))
+    words += chance.sample((*values, str(folder / "specs.yaml"), "numpy:square"), chance.randint(0, 2))
+    chance.shuffle(words[1:])
+    return words
+
+
+@contextlib.contextmanager
+def _no_tensorflow() -> Any:
+    """Let whatever would start TensorFlow fail, as where it isn't installed."""
+
+    def missing(*_: object, **__: object) -> None:
+        raise CaseFailedError("import", "TensorFlow can't be imported: there is none.")
+
+    saved: list[tuple[Any, str, Callable[..., Any]]] = []
+    for home, attribute in ((session, "start_tensorflow"), (run_module, "case_runner")):
+        saved.append((home, attribute, getattr(home, attribute)))
+        setattr(home, attribute, missing)
+    try:
+        yield
+    finally:
+        for home, attribute, original in saved:
+            setattr(home, attribute, original)
+
+
+def main() -> int:
+    """Spoil as many files as asked for, and print what became of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for what in ("reports", "locks", "caches", "commands"):
+        parser.add_argument(f"--{what}", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        os.chdir(name)
+        campaign = Campaign(Path(name))
+        for what in ("reports", "locks", "caches", "commands"):
+            getattr(campaign, what)(getattr(options, what), options.seed)
+            sys.stdout.write(f"{what}: { {key: dict(count) for key, count in campaign.became.items()} }\n")
+            sys.stdout.flush()
+    sys.stdout.write("\n".join([*campaign.wrong[:50], f"{len(campaign.wrong)} wrong"]) + "\n")
+    return 1 if campaign.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

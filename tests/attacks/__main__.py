@@ -1,0 +1,39 @@
+"""`python tests/attacks [TABLE ...]`: what is said of each attack, counted by table and by truth.
+
+A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from attacking import ALLOWED
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    names = sys.argv[1:] or sorted(path.stem.removeprefix("attacks_") for path in folder.glob("attacks_*.py"))
+    print(f"{'table':<24} {'truth':<10} {'tried':>5} {'as it is':>8}  otherwise")  # noqa: T201 (what it is for)
+    for name in names:
+        counts: dict[str, Counter[str]] = {}
+        otherwise: dict[str, list[str]] = {}
+        for attack in import_module(f"attacks_{name}").ATTACKS:
+            found = {str(case.status) for case in attack.report().cases}
+            is_true = found <= ALLOWED[attack.truth]
+            counts.setdefault(attack.truth, Counter())[str(is_true)] += 1
+            if not is_true:
+                otherwise.setdefault(attack.truth, []).append(f"{attack.name} {'+'.join(sorted(found))}")
+        for truth, count in counts.items():
+            rest = ", ".join(otherwise.get(truth, []))
+            print(f"{name:<24} {truth:<10} {count.total():>5} {count['True']:>8}  {rest}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Bounds so wide that they test nothing, by default or as a spec states them, and wide ones that do."""
+
+from __future__ import annotations
+
+import itertools
+
+import tensorflow as tf
+from attacking import Attack
+
+
+def _scaled(factor):
+    """Return the gradient of `_far` that is off by a factor."""
+    return lambda op, upstream: factor * upstream * tf.cos(op.inputs[0])
+
+
+def _far(x):
+    return 1 + tf.sin(x)
+
+
+def _of_defaults():
+    for factor, x in itertools.product((1.5, 0.0, 2.0, -1.0, 1.0), (1e-14, 3e-14, 1e-13)):
+        if x == 1e-13 and factor not in {1.5, 1.0}:
+            continue
+        truth = "unclear" if factor == 1.0 else "not green"
+        yield Attack(
+            f"far_from_one_{x:g}_{factor:g}", truth, {"x": {"value": x, "shape": [1]}}, _far, _scaled(factor)
+        )
+    yield Attack(
+        "two_of_three_elements",
+        "not green",
+        {"x": {"value": [1e-14, 2e-14, 1.0], "shape": [3]}},
+        _far,
+        lambda op, u: u * tf.where(op.inputs[0] < 0.5, 1.5, 1.0) * tf.cos(op.inputs[0]),
+    )
+    yield Attack(
+        "small_ones_beside_a_huge_one",
+        "not green",
+        {"x": {"value": [1.0, 1.0, 1.0, 1e13], "shape": [4]}},
+        tf.reduce_sum,
+        lambda _op, u: u * tf.constant([1.5, 1.0, 1.0, 1.0], u.dtype),
+    )
+    yield Attack(
+        "a_huge_constant", "not green", {"x": {"shape": [2]}}, lambda x: 1e16 + 3 * x, lambda _op, u: 5 * u
+    )
+
+
+def _of_rights():
+    """Right, and tested well enough: no tiny element makes the pair inconclusive."""
+    for name, value, forward in (
+        ("softmax_tails", [0.0, 40.0, 39.0, -30.0], tf.nn.softmax),
+        ("logsumexp_tail", [0.0, 45.0, 44.0], tf.reduce_logsumexp),
+        ("saturated_sigmoid", [0.5, 36.0, -40.0], tf.sigmoid),
+        ("saturated_tanh", [0.3, 18.0], tf.tanh),
+        ("decades", [1e-8, 1e-4, 1.0, 1e4], lambda x: x * x),
+        ("sum_of_decades", [1e-3, 1.0, 1e3], tf.reduce_sum),
+        ("near_one", [0.1, 0.2], _far),
+        ("tiny_and_usual", [1e-14, 0.5, 0.7], _far),
+        ("zero_slope_beside_others", [0.0, 1.0, 2.0], lambda x: x * x),
+        ("tiny_throughout", [1e-12, 2e-12], tf.sin),
+        ("tiny_slopes", [0.3, 0.4], lambda x: 1e-12 * tf.sin(x)),
+        ("huge_slopes", [0.3, 0.4], lambda x: 1e12 * tf.sin(x)),
+        ("cubes_near_zero", [1e-3, 1.0], lambda x: x**3),
+        ("gaussian_tail", [0.5, 6.0], lambda x: tf.exp(-x * x)),
+        ("relu_beside_zero", [-1.0, 0.0, 2.0], tf.nn.relu),
+        ("sum_of_softmax", [0.1, 0.7, -0.4, 0.3], lambda x: tf.reduce_sum(tf.nn.softmax(x))),
+    ):
+        inputs = {"x": {"value": value, "shape": [len(value)]}}
+        keys = {"dtypes": ["float64", "float32"]} if name in {"softmax_tails", "decades", "near_one"} else {}
+        yield Attack(name, "right", inputs, forward, keys=keys)
+
+
+def _of_tolerances():
+    """`_far` at ordinary points, with a tolerance of the spec's own; the truth is at most 1."""
+    inputs = {"x": {"value": [0.1, 0.5], "shape": [2]}}
+    for name, tolerance, factor, truth in (
+        ("atol_of_a_billion", {"atol": 1e9}, 1.5, "not green"),
+        ("atol_of_a_billion_right", {"atol": 1e9}, 1.0, "unchecked"),
+        ("atol_of_one", {"atol": 1.0}, 0.0, "not green"),
+        ("atol_of_two", {"atol": 2.0}, -1.0, "not green"),
+        ("rtol_of_one", {"rtol": 1.0}, 1.5, "not green"),
+        ("rtol_of_half", {"rtol": 0.5}, 2.0, "not green"),
+        ("rtol_of_two", {"rtol": 2.0}, -1.0, "not green"),
+        ("both", {"rtol": 0.3, "atol": 0.8}, 0.0, "not green"),
+        ("rtol_of_a_tenth", {"rtol": 0.1}, 1.05, "right"),
+        ("atol_of_a_tenth", {"atol": 0.1}, 1.05, "right"),
+        ("atol_of_a_tenth_wrong", {"atol": 0.1}, 1.5, "wrong"),
+        ("rtol_of_a_fifth_wrong", {"rtol": 0.2}, 1.5, "wrong"),
+        ("atol_of_zero", {"atol": 0.0}, 1.0, "right"),
+    ):
+        yield Attack(name, truth, inputs, _far, _scaled(factor), {"tolerance": tolerance})
+        if tolerance:
+            keys = {"pairs": {"dy/dx": tolerance}}
+            yield Attack(f"{name}_of_the_pair", truth, inputs, _far, _scaled(factor), keys)
+    yield Attack(
+        "a_row_below_atol",
+        "not green",
+        {"x": {"value": [0.1, 0.5], "shape": [2]}},
+        lambda x: x * tf.constant([1.0, 0.2], x.dtype),
+        lambda _op, u: u * tf.constant([1.0, 0.0], u.dtype),
+        {"tolerance": {"atol": 0.25}},
+    )
+    yield Attack(
+        "an_input_below_atol",
+        "not green",
+        {"x": {"value": [0.1, 0.5], "shape": [2]}},
+        lambda x: tf.reduce_sum(x * tf.constant([1.0, 0.2], x.dtype)),
+        lambda _op, u: u * tf.constant([1.0, 0.4], u.dtype),
+        {"tolerance": {"atol": 0.25}},
+    )
+    yield Attack(
+        "none_below_atol",
+        "not green",
+        {"x": {"value": 0.5, "shape": []}, "y": {"value": 0.2, "shape": []}},
+        lambda x, y: x * x + 0.1 * y,
+        lambda op, u: (2 * u * op.inputs[0], None),
+        {"tolerance": {"atol": 0.3}},
+    )
+
+
+ATTACKS = (*_of_defaults(), *_of_rights(), *_of_tolerances())

@@ -1,0 +1,228 @@
+"""Upstreams that a gradient clips, bends or mistakes, below float64 too; and right gradients that look so."""
+
+import tensorflow as tf
+from attacking import Attack
+
+
+def scalar_like(value, tensor):
+    return tf.cast(value, tensor.dtype)
+
+
+def bent(forward, use):
+    """Return a function whose gradient is that of `forward` for what `use` makes of the upstream."""
+
+    @tf.custom_gradient
+    def call(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = forward(x)
+
+        def gradient(upstream):
+            return tape.gradient(y, x, output_gradients=use(upstream))
+
+        return y, gradient
+
+    return call
+
+
+def negative(share):
+    return lambda u: tf.where(u < 0, scalar_like(share, u) * u, u)
+
+
+def above(limit, share):
+    return lambda u: tf.where(u > scalar_like(limit, u), scalar_like(share, u) * u, u)
+
+
+def only_if_equal(u):
+    is_equal = tf.reduce_all(tf.equal(u, tf.reduce_mean(u)))
+    return tf.where(is_equal, u * scalar_like(0.9, u), u)
+
+
+def only_if_one(u):
+    return tf.where(tf.reduce_all(tf.equal(u, 1)), u * scalar_like(1.1, u), u)
+
+
+def only_if_negative(u):
+    return tf.where(tf.reduce_all(u < 0), u * scalar_like(0.9, u), u)
+
+
+def only_if_positive(u):
+    return tf.where(tf.reduce_all(u > 0), u * scalar_like(0.9, u), u)
+
+
+USES = {
+    "negative_times_0.91": negative(0.91),
+    "negative_times_1.2": negative(1.2),
+    "absolute": tf.abs,
+    "clipped_at_1": lambda u: tf.clip_by_value(u, scalar_like(-1, u), scalar_like(1, u)),
+    "clipped_at_100": lambda u: tf.clip_by_value(u, scalar_like(-100, u), scalar_like(100, u)),
+    "clipped_below": lambda u: tf.maximum(u, scalar_like(-0.5, u)),
+    "squashed": tf.tanh,
+    "large_ones_times_0.9": above(4, 0.9),
+    "small_ones_dropped": lambda u: tf.where(tf.abs(u) < scalar_like(1e-3, u), tf.zeros_like(u), u),
+    "less_where_equal": only_if_equal,
+    "more_where_all_is_one": only_if_one,
+    "less_where_all_is_negative": only_if_negative,
+    "less_where_all_is_positive": only_if_positive,
+    "norm_clipped": lambda u: u / tf.maximum(tf.sqrt(tf.reduce_sum(u * u)) / 8, scalar_like(1, u)),
+}
+FORWARDS = {
+    "tanh": tf.tanh,
+    "matrix": lambda x: tf.linalg.matvec(
+        tf.cast(tf.reshape(tf.range(12), [4, 3]) % 5 - 2, x.dtype), tf.sin(x)
+    ),
+}
+# Uses that only vectors show, and those of which the halves have too few bits.
+_NOT_IN_HALVES = {"clipped_at_100"}
+
+
+def complex_clip(u):
+    return tf.complex(
+        tf.clip_by_value(tf.math.real(u), -1.0, 1.0), tf.clip_by_value(tf.math.imag(u), -1.0, 1.0)
+    )
+
+
+def negative_real(u):
+    return tf.complex(tf.where(tf.math.real(u) < 0, 0.91 * tf.math.real(u), tf.math.real(u)), tf.math.imag(u))
+
+
+def wrong():
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        for kind, forward in FORWARDS.items():
+            for name, use in USES.items():
+                if dtype in ("float16", "bfloat16") and (name in _NOT_IN_HALVES or kind == "matrix"):
+                    continue
+                inputs = {"x": {"shape": [3], "dtype": dtype}}
+                yield Attack(f"{kind}_{name}_{dtype}", "wrong", inputs, bent(forward, use))
+    for name, use in (("clipped", complex_clip), ("negative_real", negative_real)):
+        inputs = {"x": {"shape": [3], "dtype": "complex64"}}
+        yield Attack(f"square_{name}_complex64", "wrong", inputs, bent(tf.square, use))
+    for name in ("negative_times_0.91", "absolute", "clipped_at_1", "less_where_equal", "clipped_at_100"):
+        for dtype in ("float32", "float64"):  # too large for a Jacobian
+            inputs = {"x": {"shape": [90], "dtype": dtype}}
+            spec = {"method": "probe", "samples": 1}
+            yield Attack(f"large_{name}_{dtype}", "wrong", inputs, bent(spread, USES[name]), keys=spec)
+
+
+def spread(x):
+    return tf.tanh(x) + tf.reduce_mean(x)
+
+
+def layer_norm(x):
+    centred = x - tf.reduce_mean(x, -1, keepdims=True)
+    return centred / tf.sqrt(tf.reduce_mean(centred * centred, -1, keepdims=True) + scalar_like(1e-3, x))
+
+
+@tf.custom_gradient
+def clipped_itself(x):
+    """What is clipped is the input, not the upstream."""
+    limit = scalar_like(1, x)
+
+    def gradient(u):
+        return u * tf.cast(tf.abs(x) < limit, x.dtype)
+
+    return tf.clip_by_value(x, -limit, limit), gradient
+
+
+@tf.custom_gradient
+def branched(x):
+    """A branch on x alone, in forward and gradient alike."""
+    is_up = tf.reduce_sum(x) > 0
+
+    def gradient(u):
+        return tf.where(is_up, 2 * u, 3 * u)
+
+    return tf.where(is_up, 2 * x, 3 * x), gradient
+
+
+@tf.custom_gradient
+def solved_by_steps(x):
+    """An implicit gradient that is solved for by fixed-point iteration, to 1e-9 or so."""
+    a = tf.constant([[4.0, 1.0, 0.0], [1.0, 5.0, 1.0], [0.0, 1.0, 6.0]], x.dtype)
+
+    def solve(b):
+        found = tf.zeros_like(b)
+        diagonal = tf.linalg.diag_part(a)
+        for _ in range(30):
+            found += (b - tf.linalg.matvec(a, found)) / diagonal
+        return found
+
+    return tf.linalg.solve(a, x[:, None])[:, 0], solve
+
+
+@tf.custom_gradient
+def scaled_to_its_norm(x):
+    """A gradient that takes its upstream apart into size and direction, and puts it together again."""
+    w = scalar_like(2.5, x)
+
+    def gradient(u):
+        size = tf.reduce_max(tf.abs(u))
+        safe = tf.where(size > 0, size, tf.ones_like(size))
+        return size * (w * (u / safe))
+
+    return w * x, gradient
+
+
+@tf.custom_gradient
+def halved_and_added(x):
+    """Positive and negative parts of the upstream by themselves, added up again."""
+
+    def gradient(u):
+        return 3 * (tf.nn.relu(u) - tf.nn.relu(-u))
+
+    return 3 * x, gradient
+
+
+RIGHT = {
+    "sum": tf.reduce_sum,
+    "mean": tf.reduce_mean,
+    "softmax": tf.nn.softmax,
+    "log_softmax": tf.nn.log_softmax,
+    "layer_norm": layer_norm,
+    "variance": tf.math.reduce_variance,
+    "centred": lambda x: x - tf.reduce_mean(x),
+    "logsumexp": tf.reduce_logsumexp,
+    "cumsum": tf.cumsum,
+    "norm": tf.norm,
+    "prod": tf.reduce_prod,
+    "softmax_cross_entropy": lambda x: tf.nn.softmax_cross_entropy_with_logits(
+        tf.ones_like(x) / x.shape[0], x
+    ),
+    "l2_normalize": tf.math.l2_normalize,
+    "clipped_itself": clipped_itself,
+    "branched": branched,
+    "scaled_to_its_norm": scaled_to_its_norm,
+    "halved_and_added": halved_and_added,
+    "sigmoid_far_out": lambda x: tf.sigmoid(scalar_like(9, x) * x),
+    "differences_of_sums": lambda x: tf.cumsum(x)[1:] - tf.cumsum(x)[:-1],
+}
+
+
+def right():
+    for dtype in ("float32", "float64"):
+        for size in (3, 40):
+            for name, forward in RIGHT.items():
+                shape = [size]
+                inputs = {"x": {"shape": shape, "dtype": dtype}}
+                if name == "clipped_itself":
+                    inputs["x"]["away_from"] = [-1, 1]
+                if name == "prod" and size > 3:
+                    inputs["x"]["uniform"] = {"low": 0.8, "high": 1.2}
+                yield Attack(f"{name}_{size}_{dtype}", "right", inputs, forward)
+        inputs = {"x": {"shape": [3], "dtype": dtype}}
+        yield Attack(f"solved_by_steps_{dtype}", "right", inputs, solved_by_steps)
+        inputs = {"x": {"shape": [700], "dtype": dtype}}
+        yield Attack(
+            f"large_softmax_{dtype}", "right", inputs, tf.nn.softmax, keys={"method": "probe", "samples": 1}
+        )
+        yield Attack(f"large_spread_{dtype}", "right", inputs, spread, keys={"method": "probe", "samples": 1})
+    for name in ("softmax", "layer_norm", "sum"):
+        for dtype in ("float16", "bfloat16"):
+            yield Attack(f"{name}_{dtype}", "right", {"x": {"shape": [4], "dtype": dtype}}, RIGHT[name])
+    for dtype in ("complex64", "complex128"):
+        inputs = {"x": {"shape": [4], "dtype": dtype}}
+        yield Attack(f"fft_{dtype}", "right", inputs, tf.signal.fft)
+        yield Attack(f"square_{dtype}", "right", inputs, tf.square)
+
+
+ATTACKS = (*wrong(), *right())

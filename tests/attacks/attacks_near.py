@@ -1,0 +1,125 @@
+"""Whole specs near what makes them hard: fine stairs, near edges, large inputs, domains, second order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+from attacking import Attack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Rounding far finer than the first pass steps, at which a slope is no derivative.
+FINE = {
+    "round": lambda x: tf.round(x * 1e12) / 1e12,
+    "floor": lambda x: tf.floor(x * 2.0**40) / 2.0**40,
+    "ceil": lambda x: tf.math.ceil(x * 3e12) / 3e12,
+    "cast": lambda x: tf.cast(tf.cast(x * 1e12, tf.int64), tf.float64) / 1e12,
+    "inside": lambda x: tf.sin(tf.round(x * 1e12) / 1e12),
+}
+# What rounds, and slopes all the same.
+SLOPING = {
+    "floormod": lambda x: tf.math.floormod(x, 0.3),
+    "fraction": lambda x: x - tf.floor(x),
+    "interpolation": lambda x: (x - tf.floor(x)) * 3 + tf.floor(x) ** 2,
+    "turns": lambda x: tf.sin(x - 6.25 * tf.round(x / 6.25)),
+}
+CLOSE = {
+    "log": (lambda x: tf.math.log(1 - x), lambda d: 1 - d),
+    "pole": (lambda x: 1 / (x - 1), lambda d: 1 + d),
+    "root": (lambda x: tf.sqrt(x - 2), lambda d: 2 + d),
+    "relu": (lambda x: tf.nn.relu(x - 1), lambda d: 1 + d),
+    "absolute": (lambda x: tf.abs(x - 2), lambda d: 2 - d),
+    "tanh": (lambda x: tf.tanh((x - 1) * 1e6), lambda d: 1 + 0.1 * d),
+}
+LARGE = {
+    "sine": tf.sin,
+    "softmax": tf.nn.softmax,
+    "variance": tf.math.reduce_variance,
+    "logsumexp": tf.reduce_logsumexp,
+}
+
+
+def _scaled(forward, factor):
+    @tf.custom_gradient
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = forward(x)
+
+        def pull(upstream):
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                again = forward(x)
+            return factor * inner.gradient(again, x, upstream)
+
+        return y, pull
+
+    return function
+
+
+def _through(_, upstream):
+    return upstream
+
+
+def _too_large(op, upstream):
+    return 2.2 * op.inputs[0] * upstream
+
+
+def _table(x, k):
+    table = tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.float64, default_value=-1.0, empty_key=-1, deleted_key=-2
+    )
+    return x * x * table.lookup(k)
+
+
+def _total(p):
+    return tf.reduce_sum(p * p)
+
+
+def _attacks() -> Iterator[Attack]:
+    for name, forward in FINE.items():
+        for shape in ([4], [30, 30]):
+            inputs = {"x": {"shape": shape, "uniform": {"low": 0.5, "high": 2}}}
+            yield Attack(f"fine {name} {shape} through", "not green", inputs, forward, _through)
+    for name, forward in SLOPING.items():
+        inputs = {"x": {"shape": [20]}}
+        yield Attack(f"{name}", "right", inputs, forward)
+        yield Attack(f"{name} 1 % off", "wrong", inputs, _scaled(forward, 1.01))
+    for name, (forward, at) in CLOSE.items():
+        for distance in (1e-4, 1e-6, 3e-8):
+            inputs = {"x": {"shape": [1], "value": [at(distance)]}}
+            yield Attack(f"{name} {distance} off", "right", inputs, forward)
+            yield Attack(f"{name} {distance} off and 1 % off", "wrong", inputs, _scaled(forward, 1.01))
+    for name, forward in LARGE.items():
+        for about in (1e5, 3e6):
+            inputs = {"x": {"shape": [3], "value": [about + 0.5, about + 1.25, about - 0.25]}}
+            yield Attack(f"{name} about {about}", "right", inputs, forward)
+            yield Attack(f"{name} about {about} turned", "wrong", inputs, _scaled(forward, -1))
+
+
+def _others() -> Iterator[Attack]:
+    for low in (0.0, 0.1, 0.19):
+        inputs = {"p": {"shape": [6], "uniform": {"low": 0.2, "high": 1}, "domain": {"low": low}}}
+        yield Attack(f"domain from {low}", "right", inputs, _total)
+        yield Attack(f"domain from {low} 10 % off", "wrong", inputs, _total, _too_large)
+    for name in ("inv", "det"):
+        for seed in range(3):
+            inputs = {"x": {"shape": [3, 3], "spd": True, "dtype": "complex128"}}
+            yield Attack(f"{name} {seed}", "right", inputs, f"tensorflow:linalg.{name}", keys={"seed": seed})
+    for name in ("relu", "relu6", "leaky_relu"):
+        keys = {"second_order": True}
+        yield Attack(f"{name} twice", "right", {"x": {"shape": [8]}}, f"tensorflow:nn.{name}", keys=keys)
+    dead = {"x": {"shape": [2], "value": [-1.0, -2.0]}}
+    yield Attack("dead twice", "unchecked", dead, tf.nn.relu, keys={"second_order": True})
+    keys = {"value": [1, 2, 5], "dtype": "int64", "shape": [3]}
+    yield Attack("table", "right", {"x": {"shape": [3]}, "k": keys}, _table)
+
+
+# Names are without spaces and commas.
+ATTACKS = tuple(
+    replace(attack, name=attack.name.replace(" ", "_").replace(",", ""))
+    for attack in (*_attacks(), *_others())
+)

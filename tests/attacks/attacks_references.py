@@ -1,0 +1,65 @@
+"""What reaches a reference of the forward's attrs and of what builds it, and whose errors are whose."""
+
+import tensorflow as tf
+from attacking import Attack
+
+X = {"x": {"shape": [4]}}
+
+
+def _surrogate(slope):
+    @tf.custom_gradient
+    def hard(x):
+        return tf.sign(x), lambda u: slope * u * tf.sigmoid(slope * x) * (1 - tf.sigmoid(slope * x))
+
+    return hard
+
+
+def _with_slope(x, slope=1.0):
+    return _surrogate(slope)(x)
+
+
+def _soft(x, slope):
+    return tf.sigmoid(slope * x)
+
+
+def _fixed(x):
+    return tf.sigmoid(2.0 * x)
+
+
+def _made(slope):
+    return lambda x: tf.sigmoid(slope * x)
+
+
+def _raises(_):
+    raise ValueError("of the reference")
+
+
+def _case(name, truth, forward, reference, **keys):
+    return Attack(
+        name,
+        truth,
+        X,
+        forward,
+        keys={"reference": "attacked:reference", **keys},
+        functions={"reference": reference},
+    )
+
+
+ATTACKS = (
+    _case("attr_taken", "right", _with_slope, _soft, attrs={"slope": 2.0}),
+    _case("attr_not_taken", "right", _with_slope, _fixed, attrs={"slope": 2.0}),
+    _case("attr_wrong", "wrong", _with_slope, _fixed, attrs={"slope": 3.0}),
+    _case("build_taken", "right", _surrogate, _soft, build={"slope": 2.0}),
+    _case("build_not_taken", "right", _surrogate, _fixed, build={"slope": 2.0}),
+    _case("build_makes_both", "right", _surrogate, _made, build={"slope": 2.0}),
+    _case("build_wrong", "wrong", _surrogate, _fixed, build={"slope": 3.0}),
+    _case(
+        "any_keyword",
+        "right",
+        _with_slope,
+        lambda x, **given: tf.sigmoid(given["slope"] * x),
+        attrs={"slope": 2.0},
+    ),
+    _case("reference_raises", "unchecked", _with_slope, _raises),
+    _case("reference_lacks_an_argument", "unchecked", _with_slope, _soft),
+)

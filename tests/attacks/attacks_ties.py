@@ -1,0 +1,406 @@
+"""Rows at ties: what no element shows, since nothing but all tied inputs together does.
+
+Right ones are those of one of the smooth functions that meet at the point, or shares between them; wrong ones
+lie between each element's own slopes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import tensorflow as tf
+from attacking import Attack
+
+
+def _tensor(value, **keys):
+    shape = list(tf.constant(value, tf.float64).shape)
+    return {"value": value, "shape": shape, **keys}
+
+
+def _jacobian(matrix):
+    """Return a gradient of one input and one output by its Jacobian."""
+
+    def gradient(op, upstream):
+        there = tf.constant(matrix, upstream.dtype)
+        flat = tf.linalg.matvec(there, tf.reshape(upstream, [-1]), transpose_a=True)
+        return tf.reshape(flat, tf.shape(op.inputs[0]))
+
+    return gradient
+
+
+def _shares(reduce, share):
+    """Return the gradient of a reduction over the last axis, of which each tied element gets a share."""
+
+    def gradient(op, upstream):
+        x = op.inputs[0]
+        tied = tf.cast(tf.equal(x, reduce(x, axis=-1, keepdims=True)), x.dtype)
+        count = tf.reduce_sum(tied, axis=-1, keepdims=True)
+        rank = tf.cumsum(tied, axis=-1) * tied
+        return share(tied, count, rank) * upstream[..., None]
+
+    return gradient
+
+
+_SHARES = {
+    "shared": ("right", lambda tied, count, _rank: tied / count),
+    "first": ("right", lambda tied, _count, rank: tf.cast(tf.equal(rank, 1), tied.dtype)),
+    "last": ("right", lambda tied, count, rank: tf.cast(tf.equal(rank, count), tied.dtype)),
+    "by rank": ("right", lambda _tied, count, rank: 2 * rank / (count * (count + 1))),
+    "full": ("wrong", lambda tied, _count, _rank: tied),
+    "none": ("wrong", lambda tied, _count, _rank: 0 * tied),
+    "nine tenths": ("wrong", lambda tied, count, _rank: 0.9 * tied / count),
+    "half each": ("wrong", lambda tied, count, _rank: tf.where(count > 2, 0.5 * tied, 0.7 * tied)),
+}
+_ROWS = {
+    "two": [1.0, 1.0, 0.5],
+    "three": [0.3, 2.0, 2.0, 2.0, -1.0],
+    "at zero": [0.0, 0.0],
+    "eight": [0.7] * 8,
+    "of several rows": [[1.0, 1.0, 0.2], [0.1, 0.4, 0.3], [2.0, 2.0, 2.0]],
+}
+
+
+def _of_reductions():
+    for (kind, (truth, share)), (point, value) in itertools.product(_SHARES.items(), _ROWS.items()):
+        keys = {"dtypes": ["float32"]} if point == "two" else {}
+        yield Attack(
+            f"maximum of {point}, {kind}",
+            truth,
+            {"x": _tensor(value)},
+            lambda x: tf.reduce_max(x, axis=-1),
+            _shares(tf.reduce_max, share),
+            keys,
+        )
+    for kind in ("shared", "full"):
+        truth, share = _SHARES[kind]
+        yield Attack(
+            f"minimum of three, {kind}",
+            truth,
+            {"x": _tensor([0.3, 0.3, 0.3, 1.0])},
+            lambda x: tf.reduce_min(x, axis=-1),
+            _shares(tf.reduce_min, share),
+        )
+        yield Attack(
+            f"maximum of three inside, {kind}",
+            truth,
+            {"x": _tensor([1.0, 1.0, 1.0, 0.0]), "a": _tensor(1.5)},
+            _inside(share),
+        )
+    yield Attack(
+        "maximum of forty, shared",
+        "right",
+        {"x": _tensor([0.25] * 40)},
+        lambda x: tf.reduce_max(x, axis=-1),
+        _shares(tf.reduce_max, _SHARES["shared"][1]),
+    )
+    yield Attack(
+        "maximum of forty, full",
+        "wrong",
+        {"x": _tensor([0.25] * 40)},
+        lambda x: tf.reduce_max(x, axis=-1),
+        _shares(tf.reduce_max, _SHARES["full"][1]),
+    )
+
+
+def _inside(share):
+    """A maximum with its own gradient, inside of a smooth function."""
+
+    @tf.custom_gradient
+    def largest(x):
+        def gradient(upstream):
+            tied = tf.cast(tf.equal(x, tf.reduce_max(x)), x.dtype)
+            count = tf.reduce_sum(tied)
+            return share(tied, count, tf.cumsum(tied) * tied) * upstream
+
+        return tf.reduce_max(x), gradient
+
+    return lambda x, a: tf.tanh(a * largest(tf.sin(x))) + tf.reduce_sum(x * x)
+
+
+_PAIRS = {
+    "half": ("right", 0.5, 0.5),
+    "first": ("right", 1.0, 0.0),
+    "second": ("right", 0.0, 1.0),
+    "quarter": ("right", 0.25, 0.75),
+    "both": ("wrong", 1.0, 1.0),
+    "neither": ("wrong", 0.0, 0.0),
+    "too little": ("wrong", 0.45, 0.5),
+}
+
+
+def _of_two(kind, forward, slope):
+    truth, first, second = _PAIRS[kind]
+
+    def gradient(op, upstream):
+        x, y = op.inputs
+        tied = tf.equal(x, y)
+        return (
+            upstream * tf.where(tied, tf.cast(first, x.dtype), slope(x, y)),
+            upstream * tf.where(tied, tf.cast(second, x.dtype), 1 - slope(x, y)),
+        )
+
+    x, y = _tensor([1.0, 0.0, -2.0, 0.4]), _tensor([1.0, 0.0, -3.0, 0.5])
+    return Attack(f"{forward.__name__}, {kind}", truth, {"x": x, "y": y}, forward, gradient)
+
+
+def _of_differences():
+    """|x - y|, relu(x - y): shares of the sign at the tie; the same sign for both is wrong."""
+    x, y = _tensor([1.0, 0.0, -2.0, 0.4]), _tensor([1.0, 0.0, -3.0, 0.5])
+    for name, forward, away, at in (
+        ("|x - y|", lambda x, y: tf.abs(x - y), tf.sign, (-1.0, 0.0, 0.3, 1.0)),
+        ("relu(x - y)", lambda x, y: tf.nn.relu(x - y), lambda d: (1 + tf.sign(d)) / 2, (0.0, 0.5, 1.0)),
+    ):
+        for first, second in itertools.product(at, at):
+            truth = "right" if first == second else "wrong"
+
+            def gradient(op, upstream, first=first, second=second, away=away):
+                d = op.inputs[0] - op.inputs[1]
+                one = tf.where(tf.equal(d, 0), tf.cast(first, d.dtype), away(d))
+                other = tf.where(tf.equal(d, 0), tf.cast(second, d.dtype), away(d))
+                return upstream * one, -upstream * other
+
+            yield Attack(f"{name}, {first:g} and {second:g}", truth, {"x": x, "y": y}, forward, gradient)
+
+
+def _permutation(order):
+    return [[float(column == at) for column in range(len(order))] for at in order]
+
+
+def _of_sorts():
+    three, all_equal = [0.0, 0.0, 0.0, 1.0], [0.5] * 6
+    for name, forward in (
+        ("sort", tf.sort),
+        ("top_k", lambda x: tf.math.top_k(x, 4).values),
+        ("nth_element", lambda x: tf.reshape(tf.raw_ops.NthElement(input=x, n=1), [1])),
+        ("median", lambda x: tf.sort(x)[len(x.shape) : 3]),
+    ):
+        yield Attack(f"{name} of three", "right", {"x": _tensor(three)}, forward)
+        yield Attack(f"{name} of six", "right", {"x": _tensor(all_equal)}, forward)
+    yield Attack("sort of twenty", "right", {"x": _tensor([1.0] * 20)}, "tensorflow:sort")
+    yield Attack(
+        "sort of rows", "right", {"x": _tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])}, "tensorflow:sort"
+    )
+    third = [[1 / 3, 1 / 3, 1 / 3, 0]] * 3 + [[0, 0, 0, 1]]
+    for name, truth, matrix in (
+        ("shared", "right", third),
+        ("another order", "right", _permutation([2, 0, 1, 3])),
+        ("one of them thrice", "right", _permutation([1, 1, 1, 3])),
+        ("full", "wrong", [[1, 1, 1, 0]] * 3 + [[0, 0, 0, 1]]),
+        ("none of the middle", "wrong", [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]),
+        ("of another element", "wrong", _permutation([0, 3, 2, 1])),
+        ("sum of two", "wrong", [[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]),
+    ):
+        yield Attack(f"sort of three, {name}", truth, {"x": _tensor(three)}, tf.sort, _jacobian(matrix))
+    for name, forward in (("sort", tf.sort), ("median", lambda x: tf.sort(x)[2])):
+        yield Attack(
+            f"{name} of five, none",
+            "wrong",
+            {"x": _tensor([0.5] * 5)},
+            forward,
+            lambda op, _u: tf.zeros_like(op.inputs[0]),
+        )
+    yield Attack(
+        "sorted rows times weights",
+        "right",
+        {"x": _tensor([0.2, 0.2, 0.2, 0.2, -1.0]), "w": {"shape": [5]}},
+        lambda x, w: tf.sin(tf.sort(x)) * w,
+    )
+    yield Attack(
+        "isotonic regression", "right", {"x": _tensor(three)}, lambda x: tf.nn.isotonic_regression(x[None])[0]
+    )
+
+
+def _pool_gradient(kind):
+    def gradient(op, upstream):
+        x = op.inputs[0]
+        wide = tf.repeat(tf.repeat(tf.nn.max_pool2d(x, 2, 2, "VALID"), 2, axis=1), 2, axis=2)
+        back = tf.repeat(tf.repeat(upstream, 2, axis=1), 2, axis=2)
+        tied = tf.cast(tf.equal(x, wide), x.dtype)
+        count = 4 * tf.nn.avg_pool2d(tied, 2, 2, "VALID")
+        shared = tf.repeat(tf.repeat(count, 2, axis=1), 2, axis=2)
+        return back * tied / (shared if kind == "shared" else 1)
+
+    return gradient
+
+
+def _segment(share):
+    ids = [0, 0, 1, 1, 1]
+
+    def gradient(op, upstream):
+        x = op.inputs[0]
+        tied = tf.cast(tf.equal(x, tf.gather(tf.math.segment_max(x, ids), ids)), x.dtype)
+        count = tf.gather(tf.math.segment_sum(tied, ids), ids)
+        return share(tied, count) * tf.gather(upstream, ids)
+
+    return lambda x: tf.math.segment_max(x, ids), gradient
+
+
+def _of_networks():
+    image = [[[[1.0], [1.0], [0.0], [0.0]], [[0.5], [1.0], [0.0], [0.0]]]]
+    yield Attack("max pool", "right", {"x": _tensor(image)}, lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"))
+    for kind, truth in (("shared", "right"), ("full", "wrong")):
+        yield Attack(
+            f"max pool, {kind}",
+            truth,
+            {"x": _tensor(image)},
+            lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"),
+            _pool_gradient(kind),
+        )
+    value = _tensor([1.0, 1.0, 0.5, 0.5, 0.5])
+    for kind, truth, share in (
+        ("shared", "right", lambda tied, count: tied / count),
+        ("full", "wrong", lambda tied, _count: tied),
+        ("none", "wrong", lambda tied, _count: tied * 0),
+    ):
+        forward, gradient = _segment(share)
+        yield Attack(f"segment_max, {kind}", truth, {"x": value}, forward, gradient)
+    yield Attack("segment_max", "right", {"x": value}, lambda x: tf.math.segment_max(x, [0, 0, 1, 1, 1]))
+    x, y = _tensor([1.0, 0.0, -2.0, 3.0]), _tensor([1.0, 0.0, 3.0, -1.0])
+    for name in ("maximum", "minimum"):
+        yield Attack(f"tf.{name}", "right", {"x": x, "y": y}, f"tensorflow:{name}")
+    yield Attack(
+        "broadcast maximum", "right", {"x": _tensor([[1.0, 0.0], [0.5, 1.0]]), "y": _tensor(1.0)}, tf.maximum
+    )
+    zeros = _tensor([0.0, 1.3, -0.7, 0.0])
+    for name, forward in (
+        ("relu", tf.nn.relu),
+        ("abs", tf.abs),
+        ("leaky relu", tf.nn.leaky_relu),
+        ("clip", lambda x: tf.clip_by_value(x, 0.0, 1.3)),
+        ("elu", tf.nn.elu),
+        ("hinge", lambda x: tf.nn.relu(1 - x * tf.constant([1.0, 1.0, -1.0, -1.0], x.dtype)) + x),
+        ("huber", lambda x: tf.where(tf.abs(x) <= 1.3, x * x / 2, 1.3 * tf.abs(x) - 0.845)),
+        ("cummax", lambda x: tf.math.cumulative_logsumexp(x) + tf.scan(tf.maximum, x)),
+        ("sum of relus", lambda x: tf.reduce_sum(tf.nn.relu(x) * tf.constant([1.0, 2, 3, 4], x.dtype))),
+        ("largest size", lambda x: tf.reduce_max(tf.abs(x * tf.constant([1.0, 1, 1.3 / 0.7, 1], x.dtype)))),
+        ("hinge of all", lambda x: tf.reduce_sum(tf.nn.relu(0.5 - tf.abs(x)) + x)),
+    ):
+        yield Attack(name, "right", {"x": zeros}, forward)
+    for slope in (0.0, 0.5, 1.0):
+        yield Attack(
+            f"relu with slope {slope:g} at 0",
+            "right",
+            {"x": zeros},
+            tf.nn.relu,
+            lambda op, u, s=slope: (
+                u * tf.where(op.inputs[0] == 0, tf.cast(s, u.dtype), tf.cast(op.inputs[0] > 0, u.dtype))
+            ),
+        )
+    yield Attack(
+        "a small network at zero",
+        "unclear",
+        {
+            "x": _tensor([0.0, 0.0, 0.0]),
+            "w": {"shape": [3, 5]},
+            "v": {"shape": [5], "uniform": {"low": 0.5, "high": 1}},
+        },
+        lambda x, w, v: tf.reduce_sum(tf.abs(tf.linalg.matvec(w, x, transpose_a=True)) * v),
+    )
+
+
+def _norm(at_zero):
+    def gradient(op, upstream):
+        x = op.inputs[0]
+        size = tf.norm(x)
+        return upstream * tf.where(size > 0, tf.math.divide_no_nan(x, size), tf.constant(at_zero, x.dtype))
+
+    return gradient
+
+
+def _of_norms():
+    for name, truth, at_zero in (
+        ("zero", "unclear", [0.0, 0.0, 0.0]),
+        ("inside", "right", [0.3, -0.4, 0.2]),
+        ("on the edge", "right", [0.0, 1.0, 0.0]),
+        ("a direction", "right", [0.6, 0.0, -0.8]),
+        ("ones", "wrong", [1.0, 1.0, 1.0]),
+        ("two of them", "wrong", [0.9, 0.9, 0.0]),
+        ("just too long", "wrong", [0.8, 0.0, -0.7]),
+    ):
+        yield Attack(
+            f"norm at zero, {name}",
+            truth,
+            {"x": _tensor([0.0, 0.0, 0.0])},
+            lambda x: tf.sqrt(tf.reduce_sum(x * x)),
+            _norm(at_zero),
+        )
+    x = _tensor([2.0, -2.0, 1.0])
+    for name, truth, slope in (
+        ("shared", "right", [0.5, -0.5, 0.0]),
+        ("first", "right", [1.0, 0.0, 0.0]),
+        ("full", "wrong", [1.0, -1.0, 0.0]),
+        ("opposite", "wrong", [0.5, 0.5, 0.0]),
+    ):
+        yield Attack(
+            f"norm by the largest, {name}",
+            truth,
+            {"x": x},
+            lambda x: tf.reshape(tf.reduce_max(tf.abs(x)), [1]),
+            _jacobian([slope]),
+        )
+
+
+def _of_other_kinds():
+    """Domains, complex numbers, several outputs, the second order."""
+    for kind in ("half", "both"):
+        truth, first, second = _PAIRS[kind]
+
+        def gradient(_op, one, other, first=first, second=second):
+            share = one * first, one * second
+            return share[0] + other, share[1] - other
+
+        yield Attack(
+            f"one of two outputs, {kind}",
+            truth,
+            {"x": _tensor([1.0, 2.0]), "y": _tensor([1.0, 2.0])},
+            lambda x, y: (tf.maximum(x, y), x - y),
+            gradient,
+        )
+    for kind in ("shared", "full"):
+        truth, share = _SHARES[kind]
+        yield Attack(
+            f"in a domain, {kind}",
+            truth,
+            {"x": _tensor([1.0, 1.0, 0.2], domain={"low": 0.1, "high": 2.0})},
+            lambda x: tf.reduce_max(x, axis=-1),
+            _shares(tf.reduce_max, share),
+        )
+    for name, truth, weight in (("shared", "right", 0.5), ("full", "wrong", 1.0)):
+        yield Attack(
+            f"largest part of complex, {name}",
+            truth,
+            {"z": {"value": ["1+1j", "0.5+0.2j"], "shape": [2], "dtype": "complex128"}},
+            lambda z: tf.reduce_max(tf.maximum(tf.math.real(z), tf.math.imag(z))),
+            lambda _op, u, w=weight: tf.complex(
+                u * tf.constant([w, 0.0], tf.float64), u * tf.constant([w, 0.0], tf.float64)
+            ),
+        )
+    yield Attack(
+        "a square of a maximum, second order",
+        "unclear",
+        {"x": _tensor([1.0, 1.0]), "y": _tensor([1.0, 0.5])},
+        lambda x, y: tf.maximum(x, y) ** 2,
+        keys={"second_order": True},
+    )
+
+
+_ALL = (
+    *_of_reductions(),
+    *(
+        _of_two(kind, forward, slope)
+        for kind in _PAIRS
+        for forward, slope in (
+            (tf.maximum, lambda x, y: tf.cast(x > y, x.dtype)),
+            (tf.minimum, lambda x, y: tf.cast(x < y, x.dtype)),
+        )
+    ),
+    *_of_differences(),
+    *_of_sorts(),
+    *_of_networks(),
+    *_of_norms(),
+    *_of_other_kinds(),
+)
+
+# The name of an op has neither spaces nor commas.
+ATTACKS = tuple(replace(attack, name=attack.name.replace(",", ":").replace(" ", "_")) for attack in _ALL)

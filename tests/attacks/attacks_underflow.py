@@ -1,0 +1,109 @@
+"""Gradients near the smallest numbers of their dtype: right ones that kernels flush, and wrong ones there."""
+
+import tensorflow as tf
+from attacking import Attack
+
+# What an element of the gradient is about, by dtype: just above what is flushed, and on the way there.
+SIZES = {
+    "float32": (1e-24, 1e-28, 1e-31, 1e-34, 1e-36),
+    "float64": (1e-280, 1e-295, 1e-300, 1e-303),
+}
+
+
+def like(value, tensor):
+    return tf.constant(value, tensor.dtype)
+
+
+def likelihood(x):
+    """A product of probabilities, one after the other."""
+    return tf.reduce_prod(x)
+
+
+def cumulative(x):
+    return tf.math.cumprod(x)[-1]
+
+
+def gauss(x):
+    return tf.exp(-like(0.5, x) * x * x)
+
+
+def scaled_sum(size):
+    return lambda x: tf.reduce_sum(like(size, x) * tf.sin(x))
+
+
+def in_two_steps(size):
+    """Two factors, neither of them small for its dtype."""
+    root = size**0.5
+    return lambda x: like(root, x) * (tf.tanh(x) * like(root, x))
+
+
+def divided_again(size):
+    """Products that are flushed for small upstreams, and multiplied up after."""
+
+    def forward(x):
+        return (tf.sin(x) * like(size * 1e-3, x)) / like(1e-3, x)
+
+    return forward
+
+
+def softmax_tail(x):
+    return tf.nn.softmax(x)[0]
+
+
+def wrongly(forward, change):
+    @tf.custom_gradient
+    def call(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = forward(x)
+        return y, lambda u: change(tape, y, x, u)
+
+    return call
+
+
+CHANGES = {
+    "half": lambda tape, y, x, u: like(0.5, x) * tape.gradient(y, x, output_gradients=u),
+    "absolute": lambda tape, y, x, u: tape.gradient(y, x, output_gradients=tf.abs(u)),
+    "clipped": lambda tape, y, x, u: tape.gradient(
+        y, x, output_gradients=tf.clip_by_value(u, like(-1, u), like(1, u))
+    ),
+    "plus_a_constant": lambda tape, y, x, u: tape.gradient(y, x, output_gradients=u) + like(1e-20, x),
+    "ones": lambda tape, y, x, u: tape.gradient(y, x, output_gradients=tf.ones_like(u)),
+}
+
+
+def right():
+    for dtype, sizes in SIZES.items():
+        for size in sizes:
+            inputs = {"x": {"shape": [4], "dtype": dtype}}
+            yield Attack(f"sum_{size}_{dtype}", "right", inputs, scaled_sum(size))
+            yield Attack(f"two_steps_{size}_{dtype}", "right", inputs, in_two_steps(size))
+            # A thousandth of the last one is nothing in float32.
+            truth = "unclear" if (dtype, size) == ("float32", 1e-36) else "right"
+            yield Attack(f"divided_{size}_{dtype}", truth, inputs, divided_again(size))
+            count = 20
+            each = size ** (1 / count)
+            spec = {"uniform": {"low": 0.9 * each, "high": 1.1 * each}, "shape": [count], "dtype": dtype}
+            yield Attack(f"likelihood_{size}_{dtype}", "right", {"x": spec}, likelihood)
+            yield Attack(f"cumulative_{size}_{dtype}", "right", {"x": spec}, cumulative)
+    for at in (8.0, 10.0, 11.5, 12.4):
+        inputs = {"x": {"value": [0.5, at], "shape": [2], "dtype": "float32"}}
+        yield Attack(f"gauss_{at}_float32", "right", inputs, gauss)
+        inputs = {"x": {"value": [at], "shape": [1], "dtype": "float32"}}
+        yield Attack(f"gauss_alone_{at}_float32", "right", inputs, gauss)
+    for at in (30.0, 36.0, 37.2):
+        inputs = {"x": {"value": [at], "shape": [1]}}
+        yield Attack(f"gauss_alone_{at}_float64", "right", inputs, gauss)
+    for at in (-60.0, -75.0, -82.0):
+        inputs = {"x": {"value": [at, 0.3, -0.2], "shape": [3], "dtype": "float32"}}
+        yield Attack(f"softmax_tail_{at}_float32", "right", inputs, softmax_tail)
+
+
+def wrong():
+    for dtype, size in (("float32", 1e-30), ("float64", 1e-298), ("float64", 1e-285), ("float32", 1e-26)):
+        for name, change in CHANGES.items():
+            inputs = {"x": {"shape": [4], "dtype": dtype}}
+            yield Attack(f"sum_{name}_{size}_{dtype}", "wrong", inputs, wrongly(scaled_sum(size), change))
+
+
+ATTACKS = (*right(), *wrong())

@@ -1,0 +1,113 @@
+"""A hint is told where it explains the gradient, and not where it only nearly does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.checking.hint_view import View
+from gradcheck_cli.checking.hints import hint
+from gradcheck_cli.checking.operation import TensorInfo
+
+
+def views(numeric, analytic, points=2):
+    """The pair at some points; `numeric` and `analytic` are functions of a generator."""
+    found = []
+    for seed in range(points):
+        values = numeric(np.random.default_rng(seed))
+        wrong = analytic(values, np.random.default_rng(100 + seed))
+        generator = np.random.default_rng(200 + seed)
+        point = {"x": generator.standard_normal(values.shape[1])}
+        slack = np.full(values.shape, 1e-7)
+        known = np.ones(values.shape, dtype=bool)
+        found.append(View(wrong, values, slack, known, point, generator.standard_normal(values.shape[0]), {}))
+    return found
+
+
+def told(numeric, analytic, output, taken, points=2):
+    return hint(
+        views(numeric, analytic, points),
+        TensorInfo("y", "float64", output),
+        TensorInfo("x", "float64", taken),
+    )
+
+
+def dense(rows, columns):
+    return lambda generator: generator.standard_normal((rows, columns))
+
+
+def diagonal(size):
+    return lambda generator: np.diag(generator.standard_normal(size))
+
+
+def transposed(jacobian):
+    return jacobian.reshape(2, 3, 3).swapaxes(1, 2).reshape(2, 9)
+
+
+MISTAKES = {
+    "factor": (dense(3, 4), lambda j, _: 2 * j, (3,), (4,), "2 times"),
+    "a size": (dense(3, 4), lambda j, _: j / 4, (3,), (4,), "the sum is meant"),
+    "transposed": (dense(2, 9), lambda j, _: transposed(j), (2,), (3, 3), "transposed"),
+    "reversed": (dense(3, 4), lambda j, _: j[:, ::-1], (3,), (4,), "reverse"),
+    "shifted": (dense(3, 4), lambda j, _: np.roll(j, 1, 1), (3,), (4,), "shifted by 1"),
+    "forwards": (dense(4, 4), lambda j, _: j.T, (4,), (4,), "does a step run forwards"),
+    "rows": (dense(4, 4), lambda j, _: j * [[1], [1], [3], [1]], (4,), (4,), "counts 3 times"),
+    "columns": (dense(4, 4), lambda j, _: j * [1, 1, 0, 1], (4,), (4,), "zero for x[2]"),
+    "sign": (dense(4, 4), lambda j, _: np.abs(j), (4,), (4,), "absolute value"),
+    "mask": (lambda g: np.diag([1.0, 0, 0, 2, 0.5]) + 0 * g.random(), lambda j, _: j + np.diag([0, 1, 1, 0, 0]), (5,), (5,), "missing"),  # noqa: E501 (a row of the table)
+    "rank one": (dense(4, 4), lambda j, g: j + np.outer(g.random(4), g.random(4)), (4,), (4,), "of rank one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_explains_the_gradient_is_told(name):
+    numeric, analytic, output, taken, words = MISTAKES[name]
+    assert words in told(numeric, analytic, output, taken)
+
+
+@pytest.mark.parametrize("name", sorted(set(MISTAKES) - {"rank one"}))
+def test_a_hint_that_one_element_contradicts_is_not_told(name):
+    numeric, analytic, output, taken, words = MISTAKES[name]
+
+    def with_another(values, generator):
+        wrong = analytic(values, generator).copy()
+        wrong.flat[np.argmax(np.abs(wrong))] *= 1.01
+        return wrong
+
+    assert words not in told(numeric, with_another, output, taken)
+
+
+@pytest.mark.parametrize("name", sorted(set(MISTAKES) - {"rank one"}))
+def test_a_hint_must_hold_at_every_point(name):
+    numeric, analytic, output, taken, words = MISTAKES[name]
+    first, second = views(numeric, analytic)
+    generator = np.random.default_rng(7)
+    moved = second.numeric + np.where(second.numeric != 0, generator.standard_normal(second.numeric.shape), 0)
+    second = View(moved, second.numeric, second.slack, second.known, second.point, second.value, {})
+    infos = TensorInfo("y", "float64", output), TensorInfo("x", "float64", taken)
+    assert words not in hint([first, second], *infos)
+
+
+SHAPES = [((), (5,)), ((3,), (4,)), ((4,), (4,)), ((2, 3), (2, 3)), ((2, 2), (2, 2)), ((3,), (3, 3))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("output", "taken"), SHAPES)
+def test_of_a_gradient_that_is_wrong_in_no_known_way_nothing_is_told(output, taken, seed):
+    size = int(np.prod(output)), int(np.prod(taken))
+
+    def numeric(generator):
+        return np.random.default_rng([seed, generator.integers(99)]).standard_normal(size)
+
+    assert told(numeric, lambda j, g: j + g.standard_normal(j.shape), output, taken) == ""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nor_of_an_elementwise_one(seed):
+    def numeric(generator):
+        return np.diag(np.random.default_rng([seed, generator.integers(99)]).standard_normal(4))
+
+    assert told(numeric, lambda j, g: j + np.diag(g.standard_normal(4)), (4,), (4,)) in {
+        "",
+        *[f"the sign is flipped in {count} of 8 elements, and all else is right" for count in range(9)],
+    }

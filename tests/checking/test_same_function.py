@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import product
+
+from gradcheck_cli.checking.deterministic import check_same_function
+from gradcheck_cli.results import Status
+
+
+class Other:
+    """Another trace of a forward, with values of its own."""
+
+    def __init__(self, values):
+        self.values_beside_gradient = values
+
+
+def compared(change):
+    op = product().operation()
+    return check_same_function(op, Other([change(value) for value in op.base_values]))
+
+
+def test_the_same_values_say_nothing():
+    assert compared(lambda value: value) is None
+
+
+def test_rounding_says_nothing():
+    assert compared(lambda value: value * (1 + 1e-12) + 1e-14) is None
+
+
+@pytest.mark.parametrize(
+    "change", [lambda value: value * 1.01, lambda value: value + 1.0, lambda value: value * np.nan]
+)
+def test_other_values_are_inconclusive(change):
+    check = compared(change)
+    assert (check.name, check.status) == ("deterministic", Status.INCONCLUSIVE)
+    assert "has another value each time the forward is traced" in check.message
+
+
+def test_another_shape_is_inconclusive():
+    assert compared(lambda value: value[..., None]).status is Status.INCONCLUSIVE

@@ -1,0 +1,188 @@
+"""Close to edges, ties and poles, at small scales within large numbers: decided, and decided rightly."""
+
+import numpy as np
+import pytest
+from numerics_near import ERRORS, GROUPS, plant
+from numerics_table import NUMPY
+
+from gradcheck_cli.numerics import FLOAT64, Verdict, judge
+
+ROWS = {f"{group}: {row.name}": row for group, rows in GROUPS.items() for row in rows()}
+GREEN = (Verdict.PASS, Verdict.KINK)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_right_passes_and_wrong_does_not(name):
+    row = ROWS[name]
+    right = row.right()
+    found = row.judged(right)
+    assert (found.verdict == Verdict.PASS).all(), found
+    for error in ("1e-4", "sign", "zero"):
+        wrong, place = plant(right, error)
+        found = row.judged(wrong)
+        if abs(wrong[place] - right[place]) > 3 * found.allowed[place]:
+            assert found.verdict[place] not in GREEN, (error, found)
+
+
+@pytest.mark.parametrize("name", list(ROWS)[::23])
+def test_every_kind_of_error_is_seen(name):
+    row = ROWS[name]
+    right = row.right()
+    for error in ERRORS:
+        wrong, place = plant(right, error)
+        found = row.judged(wrong)
+        if abs(wrong[place] - right[place]) > 3 * found.allowed[place]:
+            assert found.verdict[place] not in GREEN, (error, found)
+
+
+def run(function, point, analytic, **settings):
+    def evaluate(points):
+        with np.errstate(all="ignore"):
+            return function(points)
+
+    point, analytic = np.atleast_1d(np.asarray(point, float)), np.asarray(analytic, float)
+    if analytic.ndim < 2:
+        analytic = np.diag(np.atleast_1d(analytic))
+    return judge(evaluate, point, analytic, input_precision=FLOAT64, row_precision=FLOAT64, **settings)
+
+
+# Functions that lose digits, saturate, turn or jump: whatever is said of them, it is said at every size.
+SCALED = {
+    "log(1 + x^2)": (lambda x: np.log(1 + x * x), 1e-3, 2e-3 / (1 + 1e-6)),
+    "log(1 + x^2), smaller": (lambda x: np.log(1 + x * x), 1e-5, 2e-5),
+    "1 - cos": (lambda x: 1 - np.cos(x), 1e-4, np.sin(1e-4)),
+    "(1 + x) - 1": (lambda x: (1 + x) - 1, 1e-7, 1.0),
+    "(1 + x) - 1, smaller": (lambda x: (1 + x) - 1, 1e-9, 1.0),
+    "exp - 1": (lambda x: np.exp(x) - 1, 1e-9, 1.0),
+    "cosh - 1": (lambda x: np.cosh(x) - 1, 1e-6, 1e-6),
+    "1 - sigmoid": (lambda x: 1 - 1 / (1 + np.exp(-x)), 25.0, -1.3887943864771144e-11),
+    "log(1 + exp)": (lambda x: np.log(1 + np.exp(-x)), 30.0, -9.357622968839299e-14),
+    "exp(-x^2)": (lambda x: np.exp(-x * x), 8.0, -16 * np.exp(-64)),
+    "tanh": (np.tanh, 1.0, 1 - np.tanh(1) ** 2),
+    "sin far out": (np.sin, 1e5, np.cos(1e5)),
+    "|x - 1|": (lambda x: np.abs(x - 1), 1.0, 0.5),
+    "max(x - 1, 0)": (lambda x: np.maximum(x - 1, 0), 1 + 1e-7, 1.0),
+    "floor": (np.floor, 2.3, 0.0),
+    "eighths": (lambda x: np.round(x * 8) / 8, 1.27, 0.0),
+    "hundredths": (lambda x: np.round(x * 128) / 128, 1.2345, 1.0),
+    "clip far out": (lambda x: np.clip(x, -0.5, 0.5), 3.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_verdict_does_not_change_with_the_size_of_outputs_or_inputs(name):
+    function, point, slope = SCALED[name]
+    for factor in (1.0, 2.0, 0.0, 1.0001):
+        wanted = slope * factor
+        verdicts = [
+            run(lambda x, c=c: function(x) * c, point, wanted * c).verdict[0, 0]
+            for c in (1.0, 2.0**-40, 2.0**30, 3e-7, 1e12)
+        ]
+        verdicts += [
+            run(lambda x, k=k: function(x / k), point * k, wanted / k).verdict[0, 0]
+            for k in (2.0**-30, 2.0**40)
+        ]
+        assert len(set(verdicts)) == 1, (factor, verdicts)
+
+
+RAMPS = {
+    "relu": (lambda x: np.maximum(x, 0), lambda x: x > 0),
+    "relu6": (lambda x: np.clip(x, 0, 6), lambda x: (x > 0) & (x < 6)),
+    "clip": (lambda x: np.clip(x, -1, 1), lambda x: abs(x) < 1),
+    "soft threshold": (lambda x: np.sign(x) * np.maximum(abs(x) - 0.5, 0), lambda x: abs(x) > 0.5),
+    "hinge": (lambda x: -np.maximum(1 - x, 0), lambda x: x < 1),
+    "hard sigmoid": (lambda x: np.clip(x + 0.5, 0, 1), lambda x: abs(x) < 0.5),
+    "squared hinge": (lambda x: np.maximum(x - 1, 0) ** 2 / 2, lambda x: np.maximum(x - 1, 0)),
+    "a relu's slope": (lambda x: np.where(x > 0, 2.5, 0), lambda x: 0 * x),
+    "a clip's slope": (lambda x: np.where(abs(x) < 1, 2.5, 0), lambda x: 0 * x),
+    "hard shrink": (lambda x: np.where(abs(x) > 0.5, x, 0), lambda x: abs(x) > 0.5),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", RAMPS)
+def test_edges_among_many_drawn_values_are_no_stairs(name, seed):
+    function, slope = RAMPS[name]
+    point = np.random.default_rng(seed).normal(size=400)
+    right = np.diag(np.asarray(slope(point), float))
+    assert (run(function, point, right).verdict == Verdict.PASS).all()
+
+
+@pytest.mark.parametrize("name", [name for name in RAMPS if "slope" not in name and name != "squared hinge"])
+@pytest.mark.parametrize("point", [[0.97, 0.4, 3.0, -1.5, -0.6], [7.0, 9.5, -8.0, 0.49, 1.03]])
+def test_a_forgotten_edge_is_wrong_however_far_it_is(name, point):
+    function, slope = RAMPS[name]
+    point = np.array(point)
+    forgotten = np.eye(point.size)
+    found = run(function, point, forgotten).verdict
+    outside = ~np.asarray(slope(point), bool)
+    within = outside & (abs(point) < 5)
+    if name != "hard shrink":  # which jumps there: a single riser, as far as can be told
+        assert (np.diag(found)[within] == Verdict.MISMATCH).all()
+    assert not np.isin(np.diag(found)[outside], GREEN).any()
+
+
+STAIRS = {
+    "32nds": lambda x: np.round(x * 32) / 32,
+    "64ths": lambda x: np.floor(x * 64) / 64,
+    "thousandths": lambda x: np.round(x * 1000) / 1000,
+    "float16": lambda x: x.astype(np.float16).astype(float),
+    "1e-6": lambda x: np.rint(x * 1e6) / 1e6,
+}
+
+
+@pytest.mark.parametrize("name", STAIRS)
+@pytest.mark.parametrize("factor", [0.0, 1.0, 2.0])
+def test_stairs_are_left_open(name, factor):
+    point = np.random.default_rng(1).normal(size=40)
+    found = np.diag(run(STAIRS[name], point, factor * np.eye(40)).verdict)
+    assert (found == Verdict.INCONCLUSIVE).mean() > 0.3
+    assert not (found == Verdict.MISMATCH).any() or factor == 2
+
+
+def test_a_domain_that_ends_one_side_of_the_large_steps_leaves_no_stairs():
+    point = np.array([0.2, 0.5, 0.3, 0.9])
+
+    def total(p):
+        return (p * p).sum(axis=-1, keepdims=True)
+
+    assert (run(total, point, 2 * point[None], low=0.0).verdict == Verdict.PASS).all()
+    for factor in (1.1, 1.01, -1):
+        assert (run(total, point, 2 * factor * point[None], low=0.0).verdict == Verdict.MISMATCH).all()
+
+
+@pytest.mark.parametrize("name", ["inv", "det"])
+@pytest.mark.parametrize("seed", range(13))
+def test_an_imaginary_part_that_is_zero_by_symmetry_is_judged_by_the_whole(name, seed):
+    n, draw = 3, np.random.default_rng(seed).normal
+    half = draw(size=(n, n)) + 1j * draw(size=(n, n))
+    matrix = half @ half.conj().T + n * np.eye(n)
+    inverse = np.linalg.inv(matrix)
+
+    def packed(values):
+        flat = np.reshape(values, (len(values), -1))
+        return np.concatenate([flat.real, flat.imag], axis=1)
+
+    def evaluate(points):
+        at = (points[:, : n * n] + 1j * points[:, n * n :]).reshape(-1, n, n)
+        return packed(getattr(np.linalg, name)(at))
+
+    units = [part * row.reshape(n, n) for part in (1, 1j) for row in np.eye(n * n)]
+    moves = [
+        -inverse @ unit @ inverse
+        if name == "inv"
+        else np.atleast_1d(np.linalg.det(matrix) * np.trace(inverse @ unit))
+        for unit in units
+    ]
+    point, value = packed(matrix[None])[0], np.abs(getattr(np.linalg, name)(matrix)).ravel()
+    right = packed(np.stack(moves)).T
+    modulus = np.concatenate([value, value])
+    settings = {"input_precision": FLOAT64, "row_precision": FLOAT64, "base_value": modulus}
+    assert (judge(evaluate, point, right, **settings).verdict == Verdict.PASS).all()
+    wrong = right.copy()
+    wrong[0, 0] *= 1.01
+    assert judge(evaluate, point, wrong, **settings).verdict[0, 0] == Verdict.MISMATCH
+
+
+def test_the_table_runs_on_the_same_functions_as_the_truth():
+    assert all(np.isfinite(row.function(NUMPY, np.array([row.point]))).all() for row in ROWS.values())

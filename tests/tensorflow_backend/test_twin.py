@@ -1,0 +1,183 @@
+"""The float64 twin of a traced graph computes what the graph computes, in float64 throughout."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend import private, private_twin
+from gradcheck_cli.tensorflow_backend.twin import Twin, WideVariables
+from gradcheck_cli.tensorflow_backend.widening import NumpyCall, wide_dtype
+
+
+def traced(function, *specs):
+    return tf.compat.v1.wrap_function(function, [tf.TensorSpec(*spec) for spec in specs])
+
+
+def twin_and_values(function, *arrays, dtype=tf.float32):
+    """Return the twin, what it computes, and what the graph itself computes."""
+    narrow = traced(function, *[(array.shape, dtype) for array in arrays])
+    twin = Twin(narrow, WideVariables())
+    wide = twin.function(narrow)
+    own = tf.nest.flatten(narrow(*[tf.constant(array, dtype) for array in arrays]))
+    rounded = [tf.cast(tf.constant(array, dtype), wide_dtype(dtype)) for array in arrays]
+    return twin, [one.numpy() for one in private.call_flat(wide, rounded)], [one.numpy() for one in own]
+
+
+def loop(x):
+    return tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, tf.sin(a) * 2.0), [0, x])[1]
+
+
+def branch(x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x), lambda: x * 2.0)
+
+
+def gradient_of(function):
+    def both(x):
+        y = function(x)
+        return y, tf.gradients(y, [x])[0]
+
+    return both
+
+
+FUNCTIONS = {
+    "ops": lambda x: tf.tanh(x) @ tf.transpose(x) + 0.1,
+    "a loop": loop,
+    "a loop's gradient": gradient_of(loop),
+    "a branch's gradient": gradient_of(branch),
+    "a tf.function's gradient": gradient_of(tf.function(lambda x: tf.exp(x) * 0.3)),
+    "a scan's gradient": gradient_of(lambda x: tf.scan(lambda a, b: tf.sin(a + b), x)),
+    "TensorArrays": gradient_of(lambda x: tf.map_fn(lambda row: tf.nn.softmax(row) * 0.7, x)),
+    "a constant array": lambda x: x * tf.constant([0.1, 0.2, 0.3]),
+    "several dtypes": lambda x: tf.cast(tf.cast(x, tf.float16) * 2, tf.float32) + x,
+    "a number's bits": lambda x: x * tf.cast(tf.bitcast(tf.ones(3), tf.int32) > 0, tf.float32),
+    "stateless draws": lambda x: x + tf.random.stateless_uniform([3], seed=[1, 2]),
+}
+X = np.array([[0.3, -0.8, 1.1], [0.7, 0.2, -1.3], [0.9, 0.4, 0.6]])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_twin_computes_the_same_in_float64(function):
+    _, wide, own = twin_and_values(function, X)
+    for value, narrow in zip(wide, own, strict=True):
+        assert value.dtype == np.float64
+        error = 5e-3 if function is FUNCTIONS["several dtypes"] else 2e-6
+        np.testing.assert_allclose(value, narrow, rtol=error, atol=error)
+
+
+def test_rounding_of_the_narrower_dtypes_is_gone():
+    _, (wide,), _ = twin_and_values(lambda x: (x + 1e4) - 1e4, X)
+    np.testing.assert_allclose(wide, X.astype(np.float32).astype(float), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [(tf.float16, "float64"), (tf.complex64, "complex128")])
+def test_other_dtypes_have_theirs(dtype, wide):
+    _, (value,), (own,) = twin_and_values(tf.sin, X, dtype=dtype)
+    assert value.dtype.name == wide
+    np.testing.assert_allclose(value, own, rtol=2e-3)
+
+
+def test_a_variable_has_a_double_one_of_the_same_value():
+    weight = tf.Variable([0.1, 0.2, 0.3])
+    narrow = traced(lambda x: x * weight, (X.shape, tf.float32))
+    variables = WideVariables()
+    wide = Twin(narrow, variables).function(narrow)
+    np.testing.assert_array_equal(
+        private.call_flat(wide, [tf.constant(X)])[0], X * weight.numpy().astype(float)
+    )
+    variables.of(weight).assign(tf.ones(3, tf.float64))
+    np.testing.assert_array_equal(private.call_flat(wide, [tf.constant(X)])[0], X)
+
+
+def test_an_op_without_a_kernel_keeps_its_dtype_with_casts_around_it():
+    twin, (wide,), (own,) = twin_and_values(lambda x: tf.nn.lrn(x[None, None]) * 1.5, X)
+    np.testing.assert_allclose(wide, own, rtol=1e-6)
+    assert [one.op_type for one in twin._widening.kept] == ["LRN"]  # noqa: SLF001 (what it keeps is looked at)
+
+
+def test_an_op_with_a_fixed_float_argument_keeps_that():
+    def boxes(x):
+        image = tf.reshape(x, [1, 3, 3, 1])
+        return tf.image.crop_and_resize(image, [[0.0, 0.0, 0.9, 0.7]], [0], [2, 2]) * 2.0
+
+    twin, (wide,), (own,) = twin_and_values(boxes, X)
+    np.testing.assert_allclose(wide, own, rtol=1e-6)
+    assert [one.op_type for one in twin._widening.kept] == ["CropAndResize"]  # noqa: SLF001 (as above)
+
+
+def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
+    lossy = tf.function(lambda x: tf.nn.lrn(x[None, None])[0, 0])
+    narrow = traced(lambda x: (lossy(x), x * 2), (X.shape, tf.float32))
+    twin = Twin(narrow, WideVariables())
+    inputs = twin.tensors(narrow.inputs[:1])
+    kept = [twin.kept_between(inputs, [output]) for output in twin.tensors(narrow.outputs)]
+    assert [[one.op_type for one in some] for some in kept] == [["LRN"], []]
+
+
+def test_a_numpy_function_gets_float64_where_it_takes_it():
+    seen = []
+
+    def function(x):
+        seen.append(x.dtype)
+        return np.tanh(x)
+
+    twin, (wide,), _ = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
+    np.testing.assert_array_equal(wide, np.tanh(X.astype(np.float32).astype(float)))
+    assert set(seen) == {np.dtype(np.float32), np.dtype(np.float64)}
+    assert not any(one.is_kept for one in twin._widening.kept)  # noqa: SLF001 (as above)
+
+
+def refuses(x):
+    if x.dtype != np.float32:
+        raise TypeError("float32 only")
+    return np.tanh(x)
+
+
+@pytest.mark.parametrize("function", [refuses, lambda x: np.tanh(x).astype(np.float32)])
+def test_one_that_was_written_for_float32_gets_that(function):
+    twin, (wide,), (own,) = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
+    assert wide.dtype == np.float64
+    np.testing.assert_array_equal(wide, own)
+    assert [one.is_kept for one in twin._widening.kept] == [True]  # noqa: SLF001 (as above)
+
+
+def test_integers_go_through_a_numpy_function_as_they_are():
+    call = NumpyCall(lambda x, n: [x * n, n], [tf.float32, tf.int32], [tf.float32, tf.int32])
+    product, number = call(np.array([0.1]), np.array(3, np.int32))
+    assert (product.dtype, number.dtype) == (np.float64, np.int32)
+
+
+def test_a_numpy_function_lives_as_long_as_the_twin():
+    def made():
+        narrow = traced(lambda x: tf.compat.v1.py_func(lambda y: y * 2, [x], tf.float32), ([2], tf.float32))
+        return Twin(narrow, WideVariables()).function(narrow)
+
+    function = made()
+    gc.collect()
+    np.testing.assert_array_equal(
+        private.call_flat(function, [tf.constant([1.0, 2.0], tf.float64)])[0], [2.0, 4.0]
+    )
+
+
+def test_a_table_keeps_the_dtype_of_its_values():
+    keys, values = tf.constant([0, 1], tf.int64), tf.constant([0.5, 2.0])
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0.0)
+    _, (wide,), (own,) = twin_and_values(lambda x: x * table.lookup(tf.constant(1, tf.int64)), X)
+    np.testing.assert_array_equal(wide, own)
+
+
+def test_a_twin_can_be_vectorized():
+    narrow = traced(lambda x: loop(tf.matmul(x, x)), (X.shape, tf.float32))
+    wide = Twin(narrow, WideVariables()).function(narrow)
+    stack = tf.constant(np.stack([X, 2 * X]))
+    mapped = tf.vectorized_map(lambda x: private.call_flat(wide, [x])[0], stack, fallback_to_while_loop=False)
+    np.testing.assert_allclose(mapped, [private.call_flat(wide, [one])[0] for one in stack], rtol=1e-12)
+
+
+def test_kernels_tell_what_they_take():
+    assert any(tf.float64.as_datatype_enum in one["T"] for one in private_twin.kernel_constraints("MatMul"))
+    assert not any(tf.float64.as_datatype_enum in one["T"] for one in private_twin.kernel_constraints("LRN"))
+    assert private_twin.kernel_constraints("no such op") == ()
