@@ -29,10 +29,10 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.reporting.json_report import to_json
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
-from gradcheck_cli.running import session
 from gradcheck_cli.running.baseline.entry import entries_of
 from gradcheck_cli.running.baseline.lock import lock_text
 from gradcheck_cli.running.selection.history import write_history
+from gradcheck_cli.tensorflow_backend import startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,13 +253,16 @@ def _command_line(chance: random.Random, folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _no_tensorflow() -> Any:
-    """Let whatever would start TensorFlow fail, as where it isn't installed."""
+    """Let whatever would start TensorFlow fail, as where it isn't installed.
+
+    What is replaced is looked up at each call: a command that is imported meanwhile must not keep it.
+    """
 
     def missing(*_: object, **__: object) -> None:
         raise CaseFailedError("import", "TensorFlow can't be imported: there is none.")
 
     saved: list[tuple[Any, str, Callable[..., Any]]] = []
-    for home, attribute in ((session, "start_tensorflow"), (run_module, "case_runner")):
+    for home, attribute in ((startup, "start"), (run_module, "case_runner")):
         saved.append((home, attribute, getattr(home, attribute)))
         setattr(home, attribute, missing)
     try:
