@@ -49,13 +49,14 @@ class Change(str, Enum):
     BOTH = "both_changed"
     FORWARD = "forward_changed"
     NEW = "new"
+    RENAMED = "renamed"
 
     def __str__(self) -> str:
         """Return the word itself."""
         return self.value
 
 
-HARMLESS = frozenset({Change.BOTH, Change.FORWARD, Change.NEW})  # to be told, and no failure
+HARMLESS = frozenset({Change.BOTH, Change.FORWARD, Change.NEW, Change.RENAMED})  # to be told, and no failure
 
 
 @dataclass(frozen=True, order=True)

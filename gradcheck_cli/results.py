@@ -84,6 +84,7 @@ class PairResult:
     "nonfinite", "form", "raises", or several of them joined by "and". `worst_error` and `worst_bound` (what
     was allowed, with what the numeric value may be off by) are those of the worst element, one at a kink left
     aside where all is right; `None` where they are `max_abs_error` and `allowed` with `uncertainty`.
+    `undecided` says why a pair is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient".
     """
 
     label: str
@@ -115,6 +116,7 @@ class PairResult:
     stop_change: float | None = None
     not_float64: str = ""
     mismatch: str = ""
+    undecided: str = ""
     worst_error: float | None = None
     worst_bound: float | None = None
 

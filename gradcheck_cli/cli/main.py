@@ -31,6 +31,7 @@ COMMANDS = {
     "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
     "mutate": ("gradcheck_cli.cli.mutate", "Say which wrong gradients specs would miss."),
     "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
+    "explain": ("gradcheck_cli.cli.explain", "Say what a finding means, and what to do."),
     "completion": ("gradcheck_cli.cli.completion", "Print a shell's completion script."),
 }
 

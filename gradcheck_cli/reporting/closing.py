@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.gate import BaselineFinding
     from gradcheck_cli.results import Report
 
+_NEXT = (
+    "Mend what isn't meant; what is meant goes into the lock file by `gradcheck run --update-baseline FILE`, "
+    "as a change to be reviewed."
+)
+
 
 def duration_lines(report: Report, count: int) -> list[Text]:
     """Lay out the slowest cases, the slowest first.
@@ -52,17 +57,22 @@ def baseline_lines(
     Args:
         findings: what has changed.
         width: columns there are.
-        title: what was compared.
+        title: what was compared; default a run with its lock file.
     """
+    found_by_run = not title
+    title = title or "since the baseline"
     lines = []
+    groups: dict[tuple[str, ...], list[BaselineFinding]] = {}
     for finding in sorted(findings, key=lambda one: not one.is_failure):
-        name = named(finding.op, finding.case, finding.dtype, finding.mode)
-        word = str(finding.change).replace("_", " ")
-        style = "bold red" if finding.is_failure else ""
-        head = Text(f"  {word.upper() if finding.is_failure else word}", style=style)
-        lines.append(head + Text(f"  {layout.clean(f'{name} · {finding.pair}')}", style=""))
-        if finding.change is not Change.NEW:  # the word says it, and there may be many
-            lines += layout.wrap(finding.message, width=width, indent=4)
+        # A tolerance that is stated once, for an op, is one thing to look at.
+        own = (
+            ()
+            if finding.change is Change.LOOSENED
+            else (finding.case, finding.dtype, finding.mode, finding.pair)
+        )
+        groups.setdefault((finding.change, finding.op, finding.message, *own), []).append(finding)
+    for group in groups.values():
+        lines += _change_lines(group, width)
     counts = Counter(finding.change for finding in findings)
     parts = [f"{number:,} {str(change).replace('_', ' ')}" for change, number in sorted(counts.items())]
     failed = any(finding.is_failure for finding in findings)
@@ -72,4 +82,21 @@ def baseline_lines(
         indent=0,
         style="bold red" if failed else "bold",
     )
+    if found_by_run and failed:
+        told += layout.wrap(_NEXT, width=width, indent=0)
     return [*lines, *told]
+
+
+def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
+    """Lay out what is one change, of one pair or of several."""
+    first = group[0]
+    word = str(first.change).replace("_", " ")
+    style = "bold red" if first.is_failure else ""
+    where = f"{named(first.op, first.case, first.dtype, first.mode)} · {first.pair}"
+    if len(group) > 1:
+        where += f" and {layout.count(len(group) - 1, 'pair')} more"
+    head = Text(f"  {word.upper() if first.is_failure else word}", style=style)
+    lines = [head + Text(f"  {layout.clean(where)}", style="")]
+    if first.change is not Change.NEW:  # the word says it, and there may be many
+        lines += layout.wrap(first.message, width=width, indent=4)
+    return lines

@@ -47,14 +47,14 @@ def _command(  # noqa: PLR0913, PLR0917 (what a group is keyed by, and the group
     level: str, file: str, line: int, name: str, entries: list[Entry], root: Path
 ) -> str:
     more = f" (and {len(entries) - 1} more)" if len(entries) > 1 else ""
-    title = f"{name}: {entries[0].title}{more}" if name else f"{entries[0].title}{more}"
+    title = f"{name}: {entries[0].headline}{more}" if name else f"{entries[0].headline}{more}"
     properties = {"title": f"gradcheck: {title}"}
     if file:
         properties = {"file": relative(file, root), **({"line": str(line)} if line else {}), **properties}
     lines = []
     for entry in entries:
         if len(entries) > 1:
-            lines.append(f"{entry.title}:")
+            lines.append(f"{entry.headline}:")
         lines += entry.text.splitlines() or [entry.title]
     lines = list(dict.fromkeys(lines))  # what is said of each of them (how to reproduce it) is said once
     if len(lines) > _MAX_LINES:

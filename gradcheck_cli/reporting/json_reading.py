@@ -21,7 +21,7 @@ _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 # What a pair is without the fields that older reports lack.
 _PAIR_BEFORE: Object = {
-    **dict.fromkeys(("mismatch", "worst_error", "worst_bound", "stop_change")),
+    **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change")),
     "not_float64": "",
     "stops": [],
 }
@@ -98,7 +98,7 @@ def _pair(content: object, place: str) -> PairResult:
     if not isinstance(content, dict):
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     plain = {**_PAIR_BEFORE, **content}
-    plain["mismatch"] = _or_empty(plain["mismatch"])
+    plain |= {key: _or_empty(plain[key]) for key in ("mismatch", "undecided")}
     return typed_json.read(PairResult, plain, place, special={Projection: _projection})  # type: ignore[no-any-return]
 
 

@@ -6,10 +6,12 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Shard, Tolerance
+    from gradcheck_cli.reporting.codes import Code
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
 
 SCHEMA_VERSION = 1
@@ -64,6 +66,7 @@ def _finding(finding: BaselineFinding) -> dict[str, object]:
         "pair": finding.pair,
         "change": str(finding.change),
         "failure": finding.is_failure,
+        "code": _code(code_of_change(finding)),
         "message": finding.message,
         "spec": finding.spec,
     }
@@ -97,6 +100,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         if case.error is None
         else {
             "kind": case.error.kind,
+            "code": _code(code_of_error(case.error)),
             "message": case.error.message,
             "traceback": list(case.error.traceback),
         },
@@ -122,7 +126,16 @@ def _output(case: CaseResult) -> object:
 
 
 def _check(check: CheckResult) -> dict[str, object]:
-    return {"name": check.name, "status": str(check.status), "message": check.message}
+    return {
+        "name": check.name,
+        "status": str(check.status),
+        "message": check.message,
+        "code": _code(code_of_check(check)),
+    }
+
+
+def _code(code: Code | None) -> str | None:
+    return None if code is None else code.number
 
 
 def _pair(pair: PairResult) -> dict[str, object]:
@@ -154,6 +167,8 @@ def _pair(pair: PairResult) -> dict[str, object]:
         "stops": list(pair.stops),
         "stop_change": None if pair.stop_change is None else number(pair.stop_change),
         "mismatch": pair.mismatch or None,
+        "undecided": pair.undecided or None,
+        "code": _code(code_of_pair(pair)),
         "worst_error": number(pair.error),
         "worst_bound": number(pair.bound),
         "worst_ratio": None if pair.ratio is None else number(pair.ratio),
