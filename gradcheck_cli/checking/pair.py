@@ -51,8 +51,8 @@ def _errors(sample: PairSample) -> _Errors:
 
 
 # By verdict code: what stands before what when one element is to be shown.
-_RANK = np.zeros(len(Verdict), np.int8)
-_RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
+RANK = np.zeros(len(Verdict), np.int8)
+RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
 
 def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
@@ -180,7 +180,7 @@ def _worst(
     for number, (sample, error) in enumerate(zip(samples, errors, strict=True)):
         if not sample.verdict.size:
             continue
-        rank = _RANK[sample.verdict]
+        rank = RANK[sample.verdict]
         gravest = int(rank.max())
         # Kinks and passes are of one kind here: the largest ratio is what is shown.
         among = rank == gravest if gravest > 1 else np.ones(rank.shape, dtype=bool)
@@ -226,7 +226,7 @@ def _shown(
     for sample, error in zip(samples, errors, strict=True):
         if not sample.verdict.size:
             continue
-        rank = np.where(sample.verdict == Verdict.KINK, -1, _RANK[sample.verdict])
+        rank = np.where(sample.verdict == Verdict.KINK, -1, RANK[sample.verdict])
         gravest = int(rank.max())
         ratio = np.where(rank == gravest, error.ratio, -1.0)
         place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)

@@ -61,10 +61,16 @@ def command(  # noqa: PLR0913 (one argument per option)
     names: tuple[str, ...],
     form: str,
 ) -> None:
-    """Print the analytic and the numeric Jacobian of one pair of SPEC, and where they differ.
+    """Print the analytic and the numeric Jacobian of one pair of SPEC, and what `run` says of them.
 
-    Row: element of the output. Column: element of the input. Both in C order.
-    """
+    Row: element of the output. Column: element of the input. Both in C order. Of a complex output there is a
+    row for an upstream of 1, and one for 1j. The case is checked as `run` checks it: values, what is allowed
+    and verdicts are its own, at the sample point that tells most.
+
+    \b
+    Exit codes: 0 printed, whatever the verdict, 2 bad usage or a bad spec, 3 the
+    case can't be checked, 5 no spec matched.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width  # noqa: PLC0415
     from gradcheck_cli.cli.selection import cases_with, each_case, select_cases  # noqa: PLC0415
@@ -73,13 +79,13 @@ def command(  # noqa: PLR0913 (one argument per option)
     cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
 
     from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text  # noqa: PLC0415
-    from gradcheck_cli.running.session import pair_jacobian  # noqa: PLC0415
+    from gradcheck_cli.running.showing import pair_view  # noqa: PLC0415
 
     def show(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-            view = pair_jacobian(case, label)
+            view = pair_view(case, label)
         if index is not None:
-            _check_index(index, view.output, view.output_shape)
+            _check_index(index, view.output.name, view.output.shape)
         if form == "json":
             click.echo(jacobian_json(case, view, index), nl=False)
         else:
