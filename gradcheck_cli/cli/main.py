@@ -88,6 +88,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,

@@ -61,11 +61,18 @@ def progress_bar(total: int) -> Iterator[Bar]:
         yield Bar()
         return
     from rich.console import Console  # noqa: PLC0415 (piped runs do without)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
         console=Console(file=sys.stderr, markup=False),
         transient=True,

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.entries import name_of, named
+from gradcheck_cli.reporting.codes import CODES
+from gradcheck_cli.reporting.entries import BAD, Outcome, entries_of, name_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,49 @@ _NEXT = (
     "Mend what isn't meant; what is meant goes into the lock file by `gradcheck run --update-baseline FILE`, "
     "as a change to be reviewed."
 )
+
+
+_CODE_WIDTH = 2 + max(len(str(code)) for code in CODES)
+_MOST_FAILED = 100  # a terminal's memory; reports have all
+
+
+def failed_lines(report: Report, width: int) -> list[Text]:
+    """List what fails the run, a line each, under the tables: what scrolled by, and where to read on."""
+    failed = [entry for entry in entries_of(report) if entry.outcome in BAD]
+    baseline = "baseline/"  # of which there is a list of its own
+    failed = [entry for entry in failed if entry.case is not None and not entry.rule.startswith(baseline)]
+    if not failed:
+        return []
+    lines = [Text("failed:", style="bold")]
+    for entry in failed[:_MOST_FAILED]:
+        code = "" if entry.code is None else str(entry.code)
+        where = entry.case.spec.rpartition(":")[0] if entry.case is not None else ""
+        line = Text("  ") + Text(
+            f"{code:{_CODE_WIDTH}}", style="bold red" if entry.outcome is Outcome.FAILED else "bold yellow"
+        )
+        line += Text(layout.clean(f"{where} · {entry.case_name} · {entry.name}"))
+        line.truncate(max(width, _CODE_WIDTH * 2), overflow="ellipsis")
+        lines.append(line)
+    if len(failed) > _MOST_FAILED:
+        lines.append(Text(f"  ... and {len(failed) - _MOST_FAILED:,} more"))
+    first = next((entry.code for entry in failed if entry.code is not None), None)
+    if first is not None:
+        lines.append(
+            Text(f"  `gradcheck explain {first.number}` says what that means, and what to do", style="dim")
+        )
+    return lines
+
+
+def version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text]:
+    """Say with what each of two reports was made, as far as they differ in that."""
+    facts = [report.facts for _, report in (old, new)]
+    differing = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) != facts[1].get(name)]
+    if not differing:
+        return []
+    return [
+        Text(layout.clean(f"{name}: " + ", ".join(f"{what} {known.get(what) or '?'}" for what in differing)))
+        for (name, _), known in zip((old, new), facts, strict=True)
+    ]
 
 
 def duration_lines(report: Report, count: int) -> list[Text]:
@@ -49,9 +93,7 @@ def unchecked_lines(report: Report, width: int) -> list[Text]:
     ]
 
 
-def baseline_lines(
-    findings: Sequence[BaselineFinding], width: int, *, title: str = "since the baseline"
-) -> list[Text]:
+def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: str = "") -> list[Text]:
     """Lay out what has changed since a baseline, failures first, and how much of each.
 
     Args:

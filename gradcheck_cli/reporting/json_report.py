@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
@@ -37,6 +38,9 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "gradcheck_version": report.gradcheck_version,
         "tensorflow_version": report.tensorflow_version,
         "python_version": report.python_version,
+        "keras_version": report.keras_version,
+        "numpy_version": report.numpy_version,
+        "platform": report.platform,
         "seed": report.seed,
         "exit_code": report.exit_code if exit_code is None else exit_code,
         "interrupted": report.interrupted,
@@ -175,7 +179,17 @@ def _pair(pair: PairResult) -> dict[str, object]:
         "relative_error": None if pair.relative_error is None else number(pair.relative_error),
         "tolerance": None if pair.tolerance is None else _tolerance(pair.tolerance),
         "fingerprint": None if pair.fingerprint is None else _fingerprint(pair.fingerprint),
+        "figure": None if pair.figure is None else _plain(asdict(pair.figure)),
     }
+
+
+def _plain(value: object) -> object:
+    """Return nested values as JSON holds them."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return number(value) if isinstance(value, float) else value
 
 
 def _tolerance(tolerance: Tolerance) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from gradcheck_cli import __version__
 from gradcheck_cli.results import CaseResult, Report
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -134,6 +135,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.unchecked(len(cases), len(done)),
+        **surroundings(),
     )
 
 
