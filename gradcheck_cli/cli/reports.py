@@ -14,6 +14,7 @@ import click
 
 from gradcheck_cli.cli.outlet import print_commands
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.extensions import REPORTS, extensions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +58,7 @@ def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str,
         if value == "github":
             found.append(Wanted("github"))
             continue
-        if kind not in TO_FILES or not separator or not name:
+        if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
         file = Path(name)
         _require_place(file)
@@ -122,6 +123,8 @@ def root_folder() -> Path:
 
 def render(kind: str, report: Report) -> str:
     """Return a report's text in one of the formats other than the table."""
+    if kind not in _KINDS:
+        return str(extensions(REPORTS)[kind](report, root_folder()))
     module, function, is_rooted = _KINDS[kind]
     # Late: each run needs one or two of these.
     to_text = getattr(import_module(f"gradcheck_cli.reporting.{module}"), function)

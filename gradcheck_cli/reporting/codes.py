@@ -49,6 +49,7 @@ _CODES = {
     ),
     "check/second_point": Code("GC113", "second_point", "The gradient is right at the first point only."),
     "pair/raises": Code("GC114", "raises", "The gradient raises, where the spec expects another fault."),
+    "check/": Code("GC115", "own_check", "A check of another package found something."),
     "pair/unexpected_pass": Code("GC120", "unexpected_pass", "A gradient that should be wrong is right."),
     "undecided/": Code("GC200", "undecided", "The numbers can't tell whether the gradient is right."),
     "undecided/all_zero": Code("GC201", "nothing_tested", "Derivative and gradient are zero everywhere."),
@@ -123,7 +124,7 @@ def code_of(rule: str) -> Code:
     """Return the code of what `entries` calls a rule, such as `check/linearity` or `error/import`."""
     rule = _SAME.get(rule, rule)
     kind = rule.partition("/")[0]
-    return _CODES.get(rule) or _CODES["undecided/" if kind in {"check", "undecided"} else f"{kind}/"]
+    return _CODES.get(rule) or _CODES[f"{kind}/"]
 
 
 def rule_of_pair(pair: PairResult) -> str:

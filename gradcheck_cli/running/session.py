@@ -6,6 +6,7 @@ import contextlib
 import platform
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.drawing import with_figures
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.running.own_checks import own_checks
 from gradcheck_cli.running.pairs import listed_pairs
 from gradcheck_cli.running.stopping import Stopper
 from gradcheck_cli.running.surroundings import surroundings
@@ -177,6 +179,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings = check_case(opener.case, opener, points(case), others)
             if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
                 findings = with_blame(opener.case, findings, opener, time.perf_counter() - began)
+            if findings.first is not None:
+                own = own_checks(opener.case, findings.first)
+                findings = replace(findings, checks=(*findings.checks, *own))
             return with_figures(findings, opener) if case.drawn else findings
 
 

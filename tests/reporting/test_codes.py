@@ -14,7 +14,7 @@ from gradcheck_cli.results import CheckResult, PairResult, Status
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "gradcheck_cli"
-GENERIC = {"GC200", "GC300"}
+GENERIC = {"GC115", "GC200", "GC300"}
 
 
 def written(pattern):
