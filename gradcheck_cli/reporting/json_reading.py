@@ -48,6 +48,7 @@ def read_report(file: Path) -> Report:
             f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
         )
     try:
+        content = {"selection": None, **content}  # older reports don't say
         report = typed_json.read(Report, content, special={CaseResult: _case, Projection: _projection})
         _require_sums(content, report)
     except TypeFault as error:
