@@ -11,6 +11,7 @@ from gradcheck_cli.figure import Figure  # noqa: TC001 (reports are read by this
 from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
     BaselineFinding,
     Fingerprint,
+    Selection,
     Shard,
     Tolerance,
 )
@@ -158,16 +159,18 @@ class PairResult:
         return off / size if is_known else None
 
 
-CAUGHT, LEFT_OPEN, MISSED = "caught", "undecided", "missed"  # what becomes of a corruption
+# What becomes of a corruption.
+CAUGHT, LEFT_OPEN, MISSED, HIDES = "caught", "undecided", "missed", "out of sight"
 
 
 @dataclass(frozen=True)
 class Mutant:
     """What became of one corruption of one pair's gradient.
 
-    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails) or
-    `missed`. `change` is the largest error that was seen, `allowed` what was allowed where it mattered most,
-    `kinks` how many elements passed for lying between one-sided slopes.
+    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails), `missed`,
+    or `out of sight`: no point of the case could show it, and it wasn't tried. `change` is the error of the
+    worst element, `allowed` what was allowed of it, `kinks` how many elements passed for lying between
+    one-sided slopes.
     """
 
     pair: str
@@ -243,7 +246,8 @@ class Report:
     """A whole run.
 
     `strict` and `strict_precision` are the options of that name: they make failures of what was skipped
-    (exit 3), and of what loses digits (exit 1). `unchecked` says what wasn't run that should have been.
+    (exit 3), and of what loses digits (exit 1). `unchecked` says what wasn't run that should have been;
+    `selection` what was asked for, where that is known.
     """
 
     gradcheck_version: str
@@ -259,6 +263,7 @@ class Report:
     unchecked: tuple[str, ...] = ()
     baseline: tuple[BaselineFinding, ...] = ()
     shard: Shard | None = None
+    selection: Selection | None = None
     keras_version: str = ""
     numpy_version: str = ""
     platform: str = ""

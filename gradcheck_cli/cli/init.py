@@ -43,7 +43,8 @@ def command(
     """Write a spec for MODULE:FUNCTION: a function, a layer, or what has a custom gradient.
 
     The module is imported from the working directory. Inputs come from the signature, shapes from annotations
-    and defaults, or else from what the function takes when it is tried; whatever is a guess says so.
+    and defaults, or else from what the function takes when it is tried; whatever is a guess says so. What was
+    written is run: domains and dtypes are tried until it tests something; what is still undecided is said.
     """
     if (target is None) == (op_type is None):
         raise click.UsageError("name either MODULE:FUNCTION or --op-type TYPE.", ctx)
@@ -61,7 +62,7 @@ def command(
         _write(file, text, force=force)
         click.echo(f"wrote {file}", err=True)
         click.echo(f"check it: gradcheck run {file}", err=True)
-    if not drafted.runs:
+    if not drafted.is_right:
         _tell(drafted)
 
 
@@ -88,5 +89,9 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 
 
 def _tell(drafted: Drafted) -> None:
-    click.echo("it doesn't run as it stands; change what is a guess:", err=True)
+    """Say why a run of what was written doesn't end with 0: what is wrong, undecided, or tests nothing."""
+    if drafted.runs:
+        click.echo("a run of it as it stands doesn't end with 0:", err=True)
+    else:
+        click.echo("it doesn't run as it stands; change what is a guess:", err=True)
     click.echo(f"  {drafted.trouble}" if drafted.trouble else "  no shape that was tried is taken", err=True)

@@ -18,7 +18,7 @@ from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.outlet import go_on_without_output
 from gradcheck_cli.cli.processes import case_runner, process_options
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
-from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
+from gradcheck_cli.cli.selecting import default_cache, list_cases, narrowing, select, selection_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,6 +144,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
     from gradcheck_cli.results import Report, Status  # noqa: PLC0415
+    from gradcheck_cli.running.baseline.expected import selection_of  # noqa: PLC0415
     from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
     from gradcheck_cli.running.selection.sources import gradient_source  # noqa: PLC0415
     from gradcheck_cli.running.stopping import Stopper  # noqa: PLC0415
@@ -187,11 +188,18 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
         strict=strict,
         strict_precision=strict_precision,
         shard=selected.shard,
+        selection=selection_of(
+            report.cases,
+            loaded,
+            folders,
+            narrowing(options, stop_first=stop_first, max_failures=max_failures, max_time=max_time),
+            modes,
+        ),
     )
-    report = baseline.compared(report, loaded, folders)
+    report = baseline.compared(report)
     write_history(cache, report)
     _print_end(report, form, width, is_quiet=quiet, verbose=verbose, durations=durations)
-    unwritten = baseline.write(report, loaded, folders)
+    unwritten = baseline.write(report)
     ctx.exit(write_reports(reports, form, report) or unwritten)
 
 

@@ -105,6 +105,7 @@ _CODES = {
     "baseline/forward_changed": Code("GC508", "forward_changed", "The forward changed."),
     "baseline/new": Code("GC509", "new", "A pair isn't in the baseline yet."),
     "baseline/renamed": Code("GC510", "renamed", "A pair has another name than before."),
+    "baseline/mended": Code("GC511", "mended", "What was wrong in the older report is right."),
     "unchecked": Code("GC601", "unchecked", "Not all that was to be checked was."),
 }
 _SAME = {

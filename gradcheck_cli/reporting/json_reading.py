@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 # What a report and a pair are without the fields that older ones lack.
-_REPORT_BEFORE: Object = dict.fromkeys(("keras_version", "numpy_version", "platform"), "")
+_REPORT_BEFORE: Object = {
+    "selection": None,
+    **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
+}
 _PAIR_BEFORE: Object = {
     **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
     "not_float64": "",

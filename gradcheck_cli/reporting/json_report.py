@@ -11,7 +11,7 @@ from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Shard, Tolerance
+    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Selection, Shard, Tolerance
     from gradcheck_cli.reporting.codes import Code
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
 
@@ -52,6 +52,7 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "evaluations_per_element": round(report.evaluations_per_element, 3),
         "notices": list(report.notices),
         "shard": None if report.shard is None else _shard(report.shard),
+        "selection": None if report.selection is None else _selection(report.selection),
         "baseline": [_finding(finding) for finding in report.baseline],
         "cases": [_case(case) for case in report.cases],
     }
@@ -59,6 +60,15 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
 
 def _shard(shard: Shard) -> dict[str, object]:
     return {"index": shard.index, "count": shard.count, "plan": [list(one) for one in shard.plan]}
+
+
+def _selection(selection: Selection) -> dict[str, object]:
+    return {
+        "paths": list(selection.paths),
+        "options": list(selection.options),
+        "modes": list(selection.modes),
+        "left_out": [list(one) for one in selection.left_out],
+    }
 
 
 def _finding(finding: BaselineFinding) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.checking.form import FORM
 from gradcheck_cli.checking.pair_view import PairView
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
@@ -46,6 +47,8 @@ def pair_view(case: Case, label: str) -> PairView:
     if result is None or label not in found.judged:
         told = result.message if result is not None else next((one.message for one in failing), "")
         raise CaseFailedError("pairs", told or "there is nothing to differentiate.")
+    if result.mismatch == FORM:  # zeros stand for it, and nobody's gradient is shown
+        raise CaseFailedError("gradient", result.message)
     judged = found.judged[label]
     point = judged.telling
     return PairView(

@@ -42,7 +42,8 @@ def compare(
         old: the baseline.
         new: the run.
         is_expected: whether a pair of the baseline that the run hasn't got should be in it.
-        breaks: also report pairs that were right and no longer are; a run reports these by itself.
+        breaks: also report pairs that were right and no longer are, which a run reports by itself, and those
+            that weren't and are.
 
     Returns:
         The findings, sorted by op, case and pair.
@@ -127,6 +128,8 @@ def _changes(old: Entry, new: Entry, *, breaks: bool) -> Iterator[tuple[Change, 
         elif breaks and old.status in GREEN:
             yield Change.BROKE, f"was {_words(old)}, and is {_words(new)} now"
         return  # the run's own verdict says the rest
+    if breaks and old.status not in GREEN:
+        yield Change.MENDED, f"was {_words(old)}, and is {_words(new)} now"
     if old.status is Status.PASSED and new.status is Status.EXPECTED_MISMATCH:
         yield Change.WEAKENED, "was right, and the spec expects it to be wrong now"
     elif old.status in GREEN and old.connected and not new.connected:
