@@ -13,7 +13,7 @@ import click
 
 from gradcheck_cli import __version__
 from gradcheck_cli.cli.outlet import OutputLostError, guarded, open_standard_descriptors
-from gradcheck_cli.errors import CaseFailedError, GradcheckError
+from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OutputLostError:
         raise
     except GradcheckError as error:
-        click.echo(str(error), err=True)
+        click.echo(_told(error), err=True)
         if isinstance(error, CaseFailedError):
             for frame in error.traceback:  # the user's own frames: where to look
                 click.echo(f"  {frame}", err=True)
@@ -157,6 +157,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
         return INTERNAL
     return outcome if isinstance(outcome, int) else 0
+
+
+def _told(error: GradcheckError) -> str:
+    """Return an error's message; on a terminal a spec's faults with the lines they are in."""
+    if not isinstance(error, SpecError) or not sys.stderr.isatty():
+        return str(error)
+    from gradcheck_cli.reporting.faults import told  # noqa: PLC0415 (only here)
+
+    return told(error.faults)
 
 
 def _place(error: OSError) -> str:

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.codes import CODES
 from gradcheck_cli.reporting.entries import BAD, Outcome, entries_of, name_of, named
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ _NEXT = (
 )
 
 
-_CODE_WIDTH = 2 + max(len(str(code)) for code in CODES)
 _MOST_FAILED = 100  # a terminal's memory; reports have all
 
 
@@ -36,14 +34,15 @@ def failed_lines(report: Report, width: int) -> list[Text]:
     if not failed:
         return []
     lines = [Text("failed:", style="bold")]
+    room = 2 + max(len(str(entry.code or "")) for entry in failed)
     for entry in failed[:_MOST_FAILED]:
         code = "" if entry.code is None else str(entry.code)
         where = entry.case.spec.rpartition(":")[0] if entry.case is not None else ""
         line = Text("  ") + Text(
-            f"{code:{_CODE_WIDTH}}", style="bold red" if entry.outcome is Outcome.FAILED else "bold yellow"
+            f"{code:{room}}", style="bold red" if entry.outcome is Outcome.FAILED else "bold yellow"
         )
         line += Text(layout.clean(f"{where} · {entry.case_name} · {entry.name}"))
-        line.truncate(max(width, _CODE_WIDTH * 2), overflow="ellipsis")
+        line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if len(failed) > _MOST_FAILED:
         lines.append(Text(f"  ... and {len(failed) - _MOST_FAILED:,} more"))

@@ -1,8 +1,8 @@
 """The stable codes of findings, such as `GC102 linearity`: the same in every report, and never used anew.
 
 The hundreds say what a finding does to a run: 1 a gradient is wrong, 2 it can't be told, 3 it couldn't be
-checked, 4 it is told and no more, 5 it differs from the baseline, 6 not all was run. `codes.md` beside this
-file has a page for each.
+checked, 4 it is told and no more, 5 it differs from the baseline, 6 not all was run, 7 a spec has a fault.
+`codes.md` beside this file has a page for each.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ _CODES = {
     "baseline/renamed": Code("GC510", "renamed", "A pair has another name than before."),
     "baseline/mended": Code("GC511", "mended", "What was wrong in the older report is right."),
     "unchecked": Code("GC601", "unchecked", "Not all that was to be checked was."),
+    "spec": Code("GC701", "spec", "A spec has a fault, and nothing was run."),
 }
 _SAME = {
     "check/connected": "pair/none",

@@ -59,16 +59,16 @@ def _command(  # noqa: PLR0913, PLR0917 (what a group is keyed by, and the group
     lines = list(dict.fromkeys(lines))  # what is said of each of them (how to reproduce it) is said once
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more lines in the log"]
-    named = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{level} {named}::{_data(chr(10).join(lines))}\n"
+    named = ",".join(f"{key}={escape_property(value)}" for key, value in properties.items())
+    return f"::{level} {named}::{escape_data(chr(10).join(lines))}\n"
 
 
-def _data(text: str) -> str:
+def escape_data(text: str) -> str:
     """Escape a command's message as GitHub's own toolkit does; other control characters are shown."""
     lines = "\n".join(layout.lines_of(text))
     return lines.replace("%", "%25").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
+def escape_property(text: str) -> str:
     """Escape a command's property: these end at commas and colons."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -36,7 +36,7 @@ def to_sarif(report: Report, root: Path) -> str:
     driver = {
         "name": "gradcheck",
         "version": report.gradcheck_version,
-        "rules": [_rule(rule) for rule in rules],
+        "rules": [rule_of(rule) for rule in rules],
     }
     invocation = {
         "executionSuccessful": report.exit_code != INTERRUPTED,
@@ -61,7 +61,8 @@ def _code(entry: Entry) -> Code:
     return entry.code or code_of(entry.rule)
 
 
-def _rule(code: Code) -> dict[str, object]:
+def rule_of(code: Code) -> dict[str, object]:
+    """Return a code as SARIF describes a rule, with its page as help."""
     page = page_of(code).partition("\n")[2].strip()
     rule: dict[str, object] = {
         "id": code.number,
@@ -83,14 +84,14 @@ def _result(entry: Entry, rule: int, root: Path) -> dict[str, object]:
         "partialFingerprints": {"gradcheck/v1": _identity(entry)},
     }
     if entry.file:
-        location: dict[str, object] = {"artifactLocation": _artifact(relative(entry.file, root))}
+        location: dict[str, object] = {"artifactLocation": artifact(relative(entry.file, root))}
         if entry.line:
             location["region"] = {"startLine": entry.line}
         result["locations"] = [{"physicalLocation": location}]
     return result
 
 
-def _artifact(file: str) -> dict[str, str]:
+def artifact(file: str) -> dict[str, str]:
     """Return a URI: relative to the root where the file is below it."""
     if file.startswith("/"):
         return {"uri": f"file://{quote(file, errors='surrogateescape')}"}

@@ -39,7 +39,7 @@ _STYLE = {
 }
 _MOST_TICKS = 8
 # Left, bottom, width and height of the axes within a drawing, whose layout would take as long as the rest.
-_ROOM = {"ladder": (0.19, 0.16, 0.77, 0.68), "slopes": (0.19, 0.16, 0.77, 0.68)}
+_ROOM = {"ladder": (0.23, 0.16, 0.73, 0.68), "slopes": (0.23, 0.16, 0.73, 0.68)}
 _ROOM_OF_MAP = (0.19, 0.2, 0.68, 0.76)
 _MOST_LETTERS = 16  # cells along an edge that are large enough for a letter
 _LEAST_SHARE = 1e-4  # of what is allowed: less is as good as right
