@@ -35,8 +35,8 @@ _UNDRAFTED = 3  # nothing was written for it
 @click.option(
     "--missing",
     metavar="PACKAGE",
-    help="Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, and "
-    "op types that it registers one for. All of its modules are imported.",
+    help="Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, "
+    "and op types that it registers one for. All of its modules are imported.",
 )
 @click.option(
     "-o",
@@ -132,7 +132,7 @@ def _drafted(target: str) -> Drafted:
 
 
 def _modeline(file: Path) -> str:
-    """Name the schema to editors, if what `gradcheck schema` printed lies in the spec's folder or above it."""
+    """Name the schema to editors, if what `gradcheck schema` printed lies in its folder or above it."""
     folder = file.absolute().parent
     for above in (folder, *folder.parents):
         if (above / SCHEMA_FILE).is_file():

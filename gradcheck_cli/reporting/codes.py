@@ -188,8 +188,9 @@ def link_of(code: Code) -> str:
         urls = metadata("gradcheck-cli").get_all("Project-URL") or []
     except PackageNotFoundError:
         return ""
+    anchor = f"{code.number}-{code.name}".lower()
     found = [url.partition(", ")[2] for url in urls if url.lower().startswith("documentation,")]
-    return f"{found[0].rstrip('/')}/codes.html#{code.number}-{code.name}".lower() if found else ""
+    return f"{found[0].rstrip('/')}/codes.md#{anchor}" if found else ""
 
 
 @lru_cache(maxsize=1)

@@ -49,10 +49,8 @@ def test_no_file_no_excerpt():
 
 
 def test_annotations_name_file_and_line():
-    assert faults_github([BAD], Path()) == (
-        "::error file=specs/a.yaml,line=3,title=gradcheck%3A spec::inputs.x.dtype: must be a TensorFlow dtype, "
-        "but got 'flaot32'\n"
-    )
+    place = "::error file=specs/a.yaml,line=3,title=gradcheck%3A spec::inputs.x.dtype: "
+    assert faults_github([BAD], Path()) == f"{place}must be a TensorFlow dtype, but got 'flaot32'\n"
     nasty = Fault("a,b:c.yaml", 1, "", "50%\n::error::x")
     assert faults_github([nasty], Path()).splitlines() == [
         "::error file=a%2Cb%3Ac.yaml,line=1,title=gradcheck%3A spec::50%25%0A::error::x"
