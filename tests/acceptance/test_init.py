@@ -174,3 +174,44 @@ def test_bad_usage(project, arguments, told):
     assert done.returncode in (2, 3)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_has_no_spec_gets_one_each(project):
+    """Of a gradient function it is the forward's; the schema beside specs is named to editors."""
+    package = project / "own"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "ops.py").write_text(OWN)
+    (project / "gradcheck.schema.json").write_text("{}")
+    assert run("init", "own.ops:soft_grad", folder=project).returncode == 0
+    soft = (project / "specs" / "soft.yaml").read_text()
+    assert soft.startswith("# yaml-language-server: $schema=../gradcheck.schema.json\nop: soft\n")
+    assert "gradient: own.ops:soft_grad" in soft
+    made = run("init", "--missing", "own", folder=project)
+    assert made.returncode == 0, made.stderr
+    assert "own: 2 of 3 gradients have no spec" in made.stderr
+    assert {"first.yaml", "second.yaml"} <= {file.name for file in (project / "specs").iterdir()}
+    assert "own: 0 of 3 gradients have no spec" in run("init", "--missing", "own", folder=project).stderr
+
+
+OWN = """\
+import tensorflow as tf
+
+
+@tf.custom_gradient
+def first(x):
+    return x * x, lambda u: 2 * x * u
+
+
+@tf.custom_gradient
+def second(x):
+    return tf.sin(x), lambda u: tf.cos(x) * u
+
+
+def soft(x):
+    return tf.math.softplus(x)
+
+
+def soft_grad(op, upstream):
+    return upstream * tf.sigmoid(op.inputs[0])
+"""
