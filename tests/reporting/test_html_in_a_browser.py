@@ -83,6 +83,21 @@ def test_numbers_are_sorted_as_numbers_and_back(page):
     assert opened.locator("#table tbody tr th").first.text_content().startswith("an_operation")
 
 
+def test_of_thousands_the_first_are_laid_out_until_all_are_asked_for(page):
+    opened = page()
+    opened.evaluate("""() => {
+        const body = document.querySelector('#table tbody');
+        const row = body.rows[5].outerHTML;
+        body.insertAdjacentHTML('beforeend', row.repeat(600));
+        document.body.append(Object.assign(document.createElement('script'),
+            {textContent: document.scripts[0].textContent}));
+    }""")
+    assert visible(opened) == 500
+    assert opened.locator("output").text_content() == "663 pairs, the first 500 shown"
+    opened.get_by_role("button", name="Show all").click()
+    assert visible(opened) == 663
+
+
 def test_a_link_opens_its_details(page):
     opened = page()
     opened.locator("details").first.evaluate("one => one.open = false")

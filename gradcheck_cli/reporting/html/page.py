@@ -63,7 +63,7 @@ def to_html(report: Report, root: Path) -> str:
     pairs = [entry for entry in entries if entry.pair is not None]
     anchors = {id(entry): f"f{number}" for number, entry in enumerate(entries)}
     telling = [entry for entry in pairs if _is_telling(entry)]
-    telling.sort(key=lambda entry: _GRAVITY[entry.outcome])
+    telling.sort(key=_gravity)
     details = [
         _detail(entry, anchors[id(entry)], root, is_drawn=number < MOST_DRAWN)
         for number, entry in enumerate(telling[:_MOST_DETAILS])
@@ -74,7 +74,11 @@ def to_html(report: Report, root: Path) -> str:
         for entry in entries
         if entry.pair is None and (entry.outcome is not Outcome.PASSED or entry.text)
     ]
-    rows = [_row(entry, anchors[id(entry)] if anchors[id(entry)] in shown else "") for entry in pairs]
+    # The gravest first: of thousands a page lays out the first few hundred until it is asked for all.
+    rows = [
+        _row(entry, anchors[id(entry)] if anchors[id(entry)] in shown else "")
+        for entry in sorted(pairs, key=_gravity)
+    ]
     first = next((entry for entry in sorted(entries, key=_gravity) if entry.outcome in BAD), None)
     told_first = None if first is None else _told(first, anchors[id(first)], root)
     if told_first is not None and first is not None and first.pair is not None:

@@ -5,19 +5,29 @@
   if (table && form) {
     const body = table.tBodies[0];
     const rows = [...body.rows];
+    let order = rows;
     const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
     const told = form.querySelector("output");
+    const all = form.querySelector("button");
+    let most = 500; // rows that are laid out at once: thousands take seconds
+    const number = (value) => value.toLocaleString("en");
     const filter = () => {
       const words = form.text.value.toLowerCase().split(/\s+/).filter(Boolean);
       const status = form.status.value;
-      let shown = 0;
-      for (const row of rows) {
+      let fitting = 0;
+      for (const row of order) {
         const fits = (!status || row.dataset.status === status) && words.every((word) => texts.get(row).includes(word));
-        row.hidden = !fits;
-        shown += fits;
+        fitting += fits;
+        row.hidden = !fits || fitting > most;
       }
-      told.textContent = shown === rows.length ? `${shown.toLocaleString("en")} pairs` : `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} pairs`;
+      const found = fitting === rows.length ? `${number(fitting)} pairs` : `${number(fitting)} of ${number(rows.length)} pairs`;
+      all.hidden = fitting <= most;
+      told.textContent = all.hidden ? found : `${found}, the first ${number(most)} shown`;
     };
+    all.addEventListener("click", () => {
+      most = Infinity;
+      filter();
+    });
     form.addEventListener("input", filter);
     form.addEventListener("submit", (event) => event.preventDefault());
     const heads = [...table.tHead.rows[0].cells];
@@ -36,13 +46,15 @@
         };
         const keyed = rows.map((row) => [key(row), row]);
         keyed.sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0) * (down ? -1 : 1));
-        body.append(...keyed.map((one) => one[1]));
+        order = keyed.map((one) => one[1]);
+        filter();
+        body.append(...order);
       });
     });
     filter();
   }
   document.addEventListener("click", async (event) => {
-    const button = event.target.closest("button.copy");
+    const button = event.target.closest(".reproduce button");
     if (!button) return;
     const code = button.previousElementSibling;
     try {
