@@ -1,0 +1,382 @@
+"""Workers of a Dask cluster: each document is a task there, and Dask decides where and when.
+
+What Dask has, it does: it queues tasks, sends code to each worker once, notices that a worker is gone and
+runs anew what ran there. Ours is to count how often, to compare versions, and to put it all in words.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+import uuid
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.results import CaseError
+from gradcheck_cli.running import wire
+from gradcheck_cli.running.code_folder import CodeFolder, pack
+from gradcheck_cli.running.dask_versions import Fleet, describe, versions
+from gradcheck_cli.running.outcome import failed_case
+from gradcheck_cli.running.output import Kept
+from gradcheck_cli.running.running_task import Limits, Numbered
+from gradcheck_cli.running.workers import Ended, Started, Waited, WorkersLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client, Future, LocalCluster
+
+    from gradcheck_cli.spec.case import Case
+
+    Event = Started | Ended | Waited
+
+Value = TypeVar("Value")
+
+_ATTEMPTS = 3  # at a document: what was lost with its worker is tried twice more
+_TICK = 0.5  # seconds between two looks at the clock
+_ANSWERS = 10.0  # seconds for a scheduler to answer
+_JOINS = 30.0  # seconds for a worker to be there
+_LEFT = 60.0  # seconds for another worker to come where none is left
+_LOOKS = 2.0  # seconds between two looks at how many workers there are
+_TTL = "30s"  # after which a worker of our own cluster that gives no sign of life is lost
+
+
+@dataclass
+class _Document:
+    """One document's cases, and how often they were begun: `begun` names the workers."""
+
+    number: int
+    cases: list[Numbered]
+    future: Future[Any] | None = None
+    begun: list[str] = field(default_factory=list)
+    counted: int = 0  # of `begun`, those before it was submitted last
+
+
+class DaskWorkers:
+    """Runs cases in the workers of a Dask cluster."""
+
+    def __init__(  # noqa: PLR0913 (what is set once for all of them)
+        self,
+        address: str,
+        limits: Limits,
+        *,
+        jobs: int = 1,
+        isolate: bool = False,
+        output: Path | None = None,
+        allows_skew: bool = False,
+    ) -> None:
+        """Keep what is asked for; connecting is `run`'s.
+
+        Args:
+            address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
+            limits: what a case may take.
+            jobs: how many workers a cluster of its own has.
+            isolate: give each case a process, not each document.
+            output: folder in which what failed cases have printed is kept; default a temporary one.
+            allows_skew: whether versions there may differ from those here.
+        """
+        self._address, self._limits, self._jobs = address, limits, jobs
+        self._isolate, self._allows_skew = isolate, allows_skew
+        self._kept = Kept(output)
+        self._client: Client | None = None
+        self._cluster: LocalCluster | None = None
+        self._run = ""
+        self._version = ""
+        self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
+        self._open: dict[int, _Document] = {}
+        self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
+        self._resources: frozenset[str] = frozenset()
+        self._is_closed = threading.Event()
+        self._seen = 0.0  # when a worker was seen last
+        self._answered = 0.0  # when the scheduler has answered last
+
+    @property
+    def tensorflow_version(self) -> str:
+        """The version of TensorFlow that cases run with; empty before any has run."""
+        return self._version
+
+    def run(self, cases: Sequence[Case]) -> Iterator[Event]:
+        """Run cases; see `Workers.run`."""
+        client = self._connected()
+        self._run = uuid.uuid4().hex
+        self._news = queue.Queue()
+        self._codes = {}
+        numbered = [Numbered(number, case) for number, case in enumerate(cases)]
+        documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
+        self._open = {number: _Document(number, list(part)) for number, (_, part) in enumerate(documents)}
+        folders: dict[str, list[Case]] = {}
+        for case in cases:
+            folders.setdefault(case.folder, []).append(case)
+        for folder, inside in folders.items():
+            self._codes[folder] = self._sent(client, pack(inside))
+        for document in self._open.values():
+            self._submit(client, document)
+        while self._open:
+            yield from self._next()()
+        self._codes = {}
+
+    def _next(self) -> Callable[[], Iterator[Event]]:
+        """Return what deals with the next news; where there are none for a while, with that."""
+        try:
+            return self._news.get(timeout=_TICK)
+        except queue.Empty:
+            return self._idle
+
+    def close(self) -> None:
+        """Cancel whatever still runs, and leave the cluster; see `Workers.close`."""
+        self._is_closed.set()
+        client, self._client = self._client, None
+        cluster, self._cluster = self._cluster, None
+        if client is not None:
+            futures = [one.future for one in self._open.values() if one.future is not None]
+            self._open = {}
+            self._codes = {}
+            for step in (partial(client.cancel, futures, force=True), partial(client.close, timeout=_TICK)):
+                with suppress(Exception):  # a scheduler that is gone hears of nothing, and needn't
+                    _within(_ANSWERS, step)
+        if cluster is not None:
+            with suppress(Exception):  # likewise
+                _within(_JOINS, cluster.close)
+
+    def _connected(self) -> Client:
+        """Return the client, connected, once all workers were found to have what a case needs."""
+        if self._client is not None:
+            return self._client
+        try:
+            from distributed import Client  # noqa: PLC0415 (an extra, and half a second)
+        except ImportError as error:
+            raise UsageError(
+                f'--on needs Dask: pip install "gradcheck-cli[dask]" ({error}). On every worker, too.'
+            ) from error
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would say, we say
+        where = self._address or self._own_cluster()
+        try:
+            client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
+        except (OSError, ValueError) as error:
+            raise CaseFailedError(
+                "workers",
+                f"no Dask scheduler answers at {self._address}: {error}. Start one with `dask scheduler`, "
+                "and workers with `dask worker HOST:PORT --nthreads 1`.",
+            ) from error
+        self._client = client
+        from gradcheck_cli.running.dask_task import TOPIC  # noqa: PLC0415 (needs Dask)
+
+        client.subscribe_topic(TOPIC, self._hear)
+        self._resources = self._compared(client)
+        self._seen = self._answered = time.monotonic()
+        threading.Thread(target=self._watch, args=(client,), daemon=True).start()
+        return client
+
+    def _own_cluster(self) -> LocalCluster:
+        import dask  # noqa: PLC0415 (as above)
+        from distributed import LocalCluster  # noqa: PLC0415 (as above)
+
+        with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
+            self._cluster = LocalCluster(
+                n_workers=self._jobs,
+                threads_per_worker=1,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )
+        return self._cluster
+
+    def _compared(self, client: Client) -> frozenset[str]:
+        """Return the resources that workers offer, all of which have what a case needs.
+
+        Raises:
+            CaseFailedError: there are no workers, or some lack something.
+        """
+        try:
+            client.wait_for_workers(1, timeout=_JOINS)
+            fleet = Fleet.of(_within(_JOINS, partial(client.run, describe, on_error="return")))
+        except TimeoutError:
+            raise CaseFailedError(
+                "workers",
+                f"the Dask scheduler at {self._where} has no worker that answers. Start some: "
+                "`dask worker HOST:PORT --nthreads 1`.",
+            ) from None
+        complaint = fleet.complaint(allows_skew=self._allows_skew)
+        if complaint:
+            raise CaseFailedError("versions", complaint)
+        return fleet.resources
+
+    @property
+    def _where(self) -> str:
+        return self._address or "this machine"
+
+    def _sent(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
+        """Have the cluster hold a code folder: a task's result, since Dask makes that anew if it is lost."""
+        future = client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
+        return code, future
+
+    def _submit(self, client: Client, document: _Document) -> None:
+        """Have a document checked; those that were submitted earlier come first."""
+        from gradcheck_cli.running.dask_task import Order, check_document  # noqa: PLC0415 (needs Dask)
+
+        cases = [one.case for one in document.cases]
+        code, archive = self._codes[cases[0].folder]
+        order = Order(
+            run=self._run,
+            document=document.number,
+            cases=wire.dumps(cases),
+            timeout=self._limits.timeout,
+            memory=self._limits.memory,
+            directory=str(Path.cwd()),
+            path=code.path,
+            digest=code.digest,
+            versions={} if self._allows_skew else versions(),
+        )
+        document.counted = len(document.begun)
+        future = client.submit(
+            check_document,
+            order.dumps(),
+            archive,
+            key=(f"gradcheck-{self._run}", document.number, document.counted),
+            resources=dict.fromkeys(self._needed(cases), 1),
+            pure=False,
+        )
+        document.future = future
+        future.add_done_callback(partial(self._fetch, document))
+
+    def _needed(self, cases: Sequence[Case]) -> frozenset[str]:
+        """Return the resources that cases need: GPU for `device: GPU:0`.
+
+        Where no worker offers it, any will do: a case says itself that there's no such device.
+        """
+        devices = {case.device.partition(":")[0] for case in cases if case.device is not None}
+        return frozenset(devices & self._resources)
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """Take an event that a worker sent, to this run or another; Dask's thread calls this."""
+        _, message = event
+        if message.get("run") == self._run:
+            self._news.put(partial(self._begun, message))
+
+    def _fetch(self, document: _Document, future: Future[Any]) -> None:
+        """Fetch what has become of a task; a thread of Dask's calls this."""
+        try:
+            answer = future.result()
+        except BaseException as error:  # noqa: BLE001 (whatever a worker, or the way there, raises)
+            answer = error
+        self._news.put(partial(self._settle, document, future, answer))
+
+    def _watch(self, client: Client) -> None:
+        """Look again and again whether there is a scheduler, and whether it has workers."""
+        while not self._is_closed.wait(_LOOKS):
+            with suppress(Exception):  # no answer
+                workers = client.nthreads()
+                self._answered = time.monotonic()
+                if workers:
+                    self._seen = self._answered
+
+    def _idle(self) -> Iterator[Event]:
+        """Look whether somebody is left who could end what is open."""
+        now = time.monotonic()
+        if now - self._answered > _LEFT:
+            raise WorkersLostError(f"the Dask scheduler at {self._where} doesn't answer any more")
+        if now - self._seen > _LEFT:
+            raise WorkersLostError(
+                f"no worker has been left at the Dask scheduler at {self._where} for {_LEFT:g} s"
+            )
+        yield Waited()
+
+    def _begun(self, message: dict[str, Any]) -> Iterator[Event]:
+        document = self._open.get(message["document"])
+        if document is None:
+            return
+        if "case" in message:
+            yield Started(document.cases[message["case"]].number)
+            return
+        document.begun.append(f"{message['worker']} on {message['host']}")
+        if len(document.begun) > _ATTEMPTS:
+            yield from self._give_up(document)
+
+    def _settle(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
+        """Deal with the end of a task: results, or the loss of whoever was to have them."""
+        if document.future is not future or document.number not in self._open or self._client is None:
+            return
+        if isinstance(answer, bytes):
+            yield from self._results(document, json.loads(answer))
+        elif isinstance(answer, CancelledError):
+            raise WorkersLostError(f"the Dask scheduler at {self._where} is gone, or has cancelled the run")
+        elif type(answer).__name__ == "KilledWorker":  # sooner than we would, or it was never begun
+            if len(document.begun) == document.counted:
+                document.begun.append(str(getattr(answer, "last_worker", "one that isn't known")))
+            if len(document.begun) >= _ATTEMPTS:
+                yield from self._give_up(document)
+            else:
+                self._submit(self._client, document)
+        else:
+            message = f"the Dask worker couldn't run it: {type(answer).__name__}: {answer}"
+            yield from self._failed(document, message)
+
+    def _results(self, document: _Document, answer: dict[str, Any]) -> Iterator[Event]:
+        if "failure" in answer:
+            failure = f"Dask worker {answer['worker']} on {answer['host']}: {answer['failure']}"
+            if not self._version:  # nothing has run yet
+                raise CaseFailedError("workers", failure)
+            raise WorkersLostError(failure)
+        self._version = self._version or answer["tensorflow"]
+        del self._open[document.number]
+        results = wire.loads(answer["results"])
+        for place, (one, result) in enumerate(zip(document.cases, results, strict=True)):
+            printed = answer["printed"].get(str(place))
+            file = "" if printed is None else self._kept.keep_text(one.case, printed)
+            yield Ended(one.number, _named(replace(result, output_file=file)))
+
+    def _give_up(self, document: _Document) -> Iterator[Event]:
+        names = ", ".join(document.begun[:_ATTEMPTS])
+        message = (
+            f"the Dask worker that ran it was lost, {_ATTEMPTS} times of {_ATTEMPTS}: {names}. The workers' "
+            "logs may say why; one that takes too much memory is killed."
+        )
+        yield from self._failed(document, message)
+
+    def _failed(self, document: _Document, message: str) -> Iterator[Event]:
+        del self._open[document.number]
+        if document.future is not None and self._client is not None:
+            self._client.cancel([document.future], force=True)
+        for one in document.cases:
+            yield Ended(one.number, failed_case(one.case, CaseError("worker", message), 0.0))
+
+
+def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
+    """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
+    error = result.error
+    if error is None or error.kind != "import":
+        return result
+    message = f"{error.message} This was Dask worker {result.worker} on {result.host}: it has an environment of its own."
+    return replace(result, error=replace(error, message=message))
+
+
+def _within(seconds: float, call: Callable[[], Value]) -> Value:
+    """Call a function of Dask's that may wait for somebody who never answers.
+
+    Raises:
+        TimeoutError: it took too long; it may go on.
+    """
+    answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
+
+    def work() -> None:
+        try:
+            answers.put((True, call()))
+        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
+            answers.put((False, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        is_fine, answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    if not is_fine:
+        raise answer
+    return answer  # type: ignore[no-any-return]
