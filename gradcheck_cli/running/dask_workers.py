@@ -157,7 +157,9 @@ class DaskWorkers:
             raise UsageError(
                 f'--on needs Dask: pip install "gradcheck-cli[dask]" ({error}). On every worker, too.'
             ) from error
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would say, we say
+        for name in logging.root.manager.loggerDict:
+            if name.startswith("distributed"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say, we say
         where = self._address or self._own_cluster()
         try:
             client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
@@ -354,7 +356,8 @@ def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
     error = result.error
     if error is None or error.kind != "import":
         return result
-    message = f"{error.message} This was Dask worker {result.worker} on {result.host}: it has an environment of its own."
+    where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
+    message = f"{error.message} This was {where}"
     return replace(result, error=replace(error, message=message))
 
 
