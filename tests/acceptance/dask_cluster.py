@@ -23,6 +23,24 @@ def _free_port():
         return found.getsockname()[1]
 
 
+def parent(pid):
+    """Return the parent of a process; 0 where there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _seconds(pid):
+    fields = _stat(pid)
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _stat(pid):
+    """Return what the kernel tells of a process, from its state on; nothing where there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
 def without_times(report):
     """Return a report without what may differ between a cluster and this machine."""
     if isinstance(report, dict):
@@ -124,10 +142,14 @@ class Cluster:
                     raise TimeoutError(f"{len(client.nthreads())} workers, not {workers}:\n{self.log()}")
                 time.sleep(0.1)
 
-    def pids(self):
+    def worker_pids(self):
         """Return the processes of the workers themselves, which their nannies start anew if they die."""
-        with self.client() as client:
-            return list(client.run(os.getpid).values())
+        nannies = {process.pid for process in self._processes}
+        return [pid for pid in self.left("spawn_main") if parent(pid) in nannies]
+
+    def seconds(self, *pids):
+        """Return the processor time of processes and of those that have ended below them; default of all."""
+        return sum(_seconds(pid) for pid in pids or self.left(""))
 
     def left(self, name="fork_server"):
         """Return the processes of this cluster, whoever started them, with a word in their command line."""

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "gradcheck-cli[dask]"')
 
-from dask_cluster import ROOT, Cluster, environment, without_times
+from dask_cluster import ROOT, Cluster, environment, parent, without_times
 
 FUNCTIONS = """
 import os, signal, time
@@ -119,10 +118,11 @@ def test_the_report_is_the_same_but_for_times_and_hosts(project, cluster):
 
 
 def test_corruptions_are_tried_there_as_here(project, cluster):
-    arguments = ("mutate", "specs", "--op", "cube", "--format", "json")
+    arguments = ("mutate", "specs", "--op", "cube", "--format", "csv")
     here, there = project.run(*arguments, "-j", "1"), project.run(*arguments, "--on", cluster.address)
     assert (there.code, there.out) == (here.code, here.out)
     assert there.code == 0
+    assert there.out.count("caught") == 5
 
 
 def test_a_document_that_loses_its_worker_again_and_again_is_an_error_that_names_it(project, cluster):
@@ -154,13 +154,6 @@ def any_task(cluster):
     """Return processes that a fork server has forked."""
     servers = cluster.left("fork_server")
     return [pid for pid in servers if parent(pid) in servers]
-
-
-def parent(pid):
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def test_the_end_of_the_scheduler_ends_the_run_with_what_was_done(project, cluster):
@@ -205,7 +198,7 @@ def test_workers_that_lack_something_or_differ_are_refused_before_anything_runs(
 
         code, report = project.report("importing", "--on", cluster.address, "--allow-version-skew")
         (case,) = report["cases"]
-        assert (code, case["error"]["kind"]) == (3, "import")
+        assert (code, case["error"]["kind"]) == (3, "forward")
         assert "No module named 'mpmath'" in case["error"]["message"]
         assert case["error"]["message"].endswith(
             f"w3 on {case['host']}, which has an environment of its own."

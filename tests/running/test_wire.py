@@ -75,7 +75,7 @@ def test_results_come_back_as_they_were():
 
 
 def test_what_a_result_never_holds_is_no_json():
-    with pytest.raises(TypeError, match=r"holds a Path, which isn't sent"):
+    with pytest.raises(TypeError, match=r"holds a PosixPath, which isn't sent"):
         wire.dumps(replace(RESULT, reason=Path("a")))
 
 
@@ -89,7 +89,9 @@ def test_a_field_that_only_another_version_has_is_no_case():
 def test_a_field_that_the_other_version_lacks_has_its_default():
     plain = json.loads(wire.dumps(RESULT))
     del plain["is"]["mutants"]
-    assert wire.loads(json.dumps(plain)) == replace(RESULT, mutants=())
+    assert repr(wire.loads(json.dumps(plain))) == repr(
+        replace(RESULT, mutants=())
+    )  # NaN is no equal of its own
     del plain["is"]["op"]
     with pytest.raises(wire.WireError, match="op"):
         wire.loads(json.dumps(plain))
