@@ -176,8 +176,6 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers
     if place is None:
-        if allow_version_skew:
-            raise click.UsageError("--allow-version-skew is about other machines: it needs --on.", ctx)
         from gradcheck_cli.running.local_workers import LocalWorkers  # noqa: PLC0415 (`--help` does without)
 
         workers = LocalWorkers(

@@ -61,8 +61,10 @@ FOLDERS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Start a cluster of two workers, in a folder where no code lies."""
-    with Cluster(tmp_path_factory.mktemp("cluster"), workers=2) as found:
+    """Start a cluster of two workers, in a folder where no code lies; the second offers a device."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), workers=1) as found:
+        found.add_worker(options=("--resources", "CPU=1"))
+        found.wait_for(2)
         yield found
 
 
@@ -115,6 +117,14 @@ def test_the_report_is_the_same_but_for_times_and_hosts(project, cluster):
         "halved.default.float64.txt"
     ).read_text()
     assert (project.folder / "there.lock").read_bytes() == (project.folder / "here.lock").read_bytes()
+
+
+def test_a_device_is_asked_of_the_workers_that_offer_it(project, cluster):
+    code, report = project.report("specs", "--device", "CPU:0", "--on", cluster.address, "--isolate")
+    assert (code, {case["worker"] for case in report["cases"]}) == (1, {"w2"})
+    code, report = project.report("specs", "--op", "cube", "--device", "GPU:7", "--on", cluster.address)
+    assert (code, statuses(report)) == (3, {"cube": "skipped"})  # nobody offers one: TensorFlow says why
+    assert "TensorFlow finds no GPU:7" in report["cases"][0]["checks"][0]["message"]
 
 
 def test_corruptions_are_tried_there_as_here(project, cluster):
