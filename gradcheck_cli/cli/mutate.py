@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli.cli import completing, processes
-from gradcheck_cli.cli.processes import case_runner, process_options
+from gradcheck_cli.cli.processes import case_runner, process_options, told_by
 from gradcheck_cli.cli.selecting import naming_options
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     )
 
     console, width = console_for(sys.stdout), terminal_width()
-    with redirect_stdout(sys.stderr), progress_bar(len(cases)) as bar:
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), told_by(run)) as bar:
 
         def on_case(result: CaseResult) -> None:
             bar.end_case()

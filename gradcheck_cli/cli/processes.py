@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -50,6 +49,30 @@ class CaseRunner(Protocol):
     ) -> Report:
         """Run cases."""
         ...
+
+
+class InWorkers:
+    """Runs cases in workers.
+
+    Attributes:
+        told: what they say of their work, for whoever waits.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        """Keep the workers."""
+        self._workers = workers
+        self.told = workers.told
+
+    def __call__(self, cases: Sequence[Case], **options: Any) -> Report:  # noqa: ANN401 (a CaseRunner's)
+        """Run cases; see `CaseRunner`."""
+        from gradcheck_cli.running.workers import run_in_workers  # noqa: PLC0415 (`--help` does without)
+
+        return run_in_workers(self._workers, cases, **options)
+
+
+def told_by(run: CaseRunner) -> Callable[[], str] | None:
+    """Return what says how far a run is, where something does."""
+    return run.told if isinstance(run, InWorkers) else None
 
 
 def _size(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -144,8 +167,6 @@ def case_runner(  # noqa: PLR0913 (one argument per option)
         # As in a worker, so that the last digits are the same: before NumPy is imported.
         hold_to_one_thread(os.environ)
         return _run_here
-    from gradcheck_cli.running.workers import run_in_workers  # noqa: PLC0415 (`--help` does without)
-
     workers = start_workers(
         ctx,
         reports,
@@ -156,7 +177,7 @@ def case_runner(  # noqa: PLR0913 (one argument per option)
         place=place,
         allow_version_skew=allow_version_skew,
     )
-    return partial(run_in_workers, workers)
+    return InWorkers(workers)
 
 
 def start_workers(  # noqa: PLR0913 (one argument per option)

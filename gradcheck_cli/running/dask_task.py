@@ -83,7 +83,7 @@ def check_document(order: bytes, archive: bytes) -> bytes:
     asked = Order(**json.loads(order))
     worker = get_worker()
     there = {"worker": str(worker.name), "host": platform.node()}
-    tell(worker, asked, there)
+    tell(worker, asked, {"name": there["worker"], "host": there["host"]})
     try:
         found = _checked(worker, asked, archive)
     except GradcheckError as error:
@@ -107,7 +107,7 @@ class _Found(NamedTuple):
 
 
 def tell(worker: Any, asked: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
-    """Tell whoever sent the order that a document has begun, or a case of it."""
+    """Tell whoever sent the order that a document has begun, or a case of it; Dask adds `worker`, an address."""
     worker.log_event(TOPIC, {"run": asked.run, "document": asked.document, **what})
 
 
@@ -134,7 +134,7 @@ def _checked(worker: Any, asked: Order, archive: bytes) -> _Found | None:  # noq
     try:
         for event in workers.run([moved(case, root) for case in cases], place=place):
             if isinstance(event, Started):
-                tell(worker, asked, {"case": event.number})
+                tell(worker, asked, {"case": event.number, "name": str(worker.name)})
             elif isinstance(event, Ended):
                 found[event.number] = event.result
             if not _is_wanted(worker, key):

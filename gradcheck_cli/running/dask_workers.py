@@ -52,12 +52,13 @@ _TTL = "30s"  # after which a worker of our own cluster that gives no sign of li
 
 @dataclass
 class _Document:
-    """One document's cases, and how often they were begun: `begun` names the workers."""
+    """One document's cases, and how often they were begun: `begun` names the workers, `runs_on` is the last's."""
 
     number: int
     cases: list[Numbered]
     future: Future[Any] | None = None
     begun: list[str] = field(default_factory=list)
+    runs_on: str = ""  # an address
     counted: int = 0  # of `begun`, those before it was submitted last
 
 
@@ -96,6 +97,8 @@ class DaskWorkers:
         self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
         self._resources: frozenset[str] = frozenset()
         self._is_closed = threading.Event()
+        self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which
+        self._count = 0  # of workers, when they were seen last
         self._seen = 0.0  # when a worker was seen last
         self._answered = 0.0  # when the scheduler has answered last
 
@@ -130,6 +133,16 @@ class DaskWorkers:
             return self._news.get(timeout=_TICK)
         except queue.Empty:
             return self._idle
+
+    def told(self) -> str:
+        """Say how many workers there are, and which case has run longest; see `Workers.told`."""
+        running = list(self._running.values())
+        if not running:
+            return f"{self._count} workers"
+        began, case = min(running)
+        return (
+            f"{self._count} workers, {len(running)} busy, longest {case} ({time.monotonic() - began:.0f} s)"
+        )
 
     def close(self) -> None:
         """Cancel whatever still runs, and leave the cluster; see `Workers.close`."""
@@ -172,7 +185,8 @@ class DaskWorkers:
         self._client = client
         from gradcheck_cli.running.dask_task import TOPIC  # noqa: PLC0415 (needs Dask)
 
-        client.subscribe_topic(TOPIC, self._hear)
+        for topic in (TOPIC, "all"):
+            client.subscribe_topic(topic, self._hear)
         self._resources = self._compared(client)
         self._seen = self._answered = time.monotonic()
         threading.Thread(target=self._watch, args=(client,), daemon=True).start()
@@ -209,6 +223,7 @@ class DaskWorkers:
         complaint = fleet.complaint(allows_skew=self._allows_skew)
         if complaint:
             raise CaseFailedError("versions", complaint)
+        self._count = len(fleet.versions)
         return fleet.resources
 
     @property
@@ -258,9 +273,11 @@ class DaskWorkers:
         return frozenset(devices & self._resources)
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        """Take an event that a worker sent, to this run or another; Dask's thread calls this."""
+        """Take an event that a worker sent, to this run or another, or the scheduler; Dask's thread calls this."""
         _, message = event
-        if message.get("run") == self._run:
+        if message.get("action") == "remove-worker":
+            self._news.put(partial(self._lost, message["worker"]))
+        elif message.get("run") == self._run:
             self._news.put(partial(self._begun, message))
 
     def _fetch(self, document: _Document, future: Future[Any]) -> None:
@@ -275,9 +292,9 @@ class DaskWorkers:
         """Look again and again whether there is a scheduler, and whether it has workers."""
         while not self._is_closed.wait(_LOOKS):
             with suppress(Exception):  # no answer
-                workers = client.nthreads()
+                self._count = len(client.nthreads())
                 self._answered = time.monotonic()
-                if workers:
+                if self._count:
                     self._seen = self._answered
 
     def _idle(self) -> Iterator[Event]:
@@ -296,11 +313,20 @@ class DaskWorkers:
         if document is None:
             return
         if "case" in message:
-            yield Started(document.cases[message["case"]].number)
+            one = document.cases[message["case"]]
+            self._running[document.number] = time.monotonic(), f"{one.case.op} on {message['name']}"
+            yield Started(one.number)
             return
-        document.begun.append(f"{message['worker']} on {message['host']}")
-        if len(document.begun) > _ATTEMPTS:
+        document.begun.append(f"{message['name']} on {message['host']}")
+        document.runs_on = message["worker"]
+        if len(document.begun) > _ATTEMPTS:  # its loss went by unheard
             yield from self._give_up(document)
+
+    def _lost(self, address: str) -> Iterator[Event]:
+        """Deal with the loss of a worker: Dask runs anew what ran there, unless that was tried often enough."""
+        for document in list(self._open.values()):
+            if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
+                yield from self._give_up(document)
 
     def _settle(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
         """Deal with the end of a task: results, or the loss of whoever was to have them."""
@@ -328,12 +354,16 @@ class DaskWorkers:
                 raise CaseFailedError("workers", failure)
             raise WorkersLostError(failure)
         self._version = self._version or answer["tensorflow"]
-        del self._open[document.number]
+        self._end(document)
         results = wire.loads(answer["results"])
         for place, (one, result) in enumerate(zip(document.cases, results, strict=True)):
             printed = answer["printed"].get(str(place))
             file = "" if printed is None else self._kept.keep_text(one.case, printed)
             yield Ended(one.number, _named(replace(result, output_file=file)))
+
+    def _end(self, document: _Document) -> None:
+        del self._open[document.number]
+        self._running.pop(document.number, None)
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])
@@ -344,7 +374,7 @@ class DaskWorkers:
         yield from self._failed(document, message)
 
     def _failed(self, document: _Document, message: str) -> Iterator[Event]:
-        del self._open[document.number]
+        self._end(document)
         if document.future is not None and self._client is not None:
             self._client.cancel([document.future], force=True)
         for one in document.cases:

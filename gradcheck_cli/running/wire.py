@@ -7,25 +7,41 @@ from __future__ import annotations
 
 import json
 import math
+import typing
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli import gate, results
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.spec import case, form
+from gradcheck_cli.results import CaseResult
+from gradcheck_cli.spec.case import Case
 
-# The types that may come: all that these modules define.
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `tuple[int, ...]`)
+    """Yield the dataclasses and enumerations that values of some types are made of."""
+    waiting, seen = list(kinds), set[type]()
+    while waiting:
+        kind = waiting.pop()
+        if is_dataclass(kind) and isinstance(kind, type) and kind not in seen:
+            waiting += typing.get_type_hints(kind, localns={"Mapping": Mapping}).values()
+            seen.add(kind)
+            yield kind
+        elif isinstance(kind, type) and issubclass(kind, Enum):
+            yield kind
+        waiting += typing.get_args(kind)
+
+
+# The types that may come, by their names.
 _TYPES: dict[str, Any] = {
-    f"{module.__name__.removeprefix('gradcheck_cli.')}.{name}": kind
-    for module in (case, form, gate, results)
-    for name, kind in vars(module).items()
-    if isinstance(kind, type)
-    and kind.__module__ == module.__name__
-    and (is_dataclass(kind) or issubclass(kind, Enum))
+    f"{kind.__module__.removeprefix('gradcheck_cli.')}.{kind.__name__}": kind
+    for kind in _parts_of(Case, CaseResult)
 }
 _NAMES: dict[type, str] = {kind: name for name, kind in _TYPES.items()}
-_KIND, _VALUE = "~", "is"
+_KIND, _VALUE = "~", "is"  # of a mapping that stands for what JSON has no word for
 
 
 class WireError(GradcheckError):
@@ -61,6 +77,8 @@ def _plain(value: object) -> object:
         return float(value) if math.isfinite(value) else _tagged("float", repr(float(value)))
     if isinstance(value, complex):
         return _tagged("complex", [_plain(value.real), _plain(value.imag)])
+    if getattr(value, "shape", None) == ():  # another scalar of NumPy's
+        return _plain(value.item())  # type: ignore[attr-defined]
     return _structure(value)
 
 

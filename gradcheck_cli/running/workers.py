@@ -75,6 +75,10 @@ class Workers(Protocol):
         """
         ...
 
+    def told(self) -> str:
+        """Say in a few words who works, and what has run longest; empty if that needs no words."""
+        ...
+
     def close(self) -> None:
         """End at once whatever still runs, and leave nothing behind; again does nothing."""
         ...

@@ -41,6 +41,7 @@ def sleeps(x):
     return x
 
 def kills_its_worker(x):
+    Path("{log}").open("a").write("killed\n")
     server = os.getppid()
     worker = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(worker, signal.SIGKILL)
@@ -73,7 +74,7 @@ def project(tmp_path):
     """Write a project, and return what runs commands there."""
     for folder, names in FOLDERS.items():
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "functions.py").write_text(FUNCTIONS)
+        (tmp_path / folder / "functions.py").write_text(FUNCTIONS.replace("{log}", str(tmp_path / "killed")))
         for number, name in enumerate(names):
             (tmp_path / folder / f"{number}.yaml").write_text(SPEC.format(name=name))
     (tmp_path / "specs/factor.txt").write_text("3")
@@ -141,6 +142,7 @@ def test_a_document_that_loses_its_worker_again_and_again_is_an_error_that_names
     assert statuses(report) == {"kills_its_worker": "error", "cube": "passed", "halved": "mismatched"}
     error = report["cases"][0]["error"]
     assert error["kind"] == "worker"
+    assert (project.folder / "killed").read_text().split() == ["killed"] * 3
     assert re.search(r"lost, 3 times of 3: w\d on \S+, w\d on \S+, w\d on ", error["message"])
 
 
