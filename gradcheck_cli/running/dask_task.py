@@ -107,7 +107,7 @@ class _Found(NamedTuple):
 
 
 def tell(worker: Any, asked: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
-    """Tell whoever sent the order that a document has begun, or a case of it; Dask adds `worker`, an address."""
+    """Tell whoever sent the order that a document has begun, or a case of it; Dask adds its `worker`."""
     worker.log_event(TOPIC, {"run": asked.run, "document": asked.document, **what})
 
 

@@ -52,13 +52,13 @@ _TTL = "30s"  # after which a worker of our own cluster that gives no sign of li
 
 @dataclass
 class _Document:
-    """One document's cases, and how often they were begun: `begun` names the workers, `runs_on` is the last's."""
+    """One document's cases, and who has begun it: `begun` names the workers."""
 
     number: int
     cases: list[Numbered]
     future: Future[Any] | None = None
     begun: list[str] = field(default_factory=list)
-    runs_on: str = ""  # an address
+    runs_on: str = ""  # the address of the last of them
     counted: int = 0  # of `begun`, those before it was submitted last
 
 
@@ -273,7 +273,7 @@ class DaskWorkers:
         return frozenset(devices & self._resources)
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        """Take an event that a worker sent, to this run or another, or the scheduler; Dask's thread calls this."""
+        """Take an event of this run, of another or of the scheduler; Dask's thread calls this."""
         _, message = event
         if message.get("action") == "remove-worker":
             self._news.put(partial(self._lost, message["worker"]))
@@ -323,7 +323,7 @@ class DaskWorkers:
             yield from self._give_up(document)
 
     def _lost(self, address: str) -> Iterator[Event]:
-        """Deal with the loss of a worker: Dask runs anew what ran there, unless that was tried often enough."""
+        """Deal with the loss of a worker: Dask runs anew what ran there, if that may be tried again."""
         for document in list(self._open.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)

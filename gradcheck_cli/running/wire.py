@@ -67,11 +67,9 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, Enum):
         return _tagged(_NAMES[type(value)], value.value)
-    if isinstance(value, str | int):
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else _tagged("float", repr(float(value)))
