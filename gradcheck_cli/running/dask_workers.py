@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 import uuid
+import warnings
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,7 @@ class DaskWorkers:
         """Say how many workers there are, and which case has run longest; see `Workers.told`."""
         running = list(self._running.values())
         if not running:
-            return f"{self._count} workers"
+            return f"{self._count} workers" if self._count else ""
         began, case = min(running)
         return (
             f"{self._count} workers, {len(running)} busy, longest {case} ({time.monotonic() - began:.0f} s)"
@@ -173,13 +174,13 @@ class DaskWorkers:
         for name in logging.root.manager.loggerDict:
             if name.startswith("distributed"):
                 logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say, we say
-        where = self._address or self._own_cluster()
         try:
+            where = self._address or self._own_cluster()
             client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise CaseFailedError(
                 "workers",
-                f"no Dask scheduler answers at {self._address}: {error}. Start one with `dask scheduler`, "
+                f"no Dask scheduler answers at {self._where}: {error}. Start one with `dask scheduler`, "
                 "and workers with `dask worker HOST:PORT --nthreads 1`.",
             ) from error
         self._client = client
@@ -232,7 +233,9 @@ class DaskWorkers:
 
     def _sent(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
         """Have the cluster hold a code folder: a task's result, since Dask makes that anew if it is lost."""
-        future = client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
+            future = client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
         return code, future
 
     def _submit(self, client: Client, document: _Document) -> None:
