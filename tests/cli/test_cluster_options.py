@@ -63,10 +63,6 @@ def test_the_bar_shows_what_workers_say_of_themselves(monkeypatch):
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(Progress, "auto_refresh", True, raising=False)
-    monkeypatch.setattr(
-        "rich.console.Console", lambda **_: Console(file=shown, force_terminal=True, width=160)
-    )
     with progress.progress_bar(4, told_by(InWorkers(Workers()))) as bar:
         bar.end_case()
     assert "1/4" in shown.getvalue()
