@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distributed import get_worker
+from distributed import Reschedule, get_worker
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running import wire
@@ -78,7 +78,10 @@ def check_document(order: bytes, archive: bytes) -> bytes:
 
     Returns:
         JSON: `worker`, `host`, and `results` with what they have `printed`, by number; or a `failure`, why
-        this worker can't check anything. Nothing where nobody wants to know any more.
+        this worker can't check anything.
+
+    Raises:
+        Reschedule: the task was cancelled, or this worker is to end.
     """
     asked = Order(**json.loads(order))
     worker = get_worker()
@@ -88,8 +91,6 @@ def check_document(order: bytes, archive: bytes) -> bytes:
         found = _checked(worker, asked, archive)
     except GradcheckError as error:
         return json.dumps({**there, "failure": str(error)}).encode()
-    if found is None:
-        return b""
     results = [replace(one, worker=there["worker"], host=there["host"]) for one in found.results]
     answer = json.dumps(
         {**there, "tensorflow": found.tensorflow, "results": wire.dumps(results), "printed": found.printed}
@@ -119,7 +120,7 @@ def _store(worker: Any) -> Path:  # noqa: ANN401 (as above)
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _checked(worker: Any, asked: Order, archive: bytes) -> _Found | None:  # noqa: ANN401 (as above)
+def _checked(worker: Any, asked: Order, archive: bytes) -> _Found:  # noqa: ANN401 (as above)
     if asked.versions and asked.versions != versions():
         fleet = Fleet({worker.address: versions()}, frozenset())
         raise wire.WireError(fleet.complaint())
@@ -138,7 +139,7 @@ def _checked(worker: Any, asked: Order, archive: bytes) -> _Found | None:  # noq
             elif isinstance(event, Ended):
                 found[event.number] = event.result
             if not _is_wanted(worker, key):
-                return None
+                raise Reschedule  # for whoever still wants it, elsewhere
         is_done = True
         return _found(workers.tensorflow_version, found)
     finally:

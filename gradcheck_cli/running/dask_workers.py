@@ -7,25 +7,23 @@ runs anew what ran there. Ours is to count how often, to compare versions, and t
 from __future__ import annotations
 
 import json
-import logging
 import queue
-import threading
 import time
 import uuid
 import warnings
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running import wire
 from gradcheck_cli.running.code_folder import CodeFolder, pack
-from gradcheck_cli.running.dask_versions import Fleet, describe, versions
+from gradcheck_cli.running.dask_connection import Connection
+from gradcheck_cli.running.dask_versions import versions
 from gradcheck_cli.running.outcome import failed_case
 from gradcheck_cli.running.output import Kept
 from gradcheck_cli.running.running_task import Limits, Numbered
@@ -34,21 +32,14 @@ from gradcheck_cli.running.workers import Ended, Started, Waited, WorkersLostErr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from distributed import Client, Future, LocalCluster
+    from distributed import Client, Future
 
     from gradcheck_cli.spec.case import Case
 
     Event = Started | Ended | Waited
 
-Value = TypeVar("Value")
-
 _ATTEMPTS = 3  # at a document: what was lost with its worker is tried twice more
 _TICK = 0.5  # seconds between two looks at the clock
-_ANSWERS = 10.0  # seconds for a scheduler to answer
-_JOINS = 30.0  # seconds for a worker to be there
-_LEFT = 60.0  # seconds for another worker to come where none is left
-_LOOKS = 2.0  # seconds between two looks at how many workers there are
-_TTL = "30s"  # after which a worker of our own cluster that gives no sign of life is lost
 
 
 @dataclass
@@ -86,22 +77,16 @@ class DaskWorkers:
             output: folder in which what failed cases have printed is kept; default a temporary one.
             allows_skew: whether versions there may differ from those here.
         """
-        self._address, self._limits, self._jobs = address, limits, jobs
+        self._cluster, self._limits = (address, jobs), limits
         self._isolate, self._allows_skew = isolate, allows_skew
         self._kept = Kept(output)
-        self._client: Client | None = None
-        self._cluster: LocalCluster | None = None
+        self._connection: Connection | None = None
         self._run = ""
         self._version = ""
         self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
         self._open: dict[int, _Document] = {}
         self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
-        self._resources: frozenset[str] = frozenset()
-        self._is_closed = threading.Event()
         self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which
-        self._count = 0  # of workers, when they were seen last
-        self._seen = 0.0  # when a worker was seen last
-        self._answered = 0.0  # when the scheduler has answered last
 
     @property
     def tensorflow_version(self) -> str:
@@ -110,7 +95,7 @@ class DaskWorkers:
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases; see `Workers.run`."""
-        client = self._connected()
+        client = self._connected().client
         self._run = uuid.uuid4().hex
         self._news = queue.Queue()
         self._codes = {}
@@ -137,99 +122,32 @@ class DaskWorkers:
 
     def told(self) -> str:
         """Say how many workers there are, and which case has run longest; see `Workers.told`."""
-        running = list(self._running.values())
+        if self._connection is None:
+            return ""
+        workers, running = f"{self._connection.count} workers", list(self._running.values())
         if not running:
-            return f"{self._count} workers" if self._count else ""
+            return workers
         began, case = min(running)
-        return (
-            f"{self._count} workers, {len(running)} busy, longest {case} ({time.monotonic() - began:.0f} s)"
-        )
+        return f"{workers}, {len(running)} busy, longest {case} ({time.monotonic() - began:.0f} s)"
 
     def close(self) -> None:
         """Cancel whatever still runs, and leave the cluster; see `Workers.close`."""
-        self._is_closed.set()
-        client, self._client = self._client, None
-        cluster, self._cluster = self._cluster, None
-        if client is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             futures = [one.future for one in self._open.values() if one.future is not None]
-            self._open = {}
-            self._codes = {}
-            for step in (partial(client.cancel, futures, force=True), partial(client.close, timeout=_TICK)):
-                with suppress(Exception):  # a scheduler that is gone hears of nothing, and needn't
-                    _within(_ANSWERS, step)
-        if cluster is not None:
-            with suppress(Exception):  # likewise
-                _within(_JOINS, cluster.close)
+            self._open, self._codes = {}, {}
+            connection.close(futures)
 
-    def _connected(self) -> Client:
-        """Return the client, connected, once all workers were found to have what a case needs."""
-        if self._client is not None:
-            return self._client
-        try:
-            from distributed import Client  # noqa: PLC0415 (an extra, and half a second)
-        except ImportError as error:
-            raise UsageError(
-                f'--on needs Dask: pip install "gradcheck-cli[dask]" ({error}). On every worker, too.'
-            ) from error
-        for name in logging.root.manager.loggerDict:
-            if name.startswith("distributed"):
-                logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say, we say
-        try:
-            where = self._address or self._own_cluster()
-            client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
-        except (OSError, ValueError, RuntimeError) as error:
-            raise CaseFailedError(
-                "workers",
-                f"no Dask scheduler answers at {self._where}: {error}. Start one with `dask scheduler`, "
-                "and workers with `dask worker HOST:PORT --nthreads 1`.",
-            ) from error
-        self._client = client
-        from gradcheck_cli.running.dask_task import TOPIC  # noqa: PLC0415 (needs Dask)
+    def _connected(self) -> Connection:
+        """Return the connection, made as it is asked for first."""
+        if self._connection is None:
+            address, jobs = self._cluster
+            self._connection = Connection(address, jobs=jobs, allows_skew=self._allows_skew)
+            from gradcheck_cli.running.dask_task import TOPIC  # noqa: PLC0415 (needs Dask)
 
-        for topic in (TOPIC, "all"):
-            client.subscribe_topic(topic, self._hear)
-        self._resources = self._compared(client)
-        self._seen = self._answered = time.monotonic()
-        threading.Thread(target=self._watch, args=(client,), daemon=True).start()
-        return client
-
-    def _own_cluster(self) -> LocalCluster:
-        import dask  # noqa: PLC0415 (as above)
-        from distributed import LocalCluster  # noqa: PLC0415 (as above)
-
-        with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
-            self._cluster = LocalCluster(
-                n_workers=self._jobs,
-                threads_per_worker=1,
-                dashboard_address=None,
-                silence_logs=logging.CRITICAL,
-            )
-        return self._cluster
-
-    def _compared(self, client: Client) -> frozenset[str]:
-        """Return the resources that workers offer, all of which have what a case needs.
-
-        Raises:
-            CaseFailedError: there are no workers, or some lack something.
-        """
-        try:
-            client.wait_for_workers(1, timeout=_JOINS)
-            fleet = Fleet.of(_within(_JOINS, partial(client.run, describe, on_error="return")))
-        except TimeoutError:
-            raise CaseFailedError(
-                "workers",
-                f"the Dask scheduler at {self._where} has no worker that answers. Start some: "
-                "`dask worker HOST:PORT --nthreads 1`.",
-            ) from None
-        complaint = fleet.complaint(allows_skew=self._allows_skew)
-        if complaint:
-            raise CaseFailedError("versions", complaint)
-        self._count = len(fleet.versions)
-        return fleet.resources
-
-    @property
-    def _where(self) -> str:
-        return self._address or "this machine"
+            for topic in (TOPIC, "all"):
+                self._connection.client.subscribe_topic(topic, self._hear)
+        return self._connection
 
     def _sent(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
         """Have the cluster hold a code folder: a task's result, since Dask makes that anew if it is lost."""
@@ -273,7 +191,7 @@ class DaskWorkers:
         Where no worker offers it, any will do: a case says itself that there's no such device.
         """
         devices = {case.device.partition(":")[0] for case in cases if case.device is not None}
-        return frozenset(devices & self._resources)
+        return frozenset(devices & self._connected().resources)
 
     def _hear(self, event: tuple[float, Any]) -> None:
         """Take an event of this run, of another or of the scheduler; Dask's thread calls this."""
@@ -291,24 +209,9 @@ class DaskWorkers:
             answer = error
         self._news.put(partial(self._settle, document, future, answer))
 
-    def _watch(self, client: Client) -> None:
-        """Look again and again whether there is a scheduler, and whether it has workers."""
-        while not self._is_closed.wait(_LOOKS):
-            with suppress(Exception):  # no answer
-                self._count = len(client.nthreads())
-                self._answered = time.monotonic()
-                if self._count:
-                    self._seen = self._answered
-
     def _idle(self) -> Iterator[Event]:
         """Look whether somebody is left who could end what is open."""
-        now = time.monotonic()
-        if now - self._answered > _LEFT:
-            raise WorkersLostError(f"the Dask scheduler at {self._where} doesn't answer any more")
-        if now - self._seen > _LEFT:
-            raise WorkersLostError(
-                f"no worker has been left at the Dask scheduler at {self._where} for {_LEFT:g} s"
-            )
+        self._connected().require()
         yield Waited()
 
     def _begun(self, message: dict[str, Any]) -> Iterator[Event]:
@@ -333,19 +236,22 @@ class DaskWorkers:
 
     def _settle(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
         """Deal with the end of a task: results, or the loss of whoever was to have them."""
-        if document.future is not future or document.number not in self._open or self._client is None:
+        if document.future is not future or document.number not in self._open:
             return
+        connection = self._connected()
         if isinstance(answer, bytes):
             yield from self._results(document, json.loads(answer))
         elif isinstance(answer, CancelledError):
-            raise WorkersLostError(f"the Dask scheduler at {self._where} is gone, or has cancelled the run")
+            raise WorkersLostError(
+                f"the Dask scheduler at {connection.where} is gone, or has cancelled the run"
+            )
         elif type(answer).__name__ == "KilledWorker":  # sooner than we would, or it was never begun
             if len(document.begun) == document.counted:
                 document.begun.append(str(getattr(answer, "last_worker", "one that isn't known")))
             if len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
             else:
-                self._submit(self._client, document)
+                self._submit(connection.client, document)
         else:
             message = f"the Dask worker couldn't run it: {type(answer).__name__}: {answer}"
             yield from self._failed(document, message)
@@ -378,8 +284,8 @@ class DaskWorkers:
 
     def _failed(self, document: _Document, message: str) -> Iterator[Event]:
         self._end(document)
-        if document.future is not None and self._client is not None:
-            self._client.cancel([document.future], force=True)
+        if document.future is not None:
+            self._connected().client.cancel([document.future], force=True)
         for one in document.cases:
             yield Ended(one.number, failed_case(one.case, CaseError("worker", message), 0.0))
 
@@ -392,27 +298,3 @@ def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
     where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
     message = f"{error.message} This was {where}"
     return replace(result, error=replace(error, message=message))
-
-
-def _within(seconds: float, call: Callable[[], Value]) -> Value:
-    """Call a function of Dask's that may wait for somebody who never answers.
-
-    Raises:
-        TimeoutError: it took too long; it may go on.
-    """
-    answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
-
-    def work() -> None:
-        try:
-            answers.put((True, call()))
-        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
-            answers.put((False, error))
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        is_fine, answer = answers.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
-    if not is_fine:
-        raise answer
-    return answer  # type: ignore[no-any-return]
