@@ -75,8 +75,8 @@ def _plain(value: object) -> object:
         return float(value) if math.isfinite(value) else _tagged("float", repr(float(value)))
     if isinstance(value, complex):
         return _tagged("complex", [_plain(value.real), _plain(value.imag)])
-    if getattr(value, "shape", None) == ():  # another scalar of NumPy's
-        return _plain(value.item())  # type: ignore[attr-defined]
+    if callable(scalar := getattr(value, "item", None)):  # another scalar of NumPy's
+        return _plain(scalar())
     return _structure(value)
 
 

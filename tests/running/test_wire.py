@@ -6,6 +6,7 @@ import json
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradcheck_cli.gate import Fingerprint, Projection
@@ -72,6 +73,11 @@ def test_results_come_back_as_they_were():
     again = wire.loads(wire.dumps([RESULT]))
     assert repr(again) == repr([RESULT])
     assert again[0].status is Status.MISMATCHED
+
+
+def test_scalars_of_numpys_come_back_as_pythons():
+    text = wire.dumps([np.float64(0.1), np.float32(0.5), np.int64(3), np.bool_(True), np.complex128(1j)])
+    assert repr(wire.loads(text)) == "[0.1, 0.5, 3, True, 1j]"
 
 
 def test_what_a_result_never_holds_is_no_json():
