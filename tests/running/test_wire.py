@@ -76,7 +76,7 @@ def test_results_come_back_as_they_were():
 
 
 def test_scalars_of_numpys_come_back_as_pythons():
-    text = wire.dumps([np.float64(0.1), np.float32(0.5), np.int64(3), np.bool_(True), np.complex128(1j)])
+    text = wire.dumps([np.float64(0.1), np.float32(0.5), np.int64(3), np.bool_(1), np.complex128(1j)])
     assert repr(wire.loads(text)) == "[0.1, 0.5, 3, True, 1j]"
 
 
