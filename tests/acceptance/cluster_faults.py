@@ -68,7 +68,8 @@ def main():
     parser.add_argument("--kills", type=int, default=2, help="in each run, at random moments")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()  # what isn't known is for `gradcheck run`, as --tag smoke
+    options.specs += more
     chance, is_fine = random.Random(options.seed), True  # noqa: S311 (no secret)
     folder = Path(tempfile.mkdtemp(prefix="gradcheck-cluster-"))
     start(folder / "here.json", *options.specs, "-j", "2").wait()

@@ -51,6 +51,8 @@ def imports(x):
     import mpmath
     return x * float(mpmath.mpf(2))
 """
+pytestmark = pytest.mark.once
+
 SPEC = "op: {name}\nforward: functions:{name}\ninputs: {{x: {{shape: [2]}}}}\n"
 FOLDERS = {
     "specs": ("cube", "halved", "reads", "crashes"),
