@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from commands import GRADCHECK, seconds_of_command
 from measuring import seconds_of, shown_ratio, shown_seconds, table
 
 from gradcheck_cli.running import dask_task
@@ -40,11 +42,32 @@ def run(options):
         yield f"## cluster: {options.tasks:,} tasks that do nothing, three workers\n"
         with Cluster(Path(folder, "tiny"), workers=3) as cluster:
             yield _scheduling(cluster, many)
+        yield "\n## cluster: specs/seeds, processor time with TensorFlow's import\n"
+        yield table(["by", "processor time"], _overhead(Cluster, folder))
         yield f"\n## cluster: {DOCUMENTS} documents that wait, by workers\n"
         yield table(
             ["workers", "time", "times as fast", "workers' processor time a document"],
             _growth(Cluster, folder, many[:DOCUMENTS]),
         )
+
+
+def _overhead(kind, folder):
+    """Return rows of the processor time for the same specs by `-j 2` and by two workers."""
+    rows = []
+    for number, where in enumerate(("-j 2", "two workers")):
+        with kind(Path(folder, f"seeds{number}"), workers=2 * number) as cluster:
+            before = cluster.seconds() + _children()
+            options = ("-j", "2") if not number else ("--on", cluster.address)
+            seconds_of_command(*GRADCHECK, "run", "specs/seeds", "-q", *options)
+            spent = cluster.seconds() + _children() - before
+        rows.append([where, shown_seconds(spent)])
+    return rows
+
+
+def _children():
+    """Return the processor time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _workers(cluster):
