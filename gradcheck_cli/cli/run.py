@@ -16,7 +16,7 @@ from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.configured import ConfiguredCommand
 from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.outlet import go_on_without_output
-from gradcheck_cli.cli.processes import case_runner, process_options
+from gradcheck_cli.cli.processes import case_runner, process_options, told_by
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
 
@@ -170,7 +170,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
         click.echo(notice, err=True)
 
     # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
-    with redirect_stdout(sys.stderr), progress_bar(len(cases)) as bar:
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), told_by(run)) as bar:
 
         def on_case(case: CaseResult) -> None:
             bar.end_case()
