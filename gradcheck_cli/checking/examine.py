@@ -24,6 +24,7 @@ from gradcheck_cli.checking.memory import Memory
 from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, raised, results_of
+from gradcheck_cli.checking.pair_view import Judged
 from gradcheck_cli.checking.precision import judge_declared
 from gradcheck_cli.checking.probing import probe_pair, refused, with_element
 from gradcheck_cli.checking.reference_forward import check_reference_forward
@@ -71,6 +72,7 @@ class Findings:
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
     stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
+    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by its label
 
 
 @dataclass
@@ -174,6 +176,10 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
         gathered.gradients_seen,
         held=_held(gathered.first),
         stops=frozenset(gathered.stops.changing),
+        judged={
+            label_of(first, pair): Judged(first.outputs[pair[0]], first.inputs[pair[1]], tuple(judged))
+            for pair, judged in gathered.samples.items()
+        },
     )
 
 

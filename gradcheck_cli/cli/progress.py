@@ -62,7 +62,14 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
         yield Bar()
         return
     from rich.console import Console  # noqa: PLC0415 (piped runs do without)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text  # noqa: PLC0415
 
     class Told(ProgressColumn):
@@ -72,6 +79,7 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
         Told(),
         console=Console(file=sys.stderr, markup=False),

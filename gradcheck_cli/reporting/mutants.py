@@ -13,15 +13,15 @@ from rich.text import Text
 
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.json_report import number
-from gradcheck_cli.results import CAUGHT, LEFT_OPEN, MISSED, Status
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gradcheck_cli.results import CaseResult, Mutant, Report
 
-OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED)
-STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red"}
+OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED, HIDES)
+STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red", HIDES: "yellow"}
 FIELDS = (
     "op",
     "case",
@@ -115,7 +115,7 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
     """Lay out the counts of each kind, and of all."""
     from gradcheck_cli.checking.corruption import CORRUPTIONS  # noqa: PLC0415 (loads NumPy: after the run)
 
-    rows: list[tuple[str, ...]] = [("corruption", "tried", *OUTCOMES)]
+    rows: list[tuple[str, ...]] = [("corruption", "all", *OUTCOMES)]
     kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]
     for kind in kinds:
         counts = tally.by_kind[kind]

@@ -17,6 +17,7 @@ from gradcheck_cli import __version__
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import CaseResult, Report
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -146,6 +147,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        **surroundings(),
     )
 
 

@@ -16,6 +16,7 @@ VALUES = {
     "tag": ("a", "b"),
     "op-type": ("MatMul", "Tanh"),
     "last-failed": (True, False),
+    "failed-first": (True, False),
     "changed": ("HEAD", "main"),
     "shard": ("1/2", "2/2"),
     "exitfirst": (True, False),
