@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.draft import Draft, DraftInput
 
 _MOST_OPENED = 250  # tries; each takes a trace
-_MOST_RUN = 16  # of those that can be opened; each takes a whole check
+_MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
 # What ends the search: right, or wrong beyond doubt, which no other values will mend.
 _DECIDED = (Status.PASSED, Status.MISMATCHED)
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
@@ -103,8 +104,10 @@ def draft_op_type(op_type: str) -> Drafted:
 def _tried(draft: Draft) -> Drafted:
     """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
     best: Drafted | None = None
-    runs = 0
-    for tried in itertools.islice(_tries(draft), _MOST_OPENED):
+    runs: Counter[str] = Counter()
+    for kind, tried in itertools.islice(_tries(draft), _MOST_OPENED):
+        if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
+            continue
         drafted = Drafted(tried, _opened(tried))
         if drafted.found is not None and drafted.found.error is not None:
             error = drafted.found.error
@@ -112,16 +115,14 @@ def _tried(draft: Draft) -> Drafted:
                 return _tried(draft.without_key("variables"))
             if error.kind in _HOPELESS:  # no value will mend that
                 return Drafted(tried, drafted.found)
-        if drafted.runs and runs < _MOST_RUN:
-            runs += 1
+        if drafted.runs:
+            runs[kind] += 1
             named = _with_outputs(tried, drafted.found)
             drafted = Drafted(named, _run(named))
-        if drafted.found is not None and drafted.found.status in _DECIDED and runs:
-            return drafted
+            if drafted.found is not None and drafted.found.status in _DECIDED:
+                return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
-        if runs >= _MOST_RUN:
-            break
     return best or Drafted(draft, None)
 
 
@@ -133,17 +134,18 @@ def _rank(drafted: Drafted) -> int:
     return 2 + passed
 
 
-def _tries(draft: Draft) -> Iterator[Draft]:
-    """Yield drafts with every guess filled in: kind by kind, all of one shape, then each of its own."""
+def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
     seen = set()
-    for inputs in itertools.chain(_by_kind(draft), _by_kind(draft, mixed=True), _with_integers(draft)):
+    mixed = (("mixed", inputs) for _, inputs in _by_kind(draft, mixed=True))
+    for kind, inputs in itertools.chain(_by_kind(draft), _with_integers(draft), mixed):
         key = repr([one.says for one in inputs])
         if key not in seen:
             seen.add(key)
-            yield replace(draft, inputs=inputs)
+            yield kind, replace(draft, inputs=inputs)
 
 
-def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[DraftInput, ...]]:
+def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     shapes = list(guesses.SHAPES)
     if _takes_an_axis(draft):
         shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
@@ -153,10 +155,9 @@ def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[DraftInput,
             [_guessed(one, kind, shape) for shape in shapes if guesses.fits(kind, shape)]
             for one in draft.inputs
         ]
-        if not mixed:
-            yield from zip(*choices, strict=True) if choices else [()]
-        else:
-            yield from itertools.islice(itertools.product(*choices), _MOST_OPENED // 2)
+        together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
+        each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
+        yield from ((kind, inputs) for inputs in (each if mixed else together))
 
 
 def _takes_an_axis(draft: Draft) -> bool:
@@ -187,19 +188,22 @@ def _guessed(one: DraftInput, kind: str, shape: list[int]) -> DraftInput:
     return replace(one, says=made, is_guess=True)
 
 
-def _with_integers(draft: Draft) -> Iterator[tuple[DraftInput, ...]]:
-    """Yield drafts in which one or two inputs of unknown dtype are whole numbers, booleans, or settings."""
+def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
     unknown = [place for place, one in enumerate(draft.inputs) if not one.says]
     subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
     for chosen in reversed(subsets):
         if len(chosen) == len(draft.inputs):
             continue
         for shape, value in itertools.product(guesses.SHAPES[:4], guesses.INTEGERS[:6]):
-            yield tuple(
-                replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
-                if place in chosen
-                else _guessed(one, "", shape)
-                for place, one in enumerate(draft.inputs)
+            yield (
+                "integers",
+                tuple(
+                    replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
+                    if place in chosen
+                    else _guessed(one, "", shape)
+                    for place, one in enumerate(draft.inputs)
+                ),
             )
 
 

@@ -64,16 +64,15 @@ SETTINGS: dict[str, Any] = {
     "num_or_size_splits": 1,
     "n": 2,
     "ksize": 2,
-    "pool_size": 2,
-    "kernel_size": 2,
     "window_shape": [2],
     "pooling_type": "MAX",
     "strides": 1,
     "padding": "SAME",
-    "units": 2,
-    "filters": 2,
     "depth_radius": 2,
 }
+
+# The same for what makes a function or a layer.
+MADE_WITH: dict[str, Any] = {**SETTINGS, "units": 2, "filters": 2, "kernel_size": 2, "pool_size": 2}
 
 
 def kind_of(name: str) -> str:
@@ -106,6 +105,7 @@ KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "": lambda shape: {"shape": shape},
     "positive": _positive,
     "between 0 and 1": lambda shape: {"shape": shape, "uniform": {"low": 0.1, "high": 0.9}},
+    "between -1 and 1": lambda shape: {"shape": shape, "uniform": {"low": -0.9, "high": 0.9}},
     "positive definite": lambda shape: {"shape": shape, "spd": True, "symmetric": True},
     "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
     "above 1": lambda shape: {"shape": shape, "uniform": {"low": 1.5, "high": 3}},

@@ -10,13 +10,19 @@ which a run doesn't end with 0 and `init` says nothing.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running.drafting import draft_function, draft_op_type
 from gradcheck_cli.running.session import start_tensorflow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.running.drafting import Drafted
 
 FUNCTIONS = {
     "tensorflow": "abs add concat exp gather identity maximum minimum multiply negative norm pow "
@@ -49,6 +55,28 @@ def targets() -> list[str]:
     return [f"{module}:{name}" for module, names in FUNCTIONS.items() for name in names.split()]
 
 
+def in_a_child(draft: Callable[[str], Drafted], name: str) -> tuple[str, str]:
+    """Draft in a process of its own: a kernel may abort on what it is tried with."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        try:
+            found = draft(name)
+            status = "right" if found.is_right else "runs" if found.runs else "fails"
+            told = f"{status}\n{'' if found.is_right else found.trouble}"
+        except GradcheckError as error:
+            told = f"refused\n{error}"
+        os.write(write, told.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        text = pipe.read().decode()
+    os.waitpid(child, 0)
+    status, _, told = text.partition("\n")
+    return status or "crashed", (told.splitlines() or [""])[0]
+
+
 def tell(line: str) -> None:
     """Print a line at once: the next takes a while."""
     sys.stdout.write(f"{line}\n")
@@ -69,26 +97,18 @@ def main() -> None:
     every = targets() if options.what == "functions" else op_types()
     draft = draft_function if options.what == "functions" else draft_op_type
     counts: Counter[str] = Counter()
-    began = time.process_time()
+    began = sum(os.times()[:4])
     for name in every[index - 1 :: count]:
-        if time.process_time() - began > options.seconds:
+        if sum(os.times()[:4]) - began > options.seconds:
             tell(f"stopped before {name}")
             break
-        start = time.process_time()
-        try:
-            found = draft(name)
-        except GradcheckError as error:
-            status, told = "refused", str(error)
-        else:
-            status = "right" if found.is_right else "runs" if found.runs else "fails"
-            told = "" if found.is_right else found.trouble
-            counts["silent"] += not (found.is_right or told)
+        status, told = in_a_child(draft, name)
+        counts["silent"] += status in {"runs", "fails"} and not told
         counts[status] += 1
-        first = told.splitlines()[0][:150] if told else ""
-        tell(f"{status:8} {time.process_time() - start:5.1f} s  {name}  {first}")
+        tell(f"{status:8} {sum(os.times()[:4]) - began:5.1f} s  {name}  {told[:150]}")
     total = sum(number for word, number in counts.items() if word != "silent")
     runs = counts["right"] + counts["runs"]
-    failing = counts["fails"] + counts["refused"]
+    failing = counts["fails"] + counts["refused"] + counts["crashed"]
     share = 100 * runs / max(total, 1)
     tell(f"{total} drafted: {runs} run ({share:.0f} %), {counts['right']} of them end with 0")
     tell(f"{failing} don't run and say why, {counts['silent']} are silent")
