@@ -15,7 +15,7 @@ from gradcheck_cli.spec import guesses
 from gradcheck_cli.spec.load import load_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.draft import Draft, DraftInput
@@ -146,13 +146,13 @@ def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 
 
 def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
-    shapes = list(guesses.SHAPES)
+    shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
     if _takes_an_axis(draft):
         shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
     kinds = ["", "float32"] if mixed else list(guesses.KINDS)
     for kind in kinds:
         choices = [
-            [_guessed(one, kind, shape) for shape in shapes if guesses.fits(kind, shape)]
+            [_guessed(one, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
             for one in draft.inputs
         ]
         together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
@@ -163,11 +163,11 @@ def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[
 def _takes_an_axis(draft: Draft) -> bool:
     names = {*draft.mapping().get("attrs", {}), *(one.name for one in draft.inputs)}
     return bool(names & {"axis", "dim", "dims", "axes"}) or any(
-        guesses.kind_of(one.name) in {"row", "probabilities"} for one in draft.inputs
+        guesses.kind_of(one.name, names) in {"row", "probabilities"} for one in draft.inputs
     )
 
 
-def _guessed(one: DraftInput, kind: str, shape: list[int]) -> DraftInput:
+def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
     """Return an input with a guess for what isn't known of it."""
     if isinstance(one.says, list):  # a list input: its elements alike
         return replace(one, says=[{**guesses.KINDS[kind](shape), **part} for part in one.says])
@@ -175,13 +175,13 @@ def _guessed(one: DraftInput, kind: str, shape: list[int]) -> DraftInput:
     if "shape" in says or "value" in says or "object" in says:
         return one
     number = guesses.SHAPES.index(shape)
-    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name) == "integers":
+    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name, names) == "integers":
         value = guesses.INTEGERS[number % len(guesses.INTEGERS)]
         return replace(one, says={"dtype": "int32", **says, "value": value}, is_guess=True)
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
         return replace(one, says={**made, **says}, is_guess=True)
-    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name))
+    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name, names))
     made = (by_name or guesses.KINDS[kind])(shape)
     if kind == "float32" and "dtype" not in made:
         made = {**made, "dtype": "float32"}
