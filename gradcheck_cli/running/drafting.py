@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _MOST_OPENED = 250  # tries; each takes a trace
 _MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
-# What ends the search: right, or wrong beyond doubt, which no other values will mend.
-_DECIDED = (Status.PASSED, Status.MISMATCHED)
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
 _NO_VARIABLES = "uses no trainable variable"
 
@@ -119,11 +117,21 @@ def _tried(draft: Draft) -> Drafted:
             runs[kind] += 1
             named = _with_outputs(tried, drafted.found)
             drafted = Drafted(named, _run(named))
-            if drafted.found is not None and drafted.found.status in _DECIDED:
+            if _is_decided(drafted.found):
                 return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
     return best or Drafted(draft, None)
+
+
+def _is_decided(found: CaseResult | None) -> bool:
+    """Whether other values won't tell more: all is right, or some number is wrong beyond doubt.
+
+    What isn't finite, or `None`, may be so outside of a domain alone.
+    """
+    if found is None:
+        return False
+    return found.status is Status.PASSED or any("value" in pair.mismatch for pair in found.pairs)
 
 
 def _rank(drafted: Drafted) -> int:

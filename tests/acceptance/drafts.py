@@ -28,7 +28,7 @@ FUNCTIONS = {
     "realdiv reduce_max reduce_mean reduce_prod reduce_sum reshape sigmoid sin sqrt square squeeze stack "
     "subtract tanh tile transpose where",
     "tensorflow.math": "acos acosh asin asinh atan atan2 atanh bessel_i0 betainc cumprod cumsum cosh digamma "
-    "divide_no_nan erf erfinv erfc expm1 igamma l2_normalize lbeta lgamma log log1p log_sigmoid logcumsumexp "
+    "divide_no_nan erf erfinv erfc expm1 igamma l2_normalize lbeta lgamma log log1p log_sigmoid  "
     "ndtri polygamma reciprocal reduce_logsumexp reduce_std reduce_variance rsqrt segment_mean segment_sum "
     "sinh softplus squared_difference unsorted_segment_sum xdivy xlogy zeta",
     "tensorflow.nn": "bias_add conv2d crelu elu gelu leaky_relu l2_loss log_softmax moments relu relu6 selu "
