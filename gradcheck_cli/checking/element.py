@@ -12,10 +12,7 @@ from gradcheck_cli.numerics import judge
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import Operations, Pair
-    from gradcheck_cli.numerics import ToleranceRule
-    from gradcheck_cli.numerics.probe import Target
-    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.checking.probe_group import Group
 
 # Elements of the guilty row that its tolerance is scaled by.
 _NEIGHBOURS = 7
@@ -33,27 +30,18 @@ class Element:
     allowed: float
     verdict: int
     reason: int
+    evaluations: int
 
 
-def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
-    case: Case,
-    operations: Operations,
-    pair: Pair,
-    rule: ToleranceRule,
-    target: Target,
-    place: tuple[int, int],
-) -> Element:
+def judge_element(group: Group, place: tuple[int, int]) -> Element:
     """Judge one element.
 
     Args:
-        case: for its domain.
-        operations: what `target` evaluates.
-        pair: output number, input number.
-        rule: the pair's tolerance.
-        target: the pair, one point at a time.
+        group: of one pair.
         place: the element's row and column.
     """
-    (row, column), (output, number) = place, pair
+    (row, column), (output, number) = place, group.pairs[0]
+    target, case = group.target(), group.case
     gradient = target.row(row)
     with np.errstate(invalid="ignore"):
         effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
@@ -69,18 +57,19 @@ def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
             values[number_of] = target.at(there)[row]
         return values
 
-    op = operations.differenced
+    op = group.operations.differenced
     low, high = case.tensors[number].domain
+    span = target.spans[0]
     found = judge(
         evaluate,
         target.point[columns],
         gradient[columns][None],
-        input_precision=target.precision,
+        input_precision=span.precision,
         row_precision=working_precision(op, op.outputs[output].dtype),
-        rule=rule,
+        rule=group.rule,
         low=low,
         high=high,
-        scale=target.typical,
+        scale=span.typical,
     )
     return Element(
         row,
@@ -91,4 +80,5 @@ def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
         float(found.allowed[0, 0]),
         int(found.verdict[0, 0]),
         int(found.reason[0, 0]),
+        target.evaluations,
     )

@@ -17,7 +17,7 @@ from gradcheck_cli.checking.jacobian import packed_point, pull_back, working_pre
 from gradcheck_cli.checking.packing import Float, pack, packed_magnitude, packed_size
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probe import chunks
+from gradcheck_cli.numerics.probe_direction import chunks
 from gradcheck_cli.numerics.steps import scales, typical_size
 
 if TYPE_CHECKING:
