@@ -11,6 +11,10 @@ def _now() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
+class OverBudgetError(Exception):
+    """What was begun takes longer than it may."""
+
+
 @dataclass
 class Budget:
     """Seconds since this was made: of the clock or of the processors, whichever are fewer.
@@ -31,6 +35,15 @@ class Budget:
     def is_spent(self) -> bool:
         """Whether there is nothing left."""
         return self.spent >= self.seconds
+
+    def require(self) -> None:
+        """Go on, as long as there is time.
+
+        Raises:
+            OverBudgetError: there is none left.
+        """
+        if self.is_spent:
+            raise OverBudgetError
 
     def share(self, part: float) -> Budget:
         """Return a budget that began when this one did, and ends when a part of this one is spent."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.formula import rounded_rule
 from gradcheck_cli.checking.jacobian import working_precision
-from gradcheck_cli.numerics import judge
+from gradcheck_cli.numerics import Verdict, judge
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.probe_group import Group
+    from gradcheck_cli.numerics import Judgement, ToleranceRule
 
 # Elements of the guilty row that its tolerance is scaled by.
 _NEIGHBOURS = 7
@@ -31,6 +33,7 @@ class Element:
     verdict: int
     reason: int
     evaluations: int
+    is_approximate: bool = False  # right only as an approximation for the declared dtype
 
 
 def judge_element(group: Group, place: tuple[int, int]) -> Element:
@@ -60,17 +63,27 @@ def judge_element(group: Group, place: tuple[int, int]) -> Element:
     op = group.operations.differenced
     low, high = case.tensors[number].domain
     span = target.spans[0]
-    found = judge(
-        evaluate,
-        target.point[columns],
-        gradient[columns][None],
-        input_precision=span.precision,
-        row_precision=working_precision(op, op.outputs[output].dtype),
-        rule=group.rule,
-        low=low,
-        high=high,
-        scale=span.typical,
-    )
+
+    def judged(rule: ToleranceRule) -> Judgement:
+        return judge(
+            evaluate,
+            target.point[columns],
+            gradient[columns][None],
+            input_precision=span.precision,
+            row_precision=working_precision(op, op.outputs[output].dtype),
+            rule=rule,
+            low=low,
+            high=high,
+            scale=span.typical,
+        )
+
+    found = judged(group.rule)
+    is_approximate = False
+    rule = rounded_rule(group.operations, group.pairs[0], group.rule)
+    if rule is not None and found.verdict[0, 0] == Verdict.MISMATCH:
+        again = judged(rule)
+        is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
+        found = again if is_approximate else found
     return Element(
         row,
         column,
@@ -81,4 +94,5 @@ def judge_element(group: Group, place: tuple[int, int]) -> Element:
         int(found.verdict[0, 0]),
         int(found.reason[0, 0]),
         target.evaluations,
+        is_approximate,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 # The part of the time that there is at a point, for what is judged element by element.
-_FOR_WHOLE = 0.5
+_FOR_WHOLE = 0.3
 _NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
 
 
@@ -83,7 +83,8 @@ class _Gathered:
     """What the sample points have given so far."""
 
     second: int  # number of the point at which another trace is compared
-    budget: Budget
+    budget: Budget  # until the end of a sample point
+    for_whole: Budget  # likewise, for what is judged element by element
     stops: StopGradients
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
@@ -139,11 +140,14 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
     # One trace serves every point; another one is held against it at the second.
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
+    no_end = Budget()
     held = StopGradients(case, rules, stops, budget=budget)
-    gathered = _Gathered(second, budget, held, checks=[] if frozen is None else [frozen])
+    gathered = _Gathered(second, budget, no_end, held, checks=[] if frozen is None else [frozen])
     try:
         for done, sample in enumerate(samples, 1):
             gathered.budget = budget.share(done / len(samples))
+            if case.method == "auto" and not case.full_only:
+                gathered.for_whole = budget.share((done - 1 + _FOR_WHOLE) / len(samples))
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
@@ -254,7 +258,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     gathered.see_gradients(opener, op, pairs)
-    operations = _operations(case, opener, sample, op)
+    operations = replace(_operations(case, opener, sample, op), budget=gathered.for_whole)
     gathered.first = gathered.first or operations
     if gathered.sparsities is None:
         gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
@@ -263,15 +267,14 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
             for pair in pairs
             if not is_probed(case, operations.formula, pair, gathered.sparsities.get(pair))
         ]
-        left = max(gathered.budget.seconds - gathered.budget.spent, 0.0)
-        gathered.costly = costly_pairs(case, operations, few, gathered.sparsities, _FOR_WHOLE * left)
+        left = operations.budget.seconds - operations.budget.spent
+        gathered.costly = costly_pairs(operations, few, gathered.sparsities, left)
     few = [pair for pair in pairs if pair not in gathered.costly]
     declared, formula = take_jacobians(case, operations, few, gathered.sparsities)
     judged = {
         pair: settled(case, operations, pair, rules[pair], found)
         for pair, found in judge_pairs(case, operations, formula, rules).items()
     }
-    large = [pair for pair in pairs if pair not in judged]
     warnings: list[str] = []
     if operations.has_reference_precision:
         judged, warnings = look_again(case, operations, judged, rules, gathered.sparsities)
@@ -279,6 +282,8 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
         wrong, lossy = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
         warnings += lossy
+    large = [pair for pair in pairs if pair not in judged]
+    gathered.costly |= set(large)
     # What was found wrong took its time to be found.
     large = [pair for pair in large if not any(map(_is_wrong, gathered.samples.get(pair, [])))]
     probed, unsure = _probe(case, operations, {pair: rules[pair] for pair in large}, sample, gathered.budget)
@@ -396,7 +401,12 @@ def _probe(
         found |= probe_pairs(case, operations, {pair: tolerances[pair]}, sample, budget)
     if not operations.has_reference_precision:
         return found, []
-    warnings = []
+    warnings = [
+        f"precision: {label_of(operations.declared, pair)}: elements that random probes led to are right "
+        f"as an approximation for the declared dtype only, by up to {sample.approximate:.1e} off."
+        for pair, sample in found.items()
+        if sample.approximate
+    ]
     for pair, (warning, element) in precision_of_declared(case, operations, list(rules)).items():
         if element is not None and operations.differenced is operations.formula:
             own = Operations(operations.declared, operations.declared, operations.declared)

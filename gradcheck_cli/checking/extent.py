@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -48,12 +49,11 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
 _PER_COLUMN = 3
 # What this many points and rows cost isn't worth a measurement: it is a second where each takes 4 ms.
 _FEW = 2**8
-# Points in which a batch's cost is measured: more than are called one by one (tensorflow_backend/batching.py).
+# Points by which a batch is timed: more than are called one by one (tensorflow_backend/batching.py).
 _BATCH = 300
 
 
 def costly_pairs(
-    case: Case,
     operations: Operations,
     pairs: Sequence[Pair],
     sparsities: Mapping[Pair, Sparsity],
@@ -65,11 +65,10 @@ def costly_pairs(
     time for.
 
     Args:
-        case: its method must be `auto`, else none is.
         operations: `differenced` is timed at its base point, and the vjp of `formula`.
         pairs: those that aren't too large anyway.
         sparsities: of those that seem to have one.
-        seconds: for all of them together, at this point.
+        seconds: for all of them together, at this point; none is costly where there is no end to them.
     """
     op = operations.differenced
     columns: dict[int, int] = defaultdict(int)
@@ -80,7 +79,7 @@ def costly_pairs(
         width = packed_size(op.inputs[number]) if sparsity is None else sparsity.slots
         height = packed_size(op.outputs[output]) if sparsity is None else _groups(sparsity)
         columns[number], rows[output] = max(columns[number], width), max(rows[output], height)
-    if case.method != "auto" or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= _FEW:
+    if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= _FEW:
         return set()
     wide = max(columns, key=lambda number: columns[number])
     high = max(rows, key=lambda output: rows[output])

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.jacobian import pull_back, working_precision
-from gradcheck_cli.checking.packing import index_of, packed_size
+from gradcheck_cli.checking.jacobian import packed_point, pull_back, working_precision
+from gradcheck_cli.checking.packing import index_of, packed_magnitude, packed_size
 from gradcheck_cli.checking.precision import GROSS
 from gradcheck_cli.checking.sample import label_of
 from gradcheck_cli.checking.upstream import random_upstream
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.probe import follow
 from gradcheck_cli.numerics.probe_direction import chunks
+from gradcheck_cli.numerics.steps import typical_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,11 +53,16 @@ def _compare(
     rule = rule_for(working_precision(declared, declared.inputs[number].dtype), FLOAT64)
     size = float(np.linalg.norm(np.where(np.isfinite(wanted), wanted, 0.0)))
     typical = size / max(1.0, np.sqrt(wanted.size))
+    # What the value's own rounding leaves is no slope: that of a key's bias in attention is zero.
+    value = packed_magnitude(operations.formula.base_values[pair[0]], operations.formula.outputs[pair[0]])
+    scale_of_input = typical_size(packed_point(operations.formula, number), None)
+    with np.errstate(invalid="ignore", over="ignore"):
+        left = np.nan_to_num(rule.value_term * float(np.abs(upstream) @ value) / scale_of_input)
     lossy, worst, excess = 0, -1, 0.0
     for part in chunks(wanted.size):
         with np.errstate(invalid="ignore", over="ignore"):
             error, scale = np.abs(found[part] - wanted[part]), np.abs(wanted[part])
-            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical) & np.isfinite(wanted[part])
+            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(wanted[part])
             share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
         lossy += int(np.count_nonzero(wrong))
         place = int(np.argmax(share))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.formula import declared_precision
 from gradcheck_cli.checking.jacobian import packed_point, pull_back, working_precision
 from gradcheck_cli.checking.packing import pack, packed_size, unpack
 from gradcheck_cli.numerics.precision import coarsest
@@ -89,7 +90,14 @@ class Group:
             rtol=self.rule.rtol,
             atol=self.rule.atol or 0.0,
             is_lenient=self.rule.atol is not None or self.rule.is_rtol_fixed,
+            shared=max(self.declared_unit(pair) for pair in self.pairs),
         )
+
+    def declared_unit(self, pair: Pair) -> float:
+        """Return the unit roundoff that a formula's constants have; 0 where it is the declared op's own."""
+        if not self.operations.has_reference_precision:
+            return 0.0
+        return declared_precision(self.operations.declared, pair).unit_roundoff
 
     @cached_property
     def point(self) -> Float:

@@ -1,4 +1,4 @@
-"""Probes a group of pairs at one point until an error is found, or it is known what could have been missed."""
+"""Probes a group of pairs at a point until an error is found, or it is known what could have been missed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gradcheck_cli.numerics.probe import (
     bisect_output,
     compare,
     count_unseen,
+    persists,
     take_difference,
     weigh,
 )
@@ -65,6 +66,7 @@ class Search:
     spoilt: npt.NDArray[np.bool_] | None = None
     gradient_is_zero: bool = True
     change_is_zero: bool = True
+    is_noise: bool = True
     doubt: str = ""
 
     @property
@@ -88,6 +90,8 @@ class Search:
         """The share of elements in which an error may be missed, with those that couldn't be looked at."""
         output, number = pair
         rows = self.group.rows[output]
+        if self.is_noise and self.missed.get(pair) == 0:
+            return 0.0  # what spoils rows is rounding of values that don't move
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[rows]))
         return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(number, 0.0))
 
@@ -135,6 +139,7 @@ class Search:
             steps = direction.steps[columns]
             self.still[number] = 1 - np.count_nonzero(steps) / max(steps.size, 1)
         self.spoilt = spoilt if self.spoilt is None else self.spoilt & spoilt
+        self.is_noise &= differenced.is_noise
         self.change_is_zero &= not differenced.change.any() and not spoilt.any()
         unseen: dict[int, Unseen] = {}
         sharpness, is_curved = 0.0, False
@@ -146,7 +151,7 @@ class Search:
             probe = compare(differenced, upstream)
             self.gradient_is_zero &= not probe.gradient.any()
             sharpness, is_curved = max(sharpness, self._note(probe)), is_curved or probe.is_curved
-            if probe.is_alarm:
+            if probe.is_alarm and persists(differenced, probe):
                 self._locate(differenced, probe)
                 if self.is_over:
                     return sharpness, is_curved
@@ -178,7 +183,8 @@ class Search:
             for number, share in zip(self.group.inputs, found.shares(), strict=True):
                 known = self.missed.get((output, number), 1.0)
                 self.missed[output, number] = known if np.isnan(share) else min(known, float(share))
-        if self.gradient_is_zero:  # no element has a size that an error could be relative to
+        is_faint = not any(found.seen.any() for found in unseen.values()) and (self.is_noise or bool(unseen))
+        if self.gradient_is_zero or is_faint:  # no element has a size that an error could be relative to
             self.missed = dict.fromkeys(self.group.pairs, 0.0)
 
     def _note(self, probe: Probe) -> float:
@@ -230,7 +236,7 @@ class Search:
 
         An error there may be of one kind (a wrong slope at 0), and isn't one random element among all.
         """
-        if self.spoilt is None or not self.spoilt.any():
+        if self.spoilt is None or not self.spoilt.any() or (self.is_noise and not self.weak):
             return
         base = self.target.base
         rows = np.flatnonzero(self.spoilt)

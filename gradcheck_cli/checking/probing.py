@@ -135,8 +135,17 @@ def _sample_of(search: Search, pair: Pair) -> PairSample:
             probe_error=search.error,
             probe_bound=search.bound,
             doubt=doubt,
+            approximate=max([_off(element) for of, element in search.elements if of == pair], default=0.0),
         ),
     )
+
+
+def _off(element: Element) -> float:
+    """Return how far off an element is that is right only as an approximation, relative to it."""
+    if not element.is_approximate:
+        return 0.0
+    size = max(abs(element.analytic), abs(element.numeric))
+    return abs(element.analytic - element.numeric) / size if size else 0.0
 
 
 def with_element(group: Group, place: tuple[int, int], found: PairSample) -> PairSample:

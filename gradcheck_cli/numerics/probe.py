@@ -44,8 +44,14 @@ _STILLEST = 2.0**-20
 _SIGMAS = 6.0
 # What a vjp may lose, in units of u times its terms: a few hundred operations (checking/upstream.py).
 _VJP_ROUNDINGS = 2.0**10
+# What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
+_VALUE_ROUNDINGS = 2.0**10
+# What rounding inside a forward leaves of values that don't move, in units of u times the largest.
+_NOISE_ROUNDINGS = 2.0**6
 # A vjp whose elements are all within rtol of the truth is right, whatever that adds up to.
 _COHERENT = 3.0
+# An alarm is looked at again at so many times the step.
+_FARTHER = 4.0
 # While an alarm is followed, the step is shortened until this many bounds are left of it, to this at most.
 _CLEAR = 8.0
 _NEAREST = 2.0**-10
@@ -68,12 +74,14 @@ class Differenced:
         change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
         doubt: (m,) that less half of f(x+2v) - f(x-2v).
         weight: (m,) 1 / (how far a row moves), or an upstream made of that; 0 where it is spoilt.
+        is_noise: whether nothing moves by more than rounding of the largest value may.
     """
 
     direction: Direction
     change: Float
     doubt: Float
     weight: Float
+    is_noise: bool
 
     @property
     def is_spoilt(self) -> npt.NDArray[np.bool_]:
@@ -139,6 +147,7 @@ def take_difference(direction: Direction) -> Differenced:
     most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
     change, bend = _change_and_bend(direction, 1.0)
     far_change, far_bend = _change_and_bend(direction, 2.0)
+    is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
     sizes: list[Float] = []
     ratios: list[Float] = []
     for part in chunks(base.size):
@@ -165,7 +174,7 @@ def take_difference(direction: Direction) -> Differenced:
             least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[part]))
             scale = np.maximum(np.abs(change[part]), least)
             weight[part] = np.where(weight[part] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
-    return Differenced(direction, change, doubt, weight)
+    return Differenced(direction, change, doubt, weight, is_noise)
 
 
 def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
@@ -178,6 +187,11 @@ def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]
             up, down = above[part].copy(), below[part].copy()
             above[part], below[part] = up - down, np.abs(up - 2 * target.base[part] + down)
     return above, below
+
+
+def _largest(values: Float) -> float:
+    """Return the largest magnitude, without a temporary array of that size; NaN where one is."""
+    return float(np.max([np.max(np.abs(values[part])) for part in chunks(values.size)], initial=0.0))
 
 
 def _median(parts: list[Float]) -> float:
@@ -193,7 +207,9 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     numeric, size, noise, doubt, squares = _sums(differenced, upstream)
     rounding = _SIGMAS * noise
     bound = rounding + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
-    tolerated = bound + _tolerated(differenced, upstream, abs(numeric), max(size, terms))
+    largest = abs(numeric) + _COHERENT * max(size, terms)
+    bound += target.shared * largest
+    tolerated = bound + _tolerated(differenced, upstream, largest)
     return Probe(
         error=abs(from_vjp - numeric),
         bound=bound,
@@ -206,10 +222,22 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     )
 
 
-def _tolerated(differenced: Differenced, upstream: Float, total: float, size: float) -> float:
+def persists(differenced: Differenced, probe: Probe) -> bool:
+    """Say whether an alarm grows as the step does; what rounding inside the forward leaves doesn't."""
+    direction, upstream = differenced.direction, probe.upstream
+    if not np.isfinite(probe.error):
+        return True
+    with np.errstate(all="ignore"):
+        change = direction.difference(_FARTHER)
+        numeric = float(np.sum(np.where(upstream != 0, upstream * change, 0.0)))
+        error = abs(direction.moved(probe.gradient, _FARTHER)[0] - numeric)
+    return not error <= _FARTHER / 2 * probe.error
+
+
+def _tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
     """Return what errors within every element's tolerance may add up to."""
     target = differenced.direction.target
-    allowed = target.rtol * (total + _COHERENT * size)
+    allowed = target.rtol * largest
     if target.atol:
         moved = 2 * np.linalg.norm(differenced.direction.steps)
         allowed += target.atol * _COHERENT * float(np.linalg.norm(upstream) * moved)
@@ -240,7 +268,7 @@ class Unseen:
 
     Attributes:
         hidden: (spans,) how many would have.
-        seen: (spans,) of how many that aren't zero.
+        seen: (spans,) of how many that can be told from zero.
         is_sample: whether there are elements that weren't looked at.
     """
 
@@ -307,14 +335,18 @@ def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], l
     alone[rows] = upstream[rows]
     target = direction.target
     gradient = target.pull(alone)
+    # What is smaller is zero, as far as the value's own rounding lets anyone tell (numerics/tolerance.py).
+    with np.errstate(all="ignore"):
+        values = float(np.sum(np.abs(upstream[rows] * target.base[rows])))
+    faint = _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
     del alone
     hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
     for number, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
         for _, part in target.by_span(slice(start, start + span.size)):
             with np.errstate(all="ignore"):
                 effect = np.abs(gradient[part] * (2 * direction.steps[part]))
-                seen[number] += np.count_nonzero(effect > 0)
-                hidden[number] += np.count_nonzero((effect > 0) & ~(effect > level))
+                seen[number] += np.count_nonzero(effect > faint)
+                hidden[number] += np.count_nonzero((effect > faint) & ~(effect > level))
     return Unseen(hidden, seen)
 
 

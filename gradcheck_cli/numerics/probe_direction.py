@@ -61,6 +61,8 @@ class Target:
         rtol: relative error that an element may have.
         atol: absolute error that it may have beside.
         is_lenient: whether a user set these: then what they allow is no alarm.
+        shared: relative error that all elements may have together: a formula's constants are rounded to the
+            dtype that it is declared in.
     """
 
     evaluate: Callable[[Float], Float]
@@ -73,6 +75,7 @@ class Target:
     rtol: float
     atol: float = 0.0
     is_lenient: bool = False
+    shared: float = 0.0
     evaluations: int = 0
 
     @cached_property
