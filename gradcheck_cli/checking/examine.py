@@ -29,6 +29,7 @@ from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malfor
 from gradcheck_cli.checking.precision import judge_declared
 from gradcheck_cli.checking.probe_group import Group
 from gradcheck_cli.checking.probing import probe_pairs, refused, with_element
+from gradcheck_cli.checking.progress import tell
 from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
@@ -86,6 +87,8 @@ class _Gathered:
     budget: Budget  # until the end of a sample point
     for_whole: Budget  # likewise, for what is judged element by element
     stops: StopGradients
+    done: float = 0.0  # share of the work before this sample point
+    share: float = 1.0  # that of this one
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -97,6 +100,10 @@ class _Gathered:
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     scenes: list[Scene] = field(default_factory=list)
     upstream_faults: dict[Pair, str] = field(default_factory=dict)  # of pairs that are expected to be wrong
+
+    def tell(self, part: float) -> None:
+        """Say that such a part of the work at this sample point is done."""
+        tell(self.done + part * self.share)
 
     def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
         """Require what the spec covers at each sample point: another branch of a forward is other ops."""
@@ -146,6 +153,7 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
     try:
         for done, sample in enumerate(samples, 1):
             gathered.budget = budget.share(done / len(samples))
+            gathered.done, gathered.share = (done - 1) / len(samples), 1 / len(samples)
             if case.method == "auto" and not case.full_only:
                 gathered.for_whole = budget.share((done - 1 + _FOR_WHOLE) / len(samples))
             op = first if sample == samples[0] else opener.declared(sample)
@@ -269,12 +277,14 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
         ]
         left = operations.budget.seconds - operations.budget.spent
         gathered.costly = costly_pairs(operations, few, gathered.sparsities, left)
+    gathered.tell(0.1)
     few = [pair for pair in pairs if pair not in gathered.costly]
     declared, formula = take_jacobians(case, operations, few, gathered.sparsities)
     judged = {
         pair: settled(case, operations, pair, rules[pair], found)
         for pair, found in judge_pairs(case, operations, formula, rules).items()
     }
+    gathered.tell(0.4)
     warnings: list[str] = []
     if operations.has_reference_precision:
         judged, warnings = look_again(case, operations, judged, rules, gathered.sparsities)
@@ -289,6 +299,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     probed, unsure = _probe(case, operations, {pair: rules[pair] for pair in large}, sample, gathered.budget)
     judged |= probed
     warnings += unsure
+    gathered.tell(0.8)
     judged = gathered.stops.weigh(operations, formula, judged, sample)
     judged, coarse = judged_below_float64(operations, judged)
     warnings += coarse

@@ -41,6 +41,7 @@ class CaseRunner(Protocol):
         seed: int | None,
         on_case: Callable[[CaseResult], None],
         on_start: Callable[[Case], None],
+        on_progress: Callable[[Case, float], None] | None = None,
         stopper: Stopper | None = None,
     ) -> Report:
         """Run cases."""
@@ -154,6 +155,7 @@ def _run_here(
     seed: int | None,
     on_case: Callable[[CaseResult], None],
     on_start: Callable[[Case], None],
+    on_progress: Callable[[Case, float], None] | None = None,  # noqa: ARG001 (nobody draws while it works)
     stopper: Stopper | None = None,
 ) -> Report:
     from gradcheck_cli.running.session import run_cases  # noqa: PLC0415 (loads NumPy)

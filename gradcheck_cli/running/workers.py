@@ -32,6 +32,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Progressed:
+    """About this share of a case's work is done; not every case tells."""
+
+    number: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Ended:
     """A case has ended, well or not."""
 
@@ -44,6 +52,9 @@ class Waited:
     """Nothing has happened for a while: time to look at the clock."""
 
 
+Event = Started | Progressed | Ended | Waited
+
+
 class Workers(Protocol):
     """Runs cases somewhere else."""
 
@@ -52,7 +63,7 @@ class Workers(Protocol):
         """The version of TensorFlow there; empty as long as it isn't known."""
         ...
 
-    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended | Waited]:
+    def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases, each to its end.
 
         Args:
@@ -80,6 +91,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
+    on_progress: Callable[[Case, float], None] | None = None,
     stopper: Stopper | None = None,
 ) -> Report:
     """Run cases in workers, which are closed afterwards.
@@ -90,6 +102,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         seed: the seed that the command line gave, for the report.
         on_case: called with each result, in the order of the cases, as soon as those before it are there.
         on_start: called as a case begins, in whatever order they do.
+        on_progress: called now and then with the share of a case's work that is done.
         stopper: asked after each event whether to end the run now; what runs then is given up.
 
     Returns:
@@ -114,8 +127,8 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
                     done[event.number] = event.result
                     while len(told) in done:
                         tell(len(told))
-                elif isinstance(event, Started) and on_start is not None:
-                    on_start(cases[event.number])
+                elif isinstance(event, Started | Progressed):
+                    _announce(event, cases[event.number], on_start, on_progress)
             if stopper.is_time():
                 break
     except KeyboardInterrupt:
@@ -135,6 +148,19 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.unchecked(len(cases), len(done)),
     )
+
+
+def _announce(
+    event: Started | Progressed,
+    case: Case,
+    on_start: Callable[[Case], None] | None,
+    on_progress: Callable[[Case, float], None] | None,
+) -> None:
+    if isinstance(event, Progressed):
+        if on_progress is not None:
+            on_progress(case, event.share)
+    elif on_start is not None:
+        on_start(case)
 
 
 @contextmanager
