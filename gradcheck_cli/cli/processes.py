@@ -34,7 +34,7 @@ OPTIONS = ("jobs", "isolate", "timeout", "memory")
 class CaseRunner(Protocol):
     """Runs cases and returns the report; `session.run_cases` says what the arguments mean."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 (who is told of what)
         self,
         cases: Sequence[Case],
         *,
@@ -149,7 +149,7 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
     return workers
 
 
-def _run_here(
+def _run_here(  # noqa: PLR0913 (who is told of what)
     cases: Sequence[Case],
     *,
     seed: int | None,
