@@ -90,7 +90,7 @@ class Group:
             rtol=self.rule.rtol,
             atol=self.rule.atol or 0.0,
             is_lenient=self.rule.atol is not None or self.rule.is_rtol_fixed,
-            shared=max(self.declared_unit(pair) for pair in self.pairs),
+            most_shared=max(self.declared_unit(pair) for pair in self.pairs),
         )
 
     def declared_unit(self, pair: Pair) -> float:

@@ -152,7 +152,7 @@ class Search:
             self.gradient_is_zero &= not probe.gradient.any()
             sharpness, is_curved = max(sharpness, self._note(probe)), is_curved or probe.is_curved
             if probe.is_alarm and persists(differenced, probe):
-                self._locate(differenced, probe)
+                probe = self._locate(differenced, probe)
                 if self.is_over:
                     return sharpness, is_curved
             if weighed:
@@ -197,13 +197,22 @@ class Search:
             self.error, self.bound = error, bound
         return bound
 
-    def _locate(self, differenced: Differenced, probe: Probe) -> None:
-        """Follow an alarm to an element and judge that; a right one is left out, and the rest tried again."""
+    def _locate(self, differenced: Differenced, probe: Probe) -> Probe:
+        """Follow an alarm to an element and judge that; a right one is left out, and the rest tried again.
+
+        Returns:
+            The comparison, as it is then.
+        """
         for _lead in range(_MOST_LEADS):
             column = bisect_input(differenced, probe)
             row = bisect_output(differenced, probe, column)
             if self._judge(row, column).verdict == Verdict.MISMATCH:
-                return
+                return probe
+            if self.target.shared < self.target.most_shared:
+                self.target.shared = self.target.most_shared
+                probe = compare(differenced, probe.upstream)
+                if not probe.is_alarm:
+                    return probe
             upstream = probe.upstream.copy()
             if np.count_nonzero(upstream) > _FEW_ROWS:
                 upstream[row] = 0.0
@@ -214,14 +223,15 @@ class Search:
                 upstream[differenced.is_spoilt] = 0.0
             probe = compare(differenced, upstream)
             if not probe.is_alarm:
-                return
+                return probe
         if probe.error <= probe.tolerated:
-            return
+            return probe
         self.doubt = (
             f"random probes disagree with the gradient by {probe.error / probe.size:.1e} of their size, but "
             f"none of the {_MOST_LEADS} elements that they led to is wrong; use 'method: full' on a smaller "
             "input."
         )
+        return probe
 
     def _judge(self, row: int, column: int) -> Element:
         """Judge one element, and keep it."""

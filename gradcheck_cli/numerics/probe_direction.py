@@ -61,8 +61,9 @@ class Target:
         rtol: relative error that an element may have.
         atol: absolute error that it may have beside.
         is_lenient: whether a user set these: then what they allow is no alarm.
-        shared: relative error that all elements may have together: a formula's constants are rounded to the
-            dtype that it is declared in.
+        shared: relative error that all elements have together, where a formula's constants were seen to be
+            rounded to the dtype that it is declared in.
+        most_shared: what that may be.
     """
 
     evaluate: Callable[[Float], Float]
@@ -76,6 +77,7 @@ class Target:
     atol: float = 0.0
     is_lenient: bool = False
     shared: float = 0.0
+    most_shared: float = 0.0
     evaluations: int = 0
 
     @cached_property
