@@ -11,6 +11,10 @@ def _now() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
+def _begin() -> tuple[float, float]:
+    return _now()
+
+
 class OverBudgetError(Exception):
     """What was begun takes longer than it may."""
 
@@ -24,7 +28,7 @@ class Budget:
     """
 
     seconds: float = math.inf
-    _began: tuple[float, float] = field(default_factory=_now)
+    _began: tuple[float, float] = field(default_factory=_begin)
 
     @property
     def spent(self) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.jacobian import one_upstreams, pull_back
 from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.numerics.moves import Moves
@@ -111,9 +111,9 @@ def _cost(run: Callable[[int], None], count: int, seconds: float) -> float:
 
 
 def _timed(run: Callable[[int], None], count: int) -> float:
-    clock, processor = time.perf_counter(), time.process_time()
+    timer = Budget()
     run(count)
-    return min(time.perf_counter() - clock, time.process_time() - processor)
+    return timer.spent
 
 
 def _evaluate(op: Operation, number: int, count: int) -> None:
