@@ -40,6 +40,7 @@ from gradcheck_cli.spec.leaf_types import (
     OpTypes,
     PairExpectation,
     Positive,
+    Probability,
     Seed,
     Text,
     Texts,
@@ -96,9 +97,7 @@ class PowerModel(Strict):
     """What random probes must be able to see."""
 
     size: Positive = Field(description="Relative size of an error in one element.", examples=[0.01])
-    miss: Positive = Field(
-        description="Probability, below 1, with which it may be missed.", examples=[0.1], lt=1
-    )
+    miss: Probability = Field(description="Probability with which it may be missed.", examples=[0.1])
 
 
 class NondeterminismModel(Strict):
