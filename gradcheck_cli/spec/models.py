@@ -25,6 +25,7 @@ from gradcheck_cli.spec.input_model import (
 )
 from gradcheck_cli.spec.leaf_types import (
     Binding,
+    Chance,
     Count,
     Device,
     DtypeField,
@@ -40,7 +41,6 @@ from gradcheck_cli.spec.leaf_types import (
     OpTypes,
     PairExpectation,
     Positive,
-    Probability,
     Seed,
     Text,
     Texts,
@@ -97,7 +97,7 @@ class PowerModel(Strict):
     """What random probes must be able to see."""
 
     size: Positive = Field(description="Relative size of an error in one element.", examples=[0.01])
-    miss: Probability = Field(description="Probability with which it may be missed.", examples=[0.1])
+    miss: Chance = Field(description="Probability with which it may be missed.", examples=[0.1])
 
 
 class NondeterminismModel(Strict):
