@@ -150,11 +150,11 @@ class Search:
                 continue
             probe = compare(differenced, upstream)
             self.gradient_is_zero &= not probe.gradient.any()
+            if probe.is_alarm:
+                probe = self._follow(differenced, probe)
             sharpness, is_curved = max(sharpness, self._note(probe)), is_curved or probe.is_curved
-            if probe.is_alarm and persists(differenced, probe):
-                probe = self._locate(differenced, probe)
-                if self.is_over:
-                    return sharpness, is_curved
+            if self.is_over:
+                return sharpness, is_curved
             if weighed:
                 # What is done with goes first: each array may be a good part of the memory.
                 probe = replace(probe, gradient=_NOTHING)
@@ -196,6 +196,13 @@ class Search:
         if self.bound == 0 or (probe.is_alarm and not failed) or (bound < self.bound and not failed):
             self.error, self.bound = error, bound
         return bound
+
+    def _follow(self, differenced: Differenced, probe: Probe) -> Probe:
+        """Look into an alarm, and return the comparison as it is then."""
+        if persists(differenced, probe):
+            return self._locate(differenced, probe)
+        # That is what rounding inside the forward comes to.
+        return replace(probe, bound=probe.error, level=probe.error)
 
     def _locate(self, differenced: Differenced, probe: Probe) -> Probe:
         """Follow an alarm to an element and judge that; a right one is left out, and the rest tried again.
