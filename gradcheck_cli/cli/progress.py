@@ -26,8 +26,12 @@ class Bar:
     def start_case(self, case: Case) -> None:
         """Show which case is being checked."""
         if self._progress is not None and self._task is not None:
-            name = case.op if case.name == "default" else f"{case.op} · {case.name}"
-            self._progress.update(self._task, description=name)
+            self._progress.update(self._task, description=_name(case))
+
+    def show_share(self, case: Case, share: float) -> None:
+        """Show how far a case is."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=f"{_name(case)} · {share:.0%}")
 
     def end_case(self) -> None:
         """Move on by one case."""
@@ -45,6 +49,10 @@ class Bar:
             yield
         finally:
             self._progress.start()
+
+
+def _name(case: Case) -> str:
+    return case.op if case.name == "default" else f"{case.op} · {case.name}"
 
 
 @contextmanager
