@@ -228,6 +228,8 @@ class CaseResult:
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
+    host: str = ""  # the machine that it ran on, where that was a cluster's
+    worker: str = ""  # the cluster's name of what it ran in
 
     @property
     def skipped(self) -> bool:

@@ -260,7 +260,7 @@ def _changes(op: Operation, wrong: CorruptedOperation, pair: Pair, flow: Array) 
         return False
     largest = np.max(np.abs(before))
     moved = largest if after is None else np.max(np.abs(after - before))
-    return bool(moved > _NO_CHANGE * largest)
+    return bool(largest > 0 and moved > _NO_CHANGE * largest)
 
 
 @dataclass

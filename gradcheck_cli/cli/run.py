@@ -16,7 +16,7 @@ from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.configured import ConfiguredCommand, RunCommand
 from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.outlet import go_on_without_output
-from gradcheck_cli.cli.processes import case_runner, process_options
+from gradcheck_cli.cli.processes import case_runner, process_options, told_by
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
 from gradcheck_cli.cli.selecting import default_cache, list_cases, narrowing, select, selection_options
 
@@ -95,6 +95,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     durations: int,
     show_config: bool,
     power: Power | None,
+    budget: float | None,
     require: str | None,
     quiet: bool,
     verbose: bool,
@@ -152,7 +153,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
 
     loaded = load_cases(folders, seed=seed)
     selected = select(loaded, cache, **options)
-    cases = with_extent(in_each_mode(selected.cases, modes, device), power, require)
+    cases = with_extent(in_each_mode(selected.cases, modes, device), power, require, budget)
     cases = _as_asked(cases, {form, *(one.kind for one in reports)}, is_remembered=baseline.is_used)
     console = console_for(sys.stdout)
     width = terminal_width()
@@ -170,7 +171,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
         click.echo(notice, err=True)
 
     # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
-    with redirect_stdout(sys.stderr), progress_bar(len(cases)) as bar:
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), told_by(run)) as bar:
 
         def on_case(case: CaseResult) -> None:
             bar.end_case()
@@ -179,7 +180,14 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
                     print_lines(console, case_lines(case, width=width, verbose=verbose))
 
         report = _nothing(seed) if not cases else None
-        report = report or run(cases, seed=seed, on_case=on_case, on_start=bar.start_case, stopper=stopper)
+        report = report or run(
+            cases,
+            seed=seed,
+            on_case=on_case,
+            on_start=bar.start_case,
+            on_progress=bar.show_share,
+            stopper=stopper,
+        )
 
     sources = {(case.op, case.name): gradient_source(case) for case in cases}
     report = replace(
@@ -248,7 +256,10 @@ def _watch(
     def read() -> tuple[Case, ...]:
         found = select(load_cases(paths, seed=given["seed"]), cache, **options).cases
         return with_extent(
-            in_each_mode(found, given["modes"], given["device"]), given["power"], given["require"]
+            in_each_mode(found, given["modes"], given["device"]),
+            given["power"],
+            given["require"],
+            given["budget"],
         )
 
     return watch_command(ctx, paths, read, in_processes)

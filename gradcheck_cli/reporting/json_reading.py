@@ -80,7 +80,7 @@ def _case(content: object, place: str) -> CaseResult:
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     output = {"lines": [], "file": None} if content.get("output") is None else content["output"]
     # What reports don't hold, or those from before it was counted.
-    plain = {"mutants": [], "gradients_seen": {}, "held": [], **content}
+    plain = {"mutants": [], "gradients_seen": {}, "held": [], "host": None, "worker": None, **content}
     for key in ("output", "source", "not_differentiated"):
         if key not in content:
             raise TypeFault(f"{place} lacks {key!r}")
@@ -93,7 +93,8 @@ def _case(content: object, place: str) -> CaseResult:
     if not isinstance(output, dict) or not {"lines", "file"} <= output.keys():
         raise TypeFault(f"{place}.output must be null, or lines and a file")
     plain["output"], plain["output_file"] = output["lines"], _or_empty(output["file"])
-    plain["source"] = _or_empty(content["source"])
+    for key in ("source", "host", "worker"):
+        plain[key] = _or_empty(plain[key])
     case = typed_json.read(CaseResult, plain, place, special={PairResult: _pair, Projection: _projection})
     _require_agreement(case, place)
     return case  # type: ignore[no-any-return]

@@ -125,6 +125,8 @@ def _case(case: CaseResult) -> dict[str, object]:
         "samples": case.samples,
         "gradients_seen": case.gradients_seen,
         "reproduce": case.reproduce,
+        "host": case.host or None,
+        "worker": case.worker or None,
         "warnings": list(case.warnings),
         "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],
         "checks": [_check(check) for check in case.checks],

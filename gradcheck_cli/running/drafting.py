@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,13 @@ from gradcheck_cli.spec import guesses
 from gradcheck_cli.spec.load import load_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.draft import Draft, DraftInput
 
 _MOST_OPENED = 250  # tries; each takes a trace
-_MOST_RUN = 16  # of those that can be opened; each takes a whole check
-# What ends the search: right, or wrong beyond doubt, which no other values will mend.
-_DECIDED = (Status.PASSED, Status.MISMATCHED)
+_MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
 _NO_VARIABLES = "uses no trainable variable"
 
@@ -103,8 +102,10 @@ def draft_op_type(op_type: str) -> Drafted:
 def _tried(draft: Draft) -> Drafted:
     """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
     best: Drafted | None = None
-    runs = 0
-    for tried in itertools.islice(_tries(draft), _MOST_OPENED):
+    runs: Counter[str] = Counter()
+    for kind, tried in itertools.islice(_tries(draft), _MOST_OPENED):
+        if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
+            continue
         drafted = Drafted(tried, _opened(tried))
         if drafted.found is not None and drafted.found.error is not None:
             error = drafted.found.error
@@ -112,17 +113,25 @@ def _tried(draft: Draft) -> Drafted:
                 return _tried(draft.without_key("variables"))
             if error.kind in _HOPELESS:  # no value will mend that
                 return Drafted(tried, drafted.found)
-        if drafted.runs and runs < _MOST_RUN:
-            runs += 1
+        if drafted.runs:
+            runs[kind] += 1
             named = _with_outputs(tried, drafted.found)
             drafted = Drafted(named, _run(named))
-        if drafted.found is not None and drafted.found.status in _DECIDED and runs:
-            return drafted
+            if _is_decided(drafted.found):
+                return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
-        if runs >= _MOST_RUN:
-            break
     return best or Drafted(draft, None)
+
+
+def _is_decided(found: CaseResult | None) -> bool:
+    """Whether other values won't tell more: all is right, or some number is wrong beyond doubt.
+
+    What isn't finite, or `None`, may be so outside of a domain alone.
+    """
+    if found is None:
+        return False
+    return found.status is Status.PASSED or any("value" in pair.mismatch for pair in found.pairs)
 
 
 def _rank(drafted: Drafted) -> int:
@@ -133,40 +142,40 @@ def _rank(drafted: Drafted) -> int:
     return 2 + passed
 
 
-def _tries(draft: Draft) -> Iterator[Draft]:
-    """Yield drafts with every guess filled in: kind by kind, all of one shape, then each of its own."""
+def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
     seen = set()
-    for inputs in itertools.chain(_by_kind(draft), _by_kind(draft, mixed=True), _with_integers(draft)):
+    mixed = (("mixed", inputs) for _, inputs in _by_kind(draft, mixed=True))
+    for kind, inputs in itertools.chain(_by_kind(draft), _with_integers(draft), mixed):
         key = repr([one.says for one in inputs])
         if key not in seen:
             seen.add(key)
-            yield replace(draft, inputs=inputs)
+            yield kind, replace(draft, inputs=inputs)
 
 
-def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[DraftInput, ...]]:
-    shapes = list(guesses.SHAPES)
+def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
     if _takes_an_axis(draft):
         shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
     kinds = ["", "float32"] if mixed else list(guesses.KINDS)
     for kind in kinds:
         choices = [
-            [_guessed(one, kind, shape) for shape in shapes if guesses.fits(kind, shape)]
+            [_guessed(one, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
             for one in draft.inputs
         ]
-        if not mixed:
-            yield from zip(*choices, strict=True) if choices else [()]
-        else:
-            yield from itertools.islice(itertools.product(*choices), _MOST_OPENED // 2)
+        together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
+        each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
+        yield from ((kind, inputs) for inputs in (each if mixed else together))
 
 
 def _takes_an_axis(draft: Draft) -> bool:
     names = {*draft.mapping().get("attrs", {}), *(one.name for one in draft.inputs)}
     return bool(names & {"axis", "dim", "dims", "axes"}) or any(
-        guesses.kind_of(one.name) in {"row", "probabilities"} for one in draft.inputs
+        guesses.kind_of(one.name, names) in {"row", "probabilities"} for one in draft.inputs
     )
 
 
-def _guessed(one: DraftInput, kind: str, shape: list[int]) -> DraftInput:
+def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
     """Return an input with a guess for what isn't known of it."""
     if isinstance(one.says, list):  # a list input: its elements alike
         return replace(one, says=[{**guesses.KINDS[kind](shape), **part} for part in one.says])
@@ -174,32 +183,35 @@ def _guessed(one: DraftInput, kind: str, shape: list[int]) -> DraftInput:
     if "shape" in says or "value" in says or "object" in says:
         return one
     number = guesses.SHAPES.index(shape)
-    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name) == "integers":
+    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name, names) == "integers":
         value = guesses.INTEGERS[number % len(guesses.INTEGERS)]
         return replace(one, says={"dtype": "int32", **says, "value": value}, is_guess=True)
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
         return replace(one, says={**made, **says}, is_guess=True)
-    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name))
+    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name, names))
     made = (by_name or guesses.KINDS[kind])(shape)
     if kind == "float32" and "dtype" not in made:
         made = {**made, "dtype": "float32"}
     return replace(one, says=made, is_guess=True)
 
 
-def _with_integers(draft: Draft) -> Iterator[tuple[DraftInput, ...]]:
-    """Yield drafts in which one or two inputs of unknown dtype are whole numbers, booleans, or settings."""
+def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
     unknown = [place for place, one in enumerate(draft.inputs) if not one.says]
     subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
     for chosen in reversed(subsets):
         if len(chosen) == len(draft.inputs):
             continue
         for shape, value in itertools.product(guesses.SHAPES[:4], guesses.INTEGERS[:6]):
-            yield tuple(
-                replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
-                if place in chosen
-                else _guessed(one, "", shape)
-                for place, one in enumerate(draft.inputs)
+            yield (
+                "integers",
+                tuple(
+                    replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
+                    if place in chosen
+                    else _guessed(one, "", shape)
+                    for place, one in enumerate(draft.inputs)
+                ),
             )
 
 

@@ -42,9 +42,9 @@ def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed:
         >>> assert report.exit_code == 0, gradcheck_cli.render_report(report)
     """
     several = spec_or_path if isinstance(spec_or_path, list | tuple) else [spec_or_path]
-    strange = next((one for one in several if not isinstance(one, Mapping | str | Path)), None)
-    if strange is not None:
-        kind = type(strange).__name__
+    strange = [one for one in several if not isinstance(one, Mapping | str | Path)]
+    if strange:
+        kind = type(strange[0]).__name__
         raise TypeError(f"a spec must be a mapping or the path of a file, or a list of such, but is {kind}.")
     mappings = [written(one) for one in several if isinstance(one, Mapping)]
     paths = [one for one in several if isinstance(one, str | Path)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 # Shapes for tensors that gradients are taken of, the likeliest first; an axis has rank 2 and unequal sizes.
 SHAPES: tuple[list[int], ...] = (
@@ -26,10 +26,10 @@ INTEGERS: tuple[Any, ...] = (0, [0], [0, 1], [0, 0, 1], [1, 1], [2, 3], [[0, 0]]
 Guess = dict[str, Any]
 
 _WORDS: dict[str, tuple[str, ...]] = {
-    "probabilities": ("probs", "probabilities", "labels", "q", "p", "prob", "targets"),
+    "probabilities": ("probs", "probabilities", "labels", "prob", "targets"),
     "integers": ("indices", "ids", "index", "lengths", "length", "idx", "classes", "counts", "positions"),
     "mask": ("mask", "masks", "condition", "where", "is"),
-    "row": ("bias", "biases", "beta", "gamma", "offset", "b", "shift"),
+    "row": ("bias", "biases", "beta", "gamma", "offset", "shift"),
     "positive": (
         "scale",
         "std",
@@ -64,25 +64,33 @@ SETTINGS: dict[str, Any] = {
     "num_or_size_splits": 1,
     "n": 2,
     "ksize": 2,
-    "pool_size": 2,
-    "kernel_size": 2,
     "window_shape": [2],
     "pooling_type": "MAX",
     "strides": 1,
     "padding": "SAME",
-    "units": 2,
-    "filters": 2,
     "depth_radius": 2,
 }
 
+# The same for what makes a function or a layer.
+MADE_WITH: dict[str, Any] = {**SETTINGS, "units": 2, "filters": 2, "kernel_size": 2, "pool_size": 2}
 
-def kind_of(name: str) -> str:
-    """Return what kind of value an input's name tells of; empty where it tells nothing."""
+
+# Short names that tell something beside others alone: q of a p, b of an x.
+_BESIDE = {
+    "p": ("q", "probabilities"),
+    "q": ("p", "probabilities"),
+    **{f"b {other}": (other, "row") for other in ("x", "w", "weights", "kernel", "inputs")},
+}
+
+
+def kind_of(name: str, others: Collection[str] = ()) -> str:
+    """Return what kind of value an input's name tells of, beside those of the others; empty for nothing."""
     words = name.lower().strip("_").split("_")
     for kind, known in _WORDS.items():
         if words[-1] in known or (kind == "mask" and words[0] in known):
             return kind
-    return ""
+    beside = (kind for own, (other, kind) in _BESIDE.items() if own.split()[0] == name and other in others)
+    return next(beside, "")
 
 
 def named(kind: str) -> Callable[[list[int]], Guess] | None:
@@ -106,6 +114,7 @@ KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "": lambda shape: {"shape": shape},
     "positive": _positive,
     "between 0 and 1": lambda shape: {"shape": shape, "uniform": {"low": 0.1, "high": 0.9}},
+    "between -1 and 1": lambda shape: {"shape": shape, "uniform": {"low": -0.9, "high": 0.9}},
     "positive definite": lambda shape: {"shape": shape, "spd": True, "symmetric": True},
     "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
     "above 1": lambda shape: {"shape": shape, "uniform": {"low": 1.5, "high": 3}},

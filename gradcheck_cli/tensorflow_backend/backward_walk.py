@@ -287,7 +287,7 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
         ]
         with private_gradients.backward_log() as visits:
             found = gradients_of([outputs[output]], [every[number] for number in numbers], [upstream])
-        kept["gradients"] = [dense(one, tensor) for one, tensor in zip(found, wanted, strict=True)]
+        kept["gradients"] = [dense(one, every[number]) for one, number in zip(found, numbers, strict=True)]
         order.add()
         kept["inputs"], kept["upstream"], kept["outputs"] = inputs, upstream, outputs
         stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze is not False else ()

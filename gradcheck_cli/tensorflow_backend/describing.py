@@ -14,7 +14,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.draft import Draft, DraftInput
 from gradcheck_cli.spec.dtypes import DTYPES
-from gradcheck_cli.spec.guesses import SETTINGS
+from gradcheck_cli.spec.guesses import MADE_WITH, SETTINGS
 from gradcheck_cli.tensorflow_backend import loading, private_variables
 from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
@@ -123,7 +123,7 @@ def _required(kind: Any) -> dict[str, Any]:
         return {}
     wanted = {one.name: one.annotation for one in parameters if one.default is one.empty and _is_named(one)}
     return {
-        name: SETTINGS.get(name, 1.0 if annotation in (float, "float") else 2)
+        name: MADE_WITH.get(name, 1.0 if annotation in (float, "float") else 2)
         for name, annotation in wanted.items()
     }
 
@@ -192,7 +192,7 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
         is_default = one.default is not one.empty
         if is_default and isinstance(one.default, _PLAIN):
             attrs[one.name] = one.default
-        elif not is_default and spec is None and one.name in SETTINGS:
+        elif not is_default and one.name in SETTINGS and _said(spec, None) is None:
             attrs[one.name] = SETTINGS[one.name]
         elif not is_default or not (one.default is None or callable(one.default)):
             inputs.append(DraftInput(one.name, _said(spec, one.default if is_default else None)))

@@ -10,20 +10,25 @@ which a run doesn't end with 0 and `init` says nothing.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
-import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running.drafting import draft_function, draft_op_type
 from gradcheck_cli.running.session import start_tensorflow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FUNCTIONS = {
     "tensorflow": "abs add concat exp gather identity maximum minimum multiply negative norm pow "
     "realdiv reduce_max reduce_mean reduce_prod reduce_sum reshape sigmoid sin sqrt square squeeze stack "
     "subtract tanh tile transpose where",
     "tensorflow.math": "acos acosh asin asinh atan atan2 atanh bessel_i0 betainc cumprod cumsum cosh digamma "
-    "divide_no_nan erf erfinv erfc expm1 igamma l2_normalize lbeta lgamma log log1p log_sigmoid logcumsumexp "
+    "divide_no_nan erf erfinv erfc expm1 igamma l2_normalize lbeta lgamma log log1p log_sigmoid  "
     "ndtri polygamma reciprocal reduce_logsumexp reduce_std reduce_variance rsqrt segment_mean segment_sum "
     "sinh softplus squared_difference unsorted_segment_sum xdivy xlogy zeta",
     "tensorflow.nn": "bias_add conv2d crelu elu gelu leaky_relu l2_loss log_softmax moments relu relu6 selu "
@@ -49,6 +54,26 @@ def targets() -> list[str]:
     return [f"{module}:{name}" for module, names in FUNCTIONS.items() for name in names.split()]
 
 
+def drafted(what: str, name: str) -> tuple[str, str]:
+    """Draft one: return what became of it in a word, and the first line of what `init` says of it."""
+    try:
+        found = draft_function(name) if what == "functions" else draft_op_type(name)
+    except GradcheckError as error:
+        return "refused", str(error).splitlines()[0]
+    status = "right" if found.is_right else "runs" if found.runs else "fails"
+    told = "" if found.is_right else found.trouble
+    if not (found.is_right or told):
+        status = "silent"
+    return status, (told.splitlines() or [""])[0]
+
+
+def work(what: str, names: Sequence[str]) -> None:
+    """Draft one after another, a line of JSON each."""
+    start_tensorflow()
+    for name in names:
+        tell(json.dumps([name, *drafted(what, name)]))
+
+
 def tell(line: str) -> None:
     """Print a line at once: the next takes a while."""
     sys.stdout.write(f"{line}\n")
@@ -56,42 +81,37 @@ def tell(line: str) -> None:
 
 
 def main() -> None:
-    """Draft one after another."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Draft in a process of its own, and in another where a kernel aborts on what it is tried with."""
+    parser = argparse.ArgumentParser(description="see the module's own text")
     parser.add_argument("what", choices=["functions", "op_types"])
     parser.add_argument("--part", default="1/1")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so much processor time")
+    parser.add_argument("--only", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    start_tensorflow()
+    if options.only is not None:
+        work(options.what, options.only)
+        return
     index, count = (int(part) for part in options.part.split("/"))
-    every = targets() if options.what == "functions" else op_types()
-    draft = draft_function if options.what == "functions" else draft_op_type
+    left = (targets() if options.what == "functions" else op_types())[index - 1 :: count]
     counts: Counter[str] = Counter()
-    began = time.process_time()
-    for name in every[index - 1 :: count]:
-        if time.process_time() - began > options.seconds:
-            tell(f"stopped before {name}")
-            break
-        start = time.process_time()
-        try:
-            found = draft(name)
-        except GradcheckError as error:
-            status, told = "refused", str(error)
-        else:
-            status = "right" if found.is_right else "runs" if found.runs else "fails"
-            told = "" if found.is_right else found.trouble
-            counts["silent"] += not (found.is_right or told)
-        counts[status] += 1
-        first = told.splitlines()[0][:150] if told else ""
-        tell(f"{status:8} {time.process_time() - start:5.1f} s  {name}  {first}")
-    total = sum(number for word, number in counts.items() if word != "silent")
-    runs = counts["right"] + counts["runs"]
+    while left:
+        command = [sys.executable, __file__, options.what, "--only", *left]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as worker:
+            for line in worker.stdout or ():
+                if not line.startswith("["):
+                    continue
+                name, status, told = json.loads(line)
+                left.remove(name)
+                counts[status] += 1
+                tell(f"{status:8} {name}  {told[:150]}")
+        if left:  # it aborted at the first of these
+            counts["crashed"] += 1
+            tell(f"crashed  {left.pop(0)}")
+    total, runs = sum(counts.values()), counts["right"] + counts["runs"]
     failing = counts["fails"] + counts["refused"]
-    share = 100 * runs / max(total, 1)
-    tell(f"{total} drafted: {runs} run ({share:.0f} %), {counts['right']} of them end with 0")
-    tell(f"{failing} don't run and say why, {counts['silent']} are silent")
+    tell(f"{total} drafted: {runs} run ({100 * runs / max(total, 1):.0f} %), {counts['right']} end with 0")
+    tell(f"{failing} don't run and say why, {counts['silent']} are silent, {counts['crashed']} crash")
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ def test_several_specs_with_functions_and_arrays_in_them(tmp_path):
     def scaled(x, w):
         return factor * x * tf.exp(w)
 
-    inputs = {"x": np.array([1.0, 2.0]), "w": tf.constant([0.5, 0.25], tf.float32)}
+    inputs = {"x": np.array([1.0, 2.0]), "w": tf.constant([0.5, 0.25], tf.float64)}
     given = {"forward": scaled, "inputs": inputs}
     report = gradcheck_cli.check([TANH, given, tmp_path / "sine.yaml"])
     assert report.exit_code == 0, gradcheck_cli.render_report(report)

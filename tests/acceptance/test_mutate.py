@@ -40,7 +40,7 @@ def mutate(tmp_path, monkeypatch):
 def test_a_sharp_spec_misses_nothing(mutate):
     done = mutate("-k", "sharp", "--fail-under", "100")
     assert done.code == 0
-    assert "1 case · 6 of 6 corruptions called a mismatch (100.0 %)" in done.out
+    assert "1 case · 10 of 10 corruptions called a mismatch (100.0 %)" in done.out
     assert "missed (" not in done.out
 
 
@@ -50,7 +50,7 @@ def test_a_blunt_one_misses_what_its_tolerance_hides(mutate):
     lines = done.out.splitlines()
     assert lines[0] == "spec.yaml · blunt · float64 · graph"
     assert lines[1].startswith("  dy/dx  factor: missed (off by ")
-    assert "1 case · 4 of 6 corruptions called a mismatch (66.6 %), 2 missed" in done.out
+    assert "1 case · 8 of 10 corruptions called a mismatch (80.0 %), 2 missed" in done.out
     assert mutate("--tag", "blunt", "--fail-under", "99").code == 3
     assert mutate("--tag", "blunt", "--kind", "sign", "--fail-under", "99").code == 0
 

@@ -164,19 +164,16 @@ def test_the_pytest_plugin_fails_what_run_fails(pytester, spec, monkeypatch):
     assert {item[1] for item in items} == bad
 
 
-@pytest.mark.parametrize(
-    ("function", "arrives", "told"),
-    [
-        ("stopped", "x gets None", "^ cut off by StopGradient"),
-        ("counted", "x gets None", "^ cut off by Cast to int32"),
-        (
-            "infinity_less_infinity",
-            "x gets [nan, nan]",
-            "^ NaN first appears here, where what several ops give",
-        ),
-    ],
-)
-def test_trace_says_where_none_and_nan_come_from(command, spec, monkeypatch, function, arrives, told):
+TRACED = {
+    "stopped": ("x gets None", "^ cut off by StopGradient"),
+    "counted": ("x gets None", "^ cut off by Cast to int32"),
+    "infinity_less_infinity": ("x gets [nan, nan]", "^ NaN first appears here, where what several ops give"),
+}
+
+
+@pytest.mark.parametrize("function", TRACED)
+def test_trace_says_where_none_and_nan_come_from(command, spec, monkeypatch, function):
+    arrives, told = TRACED[function]
     monkeypatch.chdir(spec.parent)
     text = f"forward: verdict_functions:{function}\ninputs: {{x: {{shape: [2], value: [1.5, 2.5]}}}}\n"
     (spec.parent / "traced.yaml").write_text(text)
