@@ -156,17 +156,19 @@ class RunCommand(ConfiguredCommand):
         ),
         (
             "How they are checked",
-            ("seed", "modes", "device", "power", "require", "strict", "strict_precision"),
+            ("seed", "modes", "device", "power", "budget", "require", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
         ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
-        ("Processes", ("jobs", "isolate", "timeout", "memory")),
+        ("Processes", ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")),
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options group by group; what no group names stands under the last heading."""
         records = {
-            param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))
+            param.name: record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
         }
         for title, names in self.groups:
             with formatter.section(title):

@@ -88,6 +88,8 @@ _CODES = {
     "error/timeout": Code("GC316", "timeout", "The case took too long."),
     "error/memory": Code("GC317", "memory", "The case ran out of memory."),
     "error/internal": Code("GC318", "internal", "gradcheck failed; the gradient wasn't judged."),
+    "error/worker": Code("GC319", "worker", "A cluster's worker couldn't check the case."),
+    "error/versions": Code("GC320", "versions", "A cluster's worker has other versions than this machine."),
     "error/": Code("GC300", "error", "The gradient couldn't be checked."),
     "skipped": Code("GC401", "skipped", "The spec says not to check it."),
     "check/mode": Code("GC402", "mode", "The op can't have this mode."),
@@ -115,6 +117,7 @@ _SAME = {
     "check/form": "pair/form",
     "check/all_zero": "undecided/all_zero",
     "check/precision": "precision",
+    "error/workers": "error/worker",
 }
 CODES = tuple(sorted(set(_CODES.values())))
 PAGES = "codes.md"

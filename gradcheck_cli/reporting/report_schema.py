@@ -30,6 +30,8 @@ _WRITTEN: dict[type, dict[str, Schema | None]] = {
         "mutants": None,
         "output_file": None,
         "source": {"type": ["string", "null"]},
+        "host": {"type": ["string", "null"]},
+        "worker": {"type": ["string", "null"]},
         "output": {
             "anyOf": [
                 {"type": "null"},
