@@ -17,7 +17,7 @@ VALUES = {
     "op-type": ("MatMul", "Tanh"),
     "last-failed": (True, False),
     "failed-first": (True, False),
-    "budget": (20.0, 5.0),
+    "budget": ("20.0", "5.0"),
     "changed": ("HEAD", "main"),
     "shard": ("1/2", "2/2"),
     "exitfirst": (True, False),
