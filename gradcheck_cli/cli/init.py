@@ -42,7 +42,7 @@ _UNDRAFTED = 3  # nothing was written for it
     "-o",
     "--output",
     metavar="FILE",
-    help="Where to write it; - for standard output. [default: NAME.yaml in specs/, if there is one]",
+    help="Where to write it; - for standard output. [default: NAME.yaml in specs/]",
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.pass_context
@@ -144,10 +144,15 @@ def _modeline(file: Path) -> str:
 
 
 def _file_for(drafted: Drafted) -> Path:
+    """Return the file in the folder that `run` looks into by itself, which is made if it isn't there."""
     from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (late)
 
-    folders = [Path(path) for path in default_paths() if Path(path).is_dir()]
-    return (folders[0] if folders else Path()) / f"{drafted.draft.op}.yaml"
+    paths = [Path(path) for path in default_paths()]
+    folder = next((path for path in paths if path.is_dir()), None)
+    if folder is None:
+        folder = next((path for path in paths if not path.suffix and not path.exists()), Path())
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{drafted.draft.op}.yaml"
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:

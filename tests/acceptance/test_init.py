@@ -202,9 +202,12 @@ def test_op_types(op_type):
 def test_from_an_empty_folder_to_a_verdict(project):
     made = run("init", "functions_of_init:log1pexp", folder=project)
     assert (made.returncode, made.stdout) == (0, "")
-    assert made.stderr.splitlines() == ["wrote log1pexp.yaml", "check it: gradcheck run log1pexp.yaml"]
-    assert run("validate", "log1pexp.yaml", folder=project).returncode == 0
-    checked = run("run", "log1pexp.yaml", folder=project)
+    assert made.stderr.splitlines() == [
+        "wrote specs/log1pexp.yaml",
+        "check it: gradcheck run specs/log1pexp.yaml",
+    ]
+    assert run("validate", folder=project).returncode == 0
+    checked = run("run", folder=project)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     again = run("init", "functions_of_init:log1pexp", folder=project)
     assert again.returncode == 2
