@@ -50,13 +50,16 @@ class Change(str, Enum):
     BOTH = "both_changed"
     FORWARD = "forward_changed"
     NEW = "new"
+    RENAMED = "renamed"
 
     def __str__(self) -> str:
         """Return the word itself."""
         return self.value
 
 
-HARMLESS = frozenset({Change.BOTH, Change.FORWARD, Change.NEW, Change.MENDED})  # to be told, and no failure
+HARMLESS = frozenset(  # to be told, and no failure
+    {Change.BOTH, Change.FORWARD, Change.NEW, Change.RENAMED, Change.MENDED}
+)
 
 
 @dataclass(frozen=True, order=True)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gradcheck_cli.figure import Figure  # noqa: TC001 (reports are read by this type)
 from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
     BaselineFinding,
     Fingerprint,
@@ -85,6 +86,8 @@ class PairResult:
     "nonfinite", "form", "raises", or several of them joined by "and". `worst_error` and `worst_bound` (what
     was allowed, with what the numeric value may be off by) are those of the worst element, one at a kink left
     aside where all is right; `None` where they are `max_abs_error` and `allowed` with `uncertainty`.
+    `undecided` says why a pair is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient".
+    `figure` is what pictures of it are drawn from, where somebody asked for them.
     """
 
     label: str
@@ -116,8 +119,10 @@ class PairResult:
     stop_change: float | None = None
     not_float64: str = ""
     mismatch: str = ""
+    undecided: str = ""
     worst_error: float | None = None
     worst_bound: float | None = None
+    figure: Figure | None = None
 
     @property
     def error(self) -> float:
@@ -223,6 +228,8 @@ class CaseResult:
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
+    host: str = ""  # the machine that it ran on, where that was a cluster's
+    worker: str = ""  # the cluster's name of what it ran in
 
     @property
     def skipped(self) -> bool:
@@ -259,6 +266,23 @@ class Report:
     baseline: tuple[BaselineFinding, ...] = ()
     shard: Shard | None = None
     selection: Selection | None = None
+    keras_version: str = ""
+    numpy_version: str = ""
+    platform: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the run was made with, by name, as far as that is known."""
+        known = {
+            "gradcheck": self.gradcheck_version,
+            "TensorFlow": self.tensorflow_version,
+            "Keras": self.keras_version,
+            "NumPy": self.numpy_version,
+            "Python": self.python_version,
+            "platform": self.platform,
+            "seed": str(self.seed),
+        }
+        return {name: value for name, value in known.items() if value}
 
     @property
     def summary(self) -> dict[str, int]:

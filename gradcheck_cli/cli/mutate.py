@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli.cli import completing, processes
-from gradcheck_cli.cli.processes import case_runner, process_options
+from gradcheck_cli.cli.processes import case_runner, process_options, told_by
 from gradcheck_cli.cli.selecting import naming_options
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         for case in cases
     )
     run = case_runner(ctx, (), **{name: options.pop(name) for name in processes.OPTIONS})
+    from gradcheck_cli.reporting.closing import unchecked_lines  # noqa: PLC0415
     from gradcheck_cli.reporting.mutants import (  # noqa: PLC0415
         Tally,
         case_lines,
@@ -119,7 +120,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     )
 
     console, width = console_for(sys.stdout), terminal_width()
-    with redirect_stdout(sys.stderr), progress_bar(len(cases)) as bar:
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), told_by(run)) as bar:
 
         def on_case(result: CaseResult) -> None:
             bar.end_case()
@@ -130,10 +131,12 @@ def command(  # noqa: PLR0913 (one argument per option)
         report = run(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
     tally = Tally.of(report)
     if form == "table":
-        print_lines(console, tally_lines(report, tally, width=width))
+        print_lines(console, [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)])
     else:
         click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
+        for text in report.unchecked:
+            click.echo(f"NOT CHECKED  {text}", err=True)
     if report.interrupted:
         ctx.exit(report.exit_code)
     too_few = fail_under is not None and (tally.share is None or 100 * tally.share < fail_under)
-    ctx.exit(UNCHECKED if tally.untried or too_few else 0)
+    ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)

@@ -124,7 +124,18 @@ def selection_options(function: Function) -> Function:
         (
             naming_options,
             click.option(
-                "--last-failed", is_flag=True, help="Check what failed when it last ran; all, if nothing did."
+                "--lf",
+                "--last-failed",
+                "last_failed",
+                is_flag=True,
+                help="Check what failed when it last ran; all, if nothing did.",
+            ),
+            click.option(
+                "--ff",
+                "--failed-first",
+                "failed_first",
+                is_flag=True,
+                help="Check what failed when it last ran first.",
             ),
             click.option(
                 "--changed",
@@ -183,6 +194,7 @@ def select(  # noqa: PLR0913 (one argument per option)
     tags: Sequence[str],
     op_types: Sequence[str],
     last_failed: bool,
+    failed_first: bool,
     changed: str | None,
     shard: tuple[int, int] | None,
 ) -> Selected:
@@ -203,6 +215,10 @@ def select(  # noqa: PLR0913 (one argument per option)
         if not failed:
             notices.append("--last-failed: nothing is known to have failed; checking all")
         chosen = failed or chosen
+    elif failed_first:
+        failed = failed_before(chosen, read_history(cache))
+        first = {id(case) for case in failed}
+        chosen = (*failed, *(case for case in chosen if id(case) not in first))
     if changed is not None:
         from gradcheck_cli.running.selection.changed import changed_cases  # noqa: PLC0415
 

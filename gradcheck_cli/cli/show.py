@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.plotting import TERMINAL, plot, plot_option
 from gradcheck_cli.cli.selecting import one_of_several
 from gradcheck_cli.errors import UsageError
 
@@ -46,6 +47,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     callback=_index,
     help="One element of the output, such as 0,0: its row, in the input's shape.",
 )
+@plot_option
 @one_of_several
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -57,6 +59,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     spec: str,
     label: str,
     index: tuple[int, ...] | None,
+    target: str | None,
     ops: tuple[str, ...],
     names: tuple[str, ...],
     form: str,
@@ -77,6 +80,10 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
     cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+    if target is not None:
+        if target != TERMINAL and len(cases) > 1:
+            raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
+        ctx.exit(each_case(cases, lambda case: plot(case, label, target)))
 
     from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text  # noqa: PLC0415
     from gradcheck_cli.running.showing import pair_view  # noqa: PLC0415

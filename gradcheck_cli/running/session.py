@@ -6,6 +6,7 @@ import contextlib
 import platform
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,13 @@ from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
+from gradcheck_cli.running.drawing import with_figures
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.running.own_checks import own_checks
 from gradcheck_cli.running.pairs import listed_pairs
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +89,7 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.unchecked(len(cases), len(results)),
+        **surroundings(),
     )
 
 
@@ -172,9 +177,12 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
         with opener.shared.state.restored():
             findings = check_case(opener.case, opener, points(case), others)
-            if case.mode != "graph" or not explains:  # a mode's ops, one by one, are those of a graph
-                return findings
-            return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+            if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
+                findings = with_blame(opener.case, findings, opener, time.perf_counter() - began)
+            if findings.first is not None:
+                own = own_checks(opener.case, findings.first)
+                findings = replace(findings, checks=(*findings.checks, *own))
+            return with_figures(findings, opener) if case.drawn else findings
 
 
 def _mutate(case: Case) -> Findings:

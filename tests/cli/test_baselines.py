@@ -56,7 +56,7 @@ def test_a_drift_fails(recorded, invoke, tmp_path):
     )
     assert "since the baseline: 1 drifted\n" in result.out
     assert (
-        "::error file=specs/huber.yaml,line=1,title=gradcheck%3A huber · dy/dx%3A drifted::huber · dy/dx"
+        "::error file=specs/huber.yaml,line=1,title=gradcheck%3A huber · dy/dx%3A drifted (GC503)::huber"
         in result.out
     )
     (finding,) = json.loads(file.read_text())["baseline"]
