@@ -199,6 +199,7 @@ def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str
 def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
     unknown = [place for place, one in enumerate(draft.inputs) if not one.says]
+    names = [one.name for one in draft.inputs]
     subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
     for chosen in reversed(subsets):
         if len(chosen) == len(draft.inputs):
@@ -209,7 +210,7 @@ def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]
                 tuple(
                     replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
                     if place in chosen
-                    else _guessed(one, "", shape)
+                    else _guessed(one, "", shape, names)
                     for place, one in enumerate(draft.inputs)
                 ),
             )

@@ -90,16 +90,7 @@ class Engine:
         self.asked.update(processes=processes)
         return self.run_cases
 
-    def run_cases(  # noqa: PLR0913 (the real one's signature)
-        self,
-        cases,
-        *,
-        seed=None,
-        on_case=None,
-        on_start=None,
-        on_progress=None,  # noqa: ARG002
-        stopper=None,  # noqa: ARG002
-    ):
+    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, **rest):  # noqa: ARG002
         self.asked.update(cases=list(cases), seed=seed)
         self.during()
         for case, result in zip(cases, self.results, strict=False):
