@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from figures import tanh_figure
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
@@ -98,3 +99,12 @@ def test_any_part_that_is_missing_or_another_is_said(full, tmp_path):
         file.write_text(json.dumps(broken))
         with pytest.raises(UsageError):
             read_report(file)
+
+
+def test_what_pictures_are_drawn_from_comes_back(report, tmp_path):
+    """So that a page can be made of a JSON report, too."""
+    pair = replace(report.cases[1].pairs[0], figure=tanh_figure())
+    drawn = replace(report, cases=(replace(report.cases[1], pairs=(pair,)),))
+    file = tmp_path / "report.json"
+    file.write_text(to_json(drawn))
+    assert read_report(file).cases[0].pairs[0].figure == pair.figure
