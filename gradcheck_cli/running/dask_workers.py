@@ -293,7 +293,7 @@ class DaskWorkers:
 def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
     """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
     error = result.error
-    if error is None or not (error.kind == "import" or "ModuleNotFoundError" in error.message):
+    if error is None or "ModuleNotFoundError" not in error.message:
         return result
     where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
     message = f"{error.message} This was {where}"

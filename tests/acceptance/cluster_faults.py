@@ -77,13 +77,13 @@ def main():
     print(f"{len(names)} cases here; {options.workers} workers\n", flush=True)
     with Cluster(folder / "cluster", workers=options.workers) as cluster:
         seconds = 0.0
-        for number in range(options.runs + 1):  # the first is undisturbed, and tells how long one takes
+        for number in range(-1, options.runs + 1):  # the first imports TensorFlow
             file = folder / f"{number}.json"
-            moments = [chance.uniform(0, seconds) for _ in range(options.kills if number else 0)]
+            moments = [chance.uniform(0, seconds) for _ in range(options.kills if number > 0 else 0)]
             killed, took = disturbed(
                 start(file, *options.specs, "--on", cluster.address), cluster, moments, chance
             )
-            seconds = seconds or took
+            seconds = took if number <= 0 else seconds
             there_names, there, workers = found_in(file)
             lost, doubled = len(here.keys() - there.keys()), len(there_names) - len(there)
             differ = [name for name in here.keys() & there.keys() if here[name] != there[name]]

@@ -41,7 +41,7 @@ def sleeps(x):
     return x
 
 def kills_its_worker(x):
-    Path("{log}").open("a").write("killed\n")
+    Path("{log}").open("a").write("killed ")
     server = os.getppid()
     worker = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(worker, signal.SIGKILL)
