@@ -42,8 +42,8 @@ _MANY_SPOILT = 0.01
 _BLOCKS = (1, 4, 16)
 # Leads that may turn out to be right elements (a kink, say) before the search is given up.
 _MOST_LEADS = 8
-# What an alarm leads to is judged even where the budget is spent, with so many evaluations.
-_FOR_A_LEAD = 2**8
+# What an alarm leads to is judged even where the budget is spent: a ladder takes some 300 evaluations.
+_FOR_A_LEAD = 2**9
 # With so few rows, a lead is left out by its column: without its row, hardly anything would be left.
 _FEW_ROWS = 8
 
