@@ -26,6 +26,7 @@ from gradcheck_cli.checking.memory import Memory
 from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, raised, results_of
+from gradcheck_cli.checking.pair_view import Judged
 from gradcheck_cli.checking.precision import judge_declared
 from gradcheck_cli.checking.probe_group import Group
 from gradcheck_cli.checking.probing import probe_pairs, refused, with_element
@@ -77,6 +78,7 @@ class Findings:
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
     stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
+    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by its label
 
 
 @dataclass
@@ -196,6 +198,10 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
         gathered.gradients_seen,
         held=_held(gathered.first),
         stops=frozenset(gathered.stops.changing),
+        judged={
+            label_of(first, pair): Judged(first.outputs[pair[0]], first.inputs[pair[1]], tuple(judged))
+            for pair, judged in gathered.samples.items()
+        },
     )
 
 
@@ -287,7 +293,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     gathered.tell(0.4)
     warnings: list[str] = []
     if operations.has_reference_precision:
-        judged, warnings = look_again(case, operations, judged, rules, gathered.sparsities)
+        judged, warnings = look_again(case, operations, judged, declared, rules, gathered.sparsities)
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
         wrong, lossy = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.progress import Progress, TaskID
 
@@ -56,11 +56,12 @@ def _name(case: Case) -> str:
 
 
 @contextmanager
-def progress_bar(total: int) -> Iterator[Bar]:
+def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[Bar]:
     """Draw a bar on standard error while the block runs, and leave nothing of it behind.
 
     Args:
         total: how many cases there are.
+        told: says what runs, if there's more to say than which case began last.
 
     Yields:
         The bar; a silent one where standard error is no terminal.
@@ -69,12 +70,26 @@ def progress_bar(total: int) -> Iterator[Bar]:
         yield Bar()
         return
     from rich.console import Console  # noqa: PLC0415 (piped runs do without)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text  # noqa: PLC0415
+
+    class Told(ProgressColumn):
+        def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)
+            return Text(told() if told is not None else "")
 
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
+        Told(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
         redirect_stdout=False,  # results aren't the bar's to reprint

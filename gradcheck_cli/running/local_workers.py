@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.running.forking import ForkServer
 from gradcheck_cli.running.limits import DEFAULT_TIMEOUT
-from gradcheck_cli.running.messages import Exit
+from gradcheck_cli.running.messages import Exit, Place
 from gradcheck_cli.running.output import Kept
 from gradcheck_cli.running.running_task import Limits, Numbered, RunningTask
 from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
@@ -62,6 +62,7 @@ class LocalWorkers:
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
         self._listing = False
+        self._place: Place | None = None
         self._version = ""
 
     @property
@@ -69,9 +70,11 @@ class LocalWorkers:
         """The version of TensorFlow that cases run with; empty before any has run."""
         return self._version
 
-    def run(self, cases: Sequence[Case], *, listing: bool = False) -> Iterator[Event]:
-        """Run cases, or only list their pairs; see `Workers.run`."""
-        self._listing = listing
+    def run(
+        self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
+    ) -> Iterator[Event]:
+        """Run cases, or only list their pairs, in a place of their own if one is given; see `Workers.run`."""
+        self._listing, self._place = listing, place
         numbered = [Numbered(number, case) for number, case in enumerate(cases)]
         documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
@@ -82,6 +85,10 @@ class LocalWorkers:
         while self._waiting or self._suspects or self._running:
             self._fill()
             yield from self._attend()
+
+    def told(self) -> str:
+        """Say nothing: which case began last is told of each run; see `Workers.told`."""
+        return ""
 
     def close(self) -> None:
         """End every process; see `Workers.close`."""
@@ -103,7 +110,7 @@ class LocalWorkers:
     def _fork(self, cases: list[Numbered]) -> None:
         self._forked += 1
         self._running[self._forked] = RunningTask(
-            self._server, self._forked, cases, self._limits, listing=self._listing
+            self._server, self._forked, cases, self._limits, listing=self._listing, place=self._place
         )
 
     def _attend(self) -> Iterator[Event]:

@@ -76,6 +76,9 @@ class _Runner:
         from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (already imported)
 
         task: Task = self._connection.recv()
+        if task.place is not None:
+            os.chdir(task.place.directory)
+            sys.path.extend(task.place.path)
         startup.run_first_op(threads=1)
         process.limit_memory(task.memory)
         for case in task.cases:

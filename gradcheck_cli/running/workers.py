@@ -1,7 +1,6 @@
 """Where cases run, behind one small interface, and the run that puts in order what comes back from there.
 
-`LocalWorkers` is the one implementation; a cluster's engine can take its place: nothing here knows of
-processes.
+`LocalWorkers` are processes of this machine, `DaskWorkers` those of a cluster; nothing here knows of either.
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gradcheck_cli import __version__
+from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import CaseResult, Report
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,12 @@ class Waited:
 Event = Started | Progressed | Ended | Waited
 
 
+class WorkersLostError(GradcheckError):
+    """The workers are gone, with cases left to run; what they had done by then is told, and exit 3."""
+
+    exit_code = 3
+
+
 class Workers(Protocol):
     """Runs cases somewhere else."""
 
@@ -76,7 +83,12 @@ class Workers(Protocol):
 
         Raises:
             CaseFailedError: nothing can be run at all, such as where TensorFlow can't be imported.
+            WorkersLostError: nothing more can be run.
         """
+        ...
+
+    def told(self) -> str:
+        """Say in a few words who works, and what has run longest; empty if that needs no words."""
         ...
 
     def close(self) -> None:
@@ -112,7 +124,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
     stopper = stopper or Stopper.never()
     done: dict[int, CaseResult] = {}
     told: set[int] = set()
-    interrupted = False
+    cut: BaseException | None = None
 
     def tell(number: int) -> None:
         told.add(number)
@@ -131,13 +143,14 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
                     _announce(event, cases[event.number], on_start, on_progress)
             if stopper.is_time():
                 break
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, WorkersLostError) as error:
+        cut = error
     finally:
         with _interrupts_held_back(for_good=True):
             workers.close()
     for number in sorted(done.keys() - told):
         tell(number)
+    interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(
         gradcheck_version=__version__,
         tensorflow_version=workers.tensorflow_version,
@@ -146,7 +159,8 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         cases=tuple(done[number] for number in sorted(done)),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
-        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done)),
+        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        **surroundings(),
     )
 
 

@@ -179,6 +179,7 @@ class Case:
         is_alone: whether no case of the op has elements to differentiate by: where this one has none either,
             nothing of the op is checked.
         remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
+        drawn: which pairs a picture is made of: "doubtful" for all that aren't a plain pass, or a label.
     """
 
     op: str
@@ -225,6 +226,7 @@ class Case:
     tensorflow: str = ""
     is_alone: bool = True
     remembered: bool = True
+    drawn: str = ""
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:

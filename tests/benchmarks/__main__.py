@@ -23,6 +23,7 @@ GROUPS = {
     "models": "single errors planted into an MLP, an LSTM and a transformer; common mistakes",
     "growth": "time and memory against the number of elements",
     "specs": "all of specs/ at -j 2 against -j 1",
+    "cluster": "a Dask cluster: what the scheduler takes, and how runs grow with workers",
     "startup": "short commands against `import tensorflow`",
 }
 
@@ -52,6 +53,7 @@ def _options():
         "--plants", type=_count, default=200, help="plants, models: how many errors (default 200)"
     )
     parser.add_argument("--size", type=_count, default=512, help="plants: rows of the matrices (default 512)")
+    parser.add_argument("--tasks", type=_count, default=10_000, help="cluster: how many (default 10000)")
     parser.add_argument("--method", help="plants, growth: as in a spec (default: probe, auto)")
     parser.add_argument(
         "--largest", type=_count, default=10**7, help="growth: the most elements (default 1e7)"
