@@ -12,6 +12,7 @@ from gradcheck_cli.checking.jacobian import working_precision
 from gradcheck_cli.numerics import Verdict, judge
 
 if TYPE_CHECKING:
+    from gradcheck_cli.checking.budget import Budget
     from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.checking.probe_group import Group
     from gradcheck_cli.numerics import Judgement, ToleranceRule
@@ -36,12 +37,17 @@ class Element:
     is_approximate: bool = False  # right only as an approximation for the declared dtype
 
 
-def judge_element(group: Group, place: tuple[int, int]) -> Element:
+def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: int = 0) -> Element:
     """Judge one element.
 
     Args:
         group: of one pair.
         place: the element's row and column.
+        budget: until when.
+        least: evaluations that it may take all the same.
+
+    Raises:
+        OverBudgetError: that takes longer.
     """
     (row, column), (output, number) = place, group.pairs[0]
     target, case = group.target(), group.case
@@ -55,6 +61,8 @@ def judge_element(group: Group, place: tuple[int, int]) -> Element:
     def evaluate(points: Float) -> Float:
         values = np.empty((len(points), 1))
         for number_of, point in enumerate(points):
+            if target.evaluations >= least:
+                budget.require()
             there = target.point.copy()
             there[columns] = point
             values[number_of] = target.at(there)[row]

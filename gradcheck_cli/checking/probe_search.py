@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.budget import OverBudgetError
 from gradcheck_cli.checking.element import Element, judge_element
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.probe import (
@@ -41,6 +42,8 @@ _MANY_SPOILT = 0.01
 _BLOCKS = (1, 4, 16)
 # Leads that may turn out to be right elements (a kink, say) before the search is given up.
 _MOST_LEADS = 8
+# What an alarm leads to is judged even where the budget is spent: a ladder takes some 300 evaluations.
+_FOR_A_LEAD = 2**9
 # With so few rows, a lead is left out by its column: without its row, hardly anything would be left.
 _FEW_ROWS = 8
 
@@ -213,7 +216,16 @@ class Search:
         for _lead in range(_MOST_LEADS):
             column = bisect_input(differenced, probe)
             row = bisect_output(differenced, probe, column)
-            if self._judge(row, column).verdict == Verdict.MISMATCH:
+            try:
+                element = self._judge(row, column, _FOR_A_LEAD)
+            except OverBudgetError:
+                self.doubt = (
+                    f"random probes disagree with the gradient by {probe.error / probe.size:.1e} of their "
+                    "size, and to judge the element that they led to takes too long; give it more time "
+                    "(--budget)."
+                )
+                return probe
+            if element.verdict == Verdict.MISMATCH:
                 return probe
             if self.target.shared < self.target.most_shared:
                 self.target.shared = self.target.most_shared
@@ -240,10 +252,10 @@ class Search:
         )
         return probe
 
-    def _judge(self, row: int, column: int) -> Element:
+    def _judge(self, row: int, column: int, least: int = 0) -> Element:
         """Judge one element, and keep it."""
         pair, place = self.group.place(row, column)
-        element = judge_element(self.group.alone(pair), place)
+        element = judge_element(self.group.alone(pair), place, self.budget, least)
         self.elements.append((pair, element))
         self.target.evaluations += element.evaluations
         return element
@@ -267,13 +279,14 @@ class Search:
         for row in self.generator.choice(rows, min(_SPOILT_ROWS, rows.size), replace=False):
             gradient = np.abs(self.target.row(row))
             column = int(np.argmax(np.where(np.isnan(gradient), np.inf, gradient)))
-            verdict = self._judge(int(row), column).verdict
+            try:
+                verdict = self._judge(int(row), column).verdict
+            except OverBudgetError:
+                return  # these rows count as missed
             if verdict == Verdict.MISMATCH:
                 return
             if verdict == Verdict.INCONCLUSIVE:
                 self.elements.pop()  # the row counts as missed, whatever else is known of it
-            if self.budget.is_spent:
-                return  # likewise
 
     def too_weak(self, pair: Pair) -> str:
         """Say why the power that is asked for isn't reached."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.element import Element, judge_element
 from gradcheck_cli.checking.jacobian import working_dtype
 from gradcheck_cli.checking.packing import packed_size
@@ -19,7 +20,6 @@ from gradcheck_cli.checking.probe_search import Search
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.checking.budget import Budget
     from gradcheck_cli.checking.sample import Operations, Pair
     from gradcheck_cli.numerics import ToleranceRule
     from gradcheck_cli.spec.case import Case
@@ -158,7 +158,7 @@ def with_element(group: Group, place: tuple[int, int], found: PairSample) -> Pai
     """
     op = group.operations.differenced
     return replace(
-        _with_elements([judge_element(group, place)], found),
+        _with_elements([judge_element(group, place, Budget())], found),
         numeric_dtype=working_dtype(op, op.inputs[group.inputs[0]].dtype),
         miss_probability=None,
         miss_size=None,

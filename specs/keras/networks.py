@@ -81,10 +81,10 @@ def unet():
     return _trained(keras.Model(x, layers.Conv2D(4, 1)(h)))
 
 
-def application(name, size):
-    """Return one of Keras' own networks, with random weights, as it is used once it is trained."""
+def application(name, size, *, training):
+    """Return one of Keras' own networks, with random weights."""
     model = getattr(keras.applications, name)(
         weights=None, input_shape=(size, size, 3), classes=10, classifier_activation=None
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return lambda x, labels: loss(labels, model(x, training=False))
+    return lambda x, labels: loss(labels, model(x, training=training))
