@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import Status
@@ -106,6 +107,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         "checks_off": list(case.checks_off),
         "samples": case.samples,
         "gradients_seen": case.gradients_seen,
+        "work": asdict(case.work),
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
         "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],

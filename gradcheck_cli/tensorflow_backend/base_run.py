@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.state import State, put_back
+from gradcheck_cli.tensorflow_backend.state import State, call_once, put_back
 from gradcheck_cli.tensorflow_backend.twin import Twins
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def run_at_base(
             put_back(function)(list(point))
     stand_ins = held.stand_ins
     if stand_ins is None:
-        results = put_back(function)([*point, *draws])
+        results = call_once(function, [*point, *draws])
     else:
         if known is not None:
             stand_ins.use_draws(known.inner_values)

@@ -333,7 +333,7 @@ class GraphOperation(TracedCase):
         size = sum(self.inputs[number].size for number in connected)
 
         def pull(stack: Stack) -> list[Array]:
-            return self._batched_vjp(output)({self.at.count: stack}, size)
+            return self._batched_vjp(output)({0: stack}, size)
 
         try:
             if self.outputs[output].size:
@@ -361,7 +361,7 @@ class GraphOperation(TracedCase):
             for output in trace.joint_outputs
         }
         flows = {**missing, **upstreams}
-        batch = {self.at.count + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        batch = {place: flows[output] for place, output in enumerate(trace.joint_outputs)}
         try:
             gradients = batched(batch, sum(self.inputs[number].size for number in trace.joint_connected))
         except tf.errors.OpError as error:

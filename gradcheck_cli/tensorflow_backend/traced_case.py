@@ -333,7 +333,7 @@ class TracedCase:
         return self._vjps[output]
 
     def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
-        """Batch a function of the inputs, the upstreams of some outputs and the draws."""
+        """Batch a function of the upstreams of some outputs, the inputs and the draws."""
         trace = self._vjp
         values = self.draws(trace.held)
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
@@ -371,8 +371,8 @@ class TracedCase:
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
         return Batched(
             function,
-            [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
-            [*self.at.narrow, *flows, *values],
+            [*[(info.dtype, info.shape) for info in upstreams], *self.at.arguments, *constant],
+            [*flows, *self.at.narrow, *values],
             results,
             vectorize=not random_types and stand_ins is None and not self.how.compiled,
             rewind=None if stand_ins is None else partial(stand_ins.rewind, self.holds),
