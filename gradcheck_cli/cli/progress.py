@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.progress import Progress, TaskID
 
@@ -26,8 +26,12 @@ class Bar:
     def start_case(self, case: Case) -> None:
         """Show which case is being checked."""
         if self._progress is not None and self._task is not None:
-            name = case.op if case.name == "default" else f"{case.op} · {case.name}"
-            self._progress.update(self._task, description=name)
+            self._progress.update(self._task, description=_name(case))
+
+    def show_share(self, case: Case, share: float) -> None:
+        """Show how far a case is."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=f"{_name(case)} · {share:.0%}")
 
     def end_case(self) -> None:
         """Move on by one case."""
@@ -47,12 +51,17 @@ class Bar:
             self._progress.start()
 
 
+def _name(case: Case) -> str:
+    return case.op if case.name == "default" else f"{case.op} · {case.name}"
+
+
 @contextmanager
-def progress_bar(total: int) -> Iterator[Bar]:
+def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[Bar]:
     """Draw a bar on standard error while the block runs, and leave nothing of it behind.
 
     Args:
         total: how many cases there are.
+        told: says what runs, if there's more to say than which case began last.
 
     Yields:
         The bar; a silent one where standard error is no terminal.
@@ -61,12 +70,26 @@ def progress_bar(total: int) -> Iterator[Bar]:
         yield Bar()
         return
     from rich.console import Console  # noqa: PLC0415 (piped runs do without)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text  # noqa: PLC0415
+
+    class Told(ProgressColumn):
+        def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)
+            return Text(told() if told is not None else "")
 
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
+        Told(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
         redirect_stdout=False,  # results aren't the bar's to reprint

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.running.local_workers import LocalWorkers
+    from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130
@@ -79,7 +79,7 @@ def watch_command(
 
 
 def watch(
-    workers: LocalWorkers,
+    workers: Workers,
     paths: Sequence[str],
     read: Callable[[], Sequence[Case]],
     show: Callable[[CaseResult], None],
@@ -126,7 +126,7 @@ def watch(
 
 
 def _run(
-    workers: LocalWorkers,
+    workers: Workers,
     cases: Sequence[Case],
     known: dict[tuple[str, str, str, str], CaseResult],
     show: Callable[[CaseResult], None],

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
-# What a pair is without the fields that older reports lack.
+# What a report and a pair are without the fields that older ones lack.
+_REPORT_BEFORE: Object = {
+    "selection": None,
+    **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
+}
 _PAIR_BEFORE: Object = {
-    **dict.fromkeys(("mismatch", "worst_error", "worst_bound", "stop_change")),
+    **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
     "not_float64": "",
     "stops": [],
 }
@@ -49,7 +53,8 @@ def read_report(file: Path) -> Report:
             f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
         )
     try:
-        report = typed_json.read(Report, content, special={CaseResult: _case, Projection: _projection})
+        plain = {**_REPORT_BEFORE, **content}
+        report = typed_json.read(Report, plain, special={CaseResult: _case, Projection: _projection})
         _require_sums(content, report)
     except TypeFault as error:
         old = "; was it written by an older gradcheck?" if " lacks " in str(error) else ""
@@ -76,7 +81,15 @@ def _case(content: object, place: str) -> CaseResult:
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     output = {"lines": [], "file": None} if content.get("output") is None else content["output"]
     # What reports don't hold, or those from before it was counted.
-    plain = {"mutants": [], "gradients_seen": {}, "held": [], "work": asdict(Work()), **content}
+    plain = {
+        "mutants": [],
+        "gradients_seen": {},
+        "held": [],
+        "work": asdict(Work()),
+        "host": None,
+        "worker": None,
+        **content,
+    }
     for key in ("output", "source", "not_differentiated"):
         if key not in content:
             raise TypeFault(f"{place} lacks {key!r}")
@@ -89,7 +102,8 @@ def _case(content: object, place: str) -> CaseResult:
     if not isinstance(output, dict) or not {"lines", "file"} <= output.keys():
         raise TypeFault(f"{place}.output must be null, or lines and a file")
     plain["output"], plain["output_file"] = output["lines"], _or_empty(output["file"])
-    plain["source"] = _or_empty(content["source"])
+    for key in ("source", "host", "worker"):
+        plain[key] = _or_empty(plain[key])
     case = typed_json.read(CaseResult, plain, place, special={PairResult: _pair, Projection: _projection})
     _require_agreement(case, place)
     return case  # type: ignore[no-any-return]
@@ -99,7 +113,7 @@ def _pair(content: object, place: str) -> PairResult:
     if not isinstance(content, dict):
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     plain = {**_PAIR_BEFORE, **content}
-    plain["mismatch"] = _or_empty(plain["mismatch"])
+    plain |= {key: _or_empty(plain[key]) for key in ("mismatch", "undecided")}
     return typed_json.read(PairResult, plain, place, special={Projection: _projection})  # type: ignore[no-any-return]
 
 

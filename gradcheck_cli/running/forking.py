@@ -54,6 +54,8 @@ class ForkServer:
         self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
         environment = dict(os.environ)
         hold_to_one_thread(environment)
+        # The processes of a server share a GPU; without this, the first takes all of its memory.
+        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if not writes_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         program = _PROGRAM.format(

@@ -11,22 +11,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where code runs that came from another machine: the working directory, and where modules are too."""
+
+    directory: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Task:
     """What a process is to do: check cases, in order, with at most so many bytes of memory.
 
-    `listing`: only open them, and say which pairs they have.
+    `listing`: only open them, and say which pairs they have. `place`: where; `None` for where it is.
     """
 
     cases: tuple[Case, ...]
     memory: int | None = None
     listing: bool = False
+    place: Place | None = None
 
 
 class Message(NamedTuple):
-    """A case has started, or ended if there is a result; so many bytes of output stood there then."""
+    """A case has started, or ended if there is a result; so many bytes of output stood there then.
+
+    With a share, it only says that so much of the case is done.
+    """
 
     printed: int
     result: CaseResult | None = None
+    share: float | None = None
 
 
 class Exit(NamedTuple):

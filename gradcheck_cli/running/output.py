@@ -70,12 +70,22 @@ class Kept:
 
     def keep(self, case: Case, output: Output, start: int, end: int) -> str:
         """Copy a case's output to a file of its own, and return its path; empty if it can't be written."""
-        name = re.sub(r"[^\w.+-]", "_", f"{case.op}.{case.name}.{case.dtype}.txt")
         with suppress(OSError):
-            path = self._own() / name
+            path = self._file_of(case)
             output.copy(path, start, end)
             return str(path)
         return ""
+
+    def keep_text(self, case: Case, text: str) -> str:
+        """Write what a case has printed on another machine, and return the path; empty if it can't be."""
+        with suppress(OSError):
+            path = self._file_of(case)
+            path.write_text(text, encoding="utf-8")
+            return str(path)
+        return ""
+
+    def _file_of(self, case: Case) -> Path:
+        return self._own() / re.sub(r"[^\w.+-]", "_", f"{case.op}.{case.name}.{case.dtype}.txt")
 
     def _own(self) -> Path:
         if self._folder is None:

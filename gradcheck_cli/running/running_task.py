@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.running.forking import ForkServer
-    from gradcheck_cli.running.messages import Exit
+    from gradcheck_cli.running.messages import Exit, Place
     from gradcheck_cli.spec.case import Case
 
 _STARTING = 60.0  # seconds from a process's fork to its first case
@@ -53,7 +53,7 @@ class RunningTask:
         left: the cases that have not ended, the one that runs first.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what is set once)
         self,
         server: ForkServer,
         number: int,
@@ -61,6 +61,7 @@ class RunningTask:
         limits: Limits,
         *,
         listing: bool = False,
+        place: Place | None = None,
     ) -> None:
         """Have the process forked."""
         self.left = list(cases)
@@ -79,7 +80,7 @@ class RunningTask:
         with theirs:
             server.fork(number, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
         with suppress(OSError):  # dead already: its exit will be reported
-            self.connection.send(Task(tuple(case for _, case in cases), limits.memory, listing))
+            self.connection.send(Task(tuple(case for _, case in cases), limits.memory, listing, place))
 
     def receive(self) -> Message | None:
         """Return the next message that has come, if there is one."""

@@ -53,8 +53,9 @@ class Stopper:
             self._reason = f"stopped after --max-time {self._max_time:g} s"
         return bool(self._reason)
 
-    def unchecked(self, cases: int, done: int) -> tuple[str, ...]:
-        """Say what the run left out because it was stopped; nothing where all was done."""
-        if not self._reason or done >= cases:
+    def unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
+        """Say what a run left out that was stopped, or lost its workers; nothing where all was done."""
+        reason = lost or self._reason
+        if not reason or done >= cases:
             return ()
-        return (f"{self._reason}: {cases - done} of {cases} cases weren't checked",)
+        return (f"{reason}: {cases - done} of {cases} cases weren't checked",)

@@ -1,7 +1,6 @@
 """Where cases run, behind one small interface, and the run that puts in order what comes back from there.
 
-`LocalWorkers` is the one implementation; a cluster's engine can take its place: nothing here knows of
-processes.
+`LocalWorkers` are processes of this machine, `DaskWorkers` those of a cluster; nothing here knows of either.
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gradcheck_cli import __version__
+from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import CaseResult, Report
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Progressed:
+    """About this share of a case's work is done; not every case tells."""
+
+    number: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Ended:
     """A case has ended, well or not."""
 
@@ -44,6 +53,15 @@ class Waited:
     """Nothing has happened for a while: time to look at the clock."""
 
 
+Event = Started | Progressed | Ended | Waited
+
+
+class WorkersLostError(GradcheckError):
+    """The workers are gone, with cases left to run; what they had done by then is told, and exit 3."""
+
+    exit_code = 3
+
+
 class Workers(Protocol):
     """Runs cases somewhere else."""
 
@@ -52,7 +70,7 @@ class Workers(Protocol):
         """The version of TensorFlow there; empty as long as it isn't known."""
         ...
 
-    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended | Waited]:
+    def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases, each to its end.
 
         Args:
@@ -65,7 +83,12 @@ class Workers(Protocol):
 
         Raises:
             CaseFailedError: nothing can be run at all, such as where TensorFlow can't be imported.
+            WorkersLostError: nothing more can be run.
         """
+        ...
+
+    def told(self) -> str:
+        """Say in a few words who works, and what has run longest; empty if that needs no words."""
         ...
 
     def close(self) -> None:
@@ -80,6 +103,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
+    on_progress: Callable[[Case, float], None] | None = None,
     stopper: Stopper | None = None,
 ) -> Report:
     """Run cases in workers, which are closed afterwards.
@@ -90,6 +114,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         seed: the seed that the command line gave, for the report.
         on_case: called with each result, in the order of the cases, as soon as those before it are there.
         on_start: called as a case begins, in whatever order they do.
+        on_progress: called now and then with the share of a case's work that is done.
         stopper: asked after each event whether to end the run now; what runs then is given up.
 
     Returns:
@@ -99,7 +124,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
     stopper = stopper or Stopper.never()
     done: dict[int, CaseResult] = {}
     told: set[int] = set()
-    interrupted = False
+    cut: BaseException | None = None
 
     def tell(number: int) -> None:
         told.add(number)
@@ -114,17 +139,18 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
                     done[event.number] = event.result
                     while len(told) in done:
                         tell(len(told))
-                elif isinstance(event, Started) and on_start is not None:
-                    on_start(cases[event.number])
+                elif isinstance(event, Started | Progressed):
+                    _announce(event, cases[event.number], on_start, on_progress)
             if stopper.is_time():
                 break
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, WorkersLostError) as error:
+        cut = error
     finally:
         with _interrupts_held_back(for_good=True):
             workers.close()
     for number in sorted(done.keys() - told):
         tell(number)
+    interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(
         gradcheck_version=__version__,
         tensorflow_version=workers.tensorflow_version,
@@ -133,8 +159,22 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         cases=tuple(done[number] for number in sorted(done)),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
-        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done)),
+        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        **surroundings(),
     )
+
+
+def _announce(
+    event: Started | Progressed,
+    case: Case,
+    on_start: Callable[[Case], None] | None,
+    on_progress: Callable[[Case, float], None] | None,
+) -> None:
+    if isinstance(event, Progressed):
+        if on_progress is not None:
+            on_progress(case, event.share)
+    elif on_start is not None:
+        on_start(case)
 
 
 @contextmanager

@@ -1,0 +1,62 @@
+"use strict";
+(() => {
+  const table = document.getElementById("table");
+  const form = document.querySelector(".filter");
+  if (table && form) {
+    const body = table.tBodies[0];
+    const rows = [...body.rows];
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    const told = form.querySelector("output");
+    const filter = () => {
+      const words = form.text.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const status = form.status.value;
+      let shown = 0;
+      for (const row of rows) {
+        const fits = (!status || row.dataset.status === status) && words.every((word) => texts.get(row).includes(word));
+        row.hidden = !fits;
+        shown += fits;
+      }
+      told.textContent = shown === rows.length ? `${shown.toLocaleString("en")} pairs` : `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} pairs`;
+    };
+    form.addEventListener("input", filter);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", (event) => {
+        const down = head.getAttribute("aria-sort") === "ascending";
+        heads.forEach((other) => other.setAttribute("aria-sort", "none"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const isNumber = event.currentTarget.dataset.kind === "number";
+        const key = (row) => {
+          const text = row.cells[column].textContent.trim();
+          if (!isNumber) return text.toLowerCase();
+          if (text === "inf") return Infinity;
+          const value = Number.parseFloat(text);
+          return Number.isNaN(value) ? -Infinity : value;
+        };
+        const keyed = rows.map((row) => [key(row), row]);
+        keyed.sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0) * (down ? -1 : 1));
+        body.append(...keyed.map((one) => one[1]));
+      });
+    });
+    filter();
+  }
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    const code = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+  });
+  const open = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target && target.tagName === "DETAILS") target.open = true;
+  };
+  addEventListener("hashchange", open);
+  open();
+})();

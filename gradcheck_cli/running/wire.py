@@ -1,0 +1,130 @@
+"""Cases and results as JSON and back, exactly: what goes to a machine whose gradcheck may be another one.
+
+No pickle: a value of another version's would be read as something else, or not at all, without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.results import CaseResult
+from gradcheck_cli.spec.case import Case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `tuple[int, ...]`)
+    """Yield the dataclasses and enumerations that values of some types are made of."""
+    waiting, seen = list(kinds), set[type]()
+    while waiting:
+        kind = waiting.pop()
+        if is_dataclass(kind) and isinstance(kind, type) and kind not in seen:
+            waiting += typing.get_type_hints(kind, localns={"Mapping": Mapping}).values()
+            seen.add(kind)
+            yield kind
+        elif isinstance(kind, type) and issubclass(kind, Enum):
+            yield kind
+        waiting += typing.get_args(kind)
+
+
+# The types that may come, by their names.
+_TYPES: dict[str, Any] = {
+    f"{kind.__module__.removeprefix('gradcheck_cli.')}.{kind.__name__}": kind
+    for kind in _parts_of(Case, CaseResult)
+}
+_NAMES: dict[type, str] = {kind: name for name, kind in _TYPES.items()}
+_KIND, _VALUE = "~", "is"  # of a mapping that stands for what JSON has no word for
+
+
+class WireError(GradcheckError):
+    """What came isn't what this gradcheck knows: another version wrote it."""
+
+
+def dumps(value: object) -> str:
+    """Return a value of cases or results, or a list of them, as JSON.
+
+    Raises:
+        TypeError: it holds what neither has.
+    """
+    return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
+
+
+def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
+    """Return the value that `dumps` has written.
+
+    Raises:
+        WireError: another version wrote it, which has other types, or other fields.
+    """
+    return _value(json.loads(text))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return _tagged(_NAMES[type(value)], value.value)
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else _tagged("float", repr(float(value)))
+    if isinstance(value, complex):
+        return _tagged("complex", [_plain(value.real), _plain(value.imag)])
+    if callable(scalar := getattr(value, "item", None)):  # another scalar of NumPy's
+        return _plain(scalar())
+    return _structure(value)
+
+
+def _structure(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, tuple):
+        return _tagged("tuple", [_plain(one) for one in value])
+    if isinstance(value, frozenset):
+        return _tagged("frozenset", [_plain(one) for one in sorted(value)])
+    if isinstance(value, dict):
+        if _KIND not in value and all(isinstance(key, str) for key in value):
+            return {key: _plain(one) for key, one in value.items()}
+        return _tagged("dict", [[_plain(key), _plain(one)] for key, one in value.items()])
+    if type(value) in _NAMES and is_dataclass(value) and not isinstance(value, type):
+        own = {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return _tagged(_NAMES[type(value)], own)
+    raise TypeError(f"a case or a result holds a {type(value).__name__}, which isn't sent: {value!r}")
+
+
+def _tagged(kind: str, value: object) -> dict[str, object]:
+    return {_KIND: kind, _VALUE: value}
+
+
+def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
+    if isinstance(plain, list):
+        return [_value(one) for one in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if _KIND not in plain:
+        return {key: _value(one) for key, one in plain.items()}
+    kind, inner = plain[_KIND], _value(plain[_VALUE])
+    if kind in _BUILT:
+        return _BUILT[kind](inner)
+    if kind not in _TYPES:
+        raise WireError(f"this gradcheck knows no {kind}: another version wrote it.")
+    if not isinstance(inner, dict):
+        return _TYPES[kind](inner)
+    try:
+        return _TYPES[kind](**inner)
+    except TypeError as error:  # a field that isn't known here, or one that must be there and isn't
+        raise WireError(f"this gradcheck's {kind} is another: {error}.") from None
+
+
+_BUILT: dict[str, Any] = {
+    "float": float,
+    "complex": lambda parts: complex(*parts),
+    "tuple": tuple,
+    "frozenset": frozenset,
+    "dict": dict,
+}

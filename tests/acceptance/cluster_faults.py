@@ -1,0 +1,105 @@
+# ruff: noqa: T201 (a script: printing is what it is for)
+"""Run specs on a real Dask cluster while its workers are killed, and compare each report with one from here.
+
+`python tests/acceptance/cluster_faults.py specs/seeds --runs 10 --kills 2`. Nothing may be lost, nothing
+doubled, and every verdict and figure be the same, else the exit code is 1. `--runs 0` disturbs none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from dask_cluster import ROOT, Cluster, without_times
+
+CASE = ("op", "case", "spec", "dtype", "mode")
+
+
+def start(file, *arguments):
+    """Start a run; its report goes to a file."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "gradcheck_cli", "run", *arguments, "-q", "--report", f"json={file}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def found_in(file):
+    """Return a report's cases, each by what it is, without times, hosts and names that code makes up."""
+    cases = json.loads(file.read_text())["cases"]
+    names = [tuple(case[key] for key in CASE) for case in cases]
+    plain = [{**without_times(case), "gradients_seen": len(case["gradients_seen"])} for case in cases]
+    return names, dict(zip(names, plain, strict=True)), Counter(case["worker"] for case in cases)
+
+
+def disturbed(process, cluster, moments, chance):
+    """Kill a worker at each of these moments of a run; return how many were."""
+    began, killed = time.monotonic(), 0
+    for moment in sorted(moments):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, began + moment - time.monotonic()))
+        workers = cluster.worker_pids()
+        if process.poll() is None and workers:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+            killed += 1
+    process.wait()
+    return killed, time.monotonic() - began
+
+
+def main():
+    """Compare runs there with one here."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("specs", nargs="*", default=["specs/seeds"])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=2, help="in each run, at random moments")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    options, more = parser.parse_known_args()  # what isn't known is for `gradcheck run`, as --tag smoke
+    options.specs += more
+    chance, is_fine = random.Random(options.seed), True  # noqa: S311 (no secret)
+    folder = Path(tempfile.mkdtemp(prefix="gradcheck-cluster-"))
+    start(folder / "here.json", *options.specs, "-j", "2").wait()
+    names, here, _ = found_in(folder / "here.json")
+    print(f"{len(names)} cases here; {options.workers} workers\n", flush=True)
+    with Cluster(folder / "cluster", workers=options.workers) as cluster:
+        seconds = 0.0
+        for number in range(options.runs + 1):  # the first is undisturbed, and tells how long one takes
+            file = folder / f"{number}.json"
+            moments = [chance.uniform(0, seconds) for _ in range(options.kills if number else 0)]
+            killed, took = disturbed(
+                start(file, *options.specs, "--on", cluster.address), cluster, moments, chance
+            )
+            seconds = seconds or took
+            there_names, there, workers = found_in(file)
+            lost, doubled = len(here.keys() - there.keys()), len(there_names) - len(there)
+            differ = [name for name in here.keys() & there.keys() if here[name] != there[name]]
+            is_fine &= not (lost or doubled or differ) and there_names == names
+            print(
+                f"run {number}: {killed} workers killed, {took:.0f} s, {len(there)} cases by "
+                f"{len(workers)} workers: "
+                f"{lost} lost, {doubled} doubled, {len(differ)} different",
+                flush=True,
+            )
+            for name in differ:
+                print(
+                    "   ", *name, "\n   ", here[name]["status"], there[name]["status"], there[name]["error"]
+                )
+    sys.exit(0 if is_fine else 1)
+
+
+if __name__ == "__main__":
+    main()

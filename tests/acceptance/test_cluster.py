@@ -1,0 +1,219 @@
+"""`--on dask://...` against real clusters: the same report, and nothing lost where processes die."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "gradcheck-cli[dask]"')
+
+from dask_cluster import ROOT, Cluster, environment, parent, without_times
+
+FUNCTIONS = """
+import os, signal, time
+from pathlib import Path
+import tensorflow as tf
+
+def cube(x):
+    return x * x * x
+
+@tf.custom_gradient
+def halved(x):
+    print(*range(30), sep="\\n")
+    return x * x, lambda upstream: upstream * x
+
+def reads(x):
+    return x * float(Path("specs/factor.txt").read_text())
+
+def crashes(x):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def sleeps(x):
+    time.sleep(60)
+    return x
+
+def kills_its_worker(x):
+    Path("{log}").open("a").write("killed\n")
+    server = os.getppid()
+    worker = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(worker, signal.SIGKILL)
+    time.sleep(60)
+
+def imports(x):
+    import mpmath
+    return x * float(mpmath.mpf(2))
+"""
+pytestmark = pytest.mark.once
+
+SPEC = "op: {name}\nforward: functions:{name}\ninputs: {{x: {{shape: [2]}}}}\n"
+FOLDERS = {
+    "specs": ("cube", "halved", "reads", "crashes"),
+    "sleeping": ("cube", "sleeps"),
+    "killing": ("kills_its_worker", "cube", "halved"),
+    "importing": ("imports",),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Start a cluster of two workers, in a folder where no code lies; the second offers a device."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), workers=1) as found:
+        found.add_worker(options=("--resources", "CPU=1"))
+        found.wait_for(2)
+        yield found
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Write a project, and return what runs commands there."""
+    for folder, names in FOLDERS.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "functions.py").write_text(FUNCTIONS.replace("{log}", str(tmp_path / "killed")))
+        for number, name in enumerate(names):
+            (tmp_path / folder / f"{number}.yaml").write_text(SPEC.format(name=name))
+    (tmp_path / "specs/factor.txt").write_text("3")
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-m", "gradcheck_cli", *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(*arguments):
+        with start(*arguments) as process:
+            out, err = process.communicate(timeout=300)
+        return SimpleNamespace(code=process.returncode, out=out, err=err)
+
+    def report(*arguments):
+        done = run("run", *arguments, "--report", "json=report.json")
+        return done.code, json.loads((tmp_path / "report.json").read_text())
+
+    return SimpleNamespace(folder=tmp_path, start=start, run=run, report=report)
+
+
+def statuses(report):
+    return {case["op"]: case["status"] for case in report["cases"]}
+
+
+def test_the_report_is_the_same_but_for_times_and_hosts(project, cluster):
+    here = project.report("specs", "-j", "2", "--update-baseline", "here.lock")
+    there = project.report("specs", "--on", cluster.address, "--update-baseline", "there.lock")
+    assert here[0] == there[0] == 1
+    assert without_times(there[1]) == without_times(here[1])
+    assert {case["worker"] for case in there[1]["cases"]} <= {"w1", "w2"}
+    assert all(case["host"] for case in there[1]["cases"])
+    assert {(case["host"], case["worker"]) for case in here[1]["cases"]} == {(None, None)}
+    printed = there[1]["cases"][1]["output"]["file"]
+    assert (project.folder / printed).read_text() == (project.folder / "report.output").joinpath(
+        "halved.default.float64.txt"
+    ).read_text()
+    assert (project.folder / "there.lock").read_bytes() == (project.folder / "here.lock").read_bytes()
+
+
+def test_a_device_is_asked_of_the_workers_that_offer_it(project, cluster):
+    code, report = project.report("specs", "--device", "CPU:0", "--on", cluster.address, "--isolate")
+    assert (code, {case["worker"] for case in report["cases"]}) == (1, {"w2"})
+    code, report = project.report("specs", "--op", "cube", "--device", "GPU:7", "--on", cluster.address)
+    assert (code, statuses(report)) == (3, {"cube": "skipped"})  # nobody offers one: TensorFlow says why
+    assert "TensorFlow finds no GPU:7" in report["cases"][0]["checks"][0]["message"]
+
+
+def test_corruptions_are_tried_there_as_here(project, cluster):
+    arguments = ("mutate", "specs", "--op", "cube", "--format", "csv")
+    here, there = project.run(*arguments, "-j", "1"), project.run(*arguments, "--on", cluster.address)
+    assert (there.code, there.out) == (here.code, here.out)
+    assert there.code == 0
+    assert there.out.count("caught") == 5
+
+
+def test_a_document_that_loses_its_worker_again_and_again_is_an_error_that_names_it(project, cluster):
+    code, report = project.report("killing", "--on", cluster.address)
+    assert code == 1
+    assert statuses(report) == {"kills_its_worker": "error", "cube": "passed", "halved": "mismatched"}
+    error = report["cases"][0]["error"]
+    assert error["kind"] == "worker"
+    assert (project.folder / "killed").read_text().split() == ["killed"] * 3
+    assert re.search(r"lost, 3 times of 3: w\d on \S+, w\d on \S+, w\d on ", error["message"])
+
+
+def test_an_interrupt_cancels_what_runs_there(project, cluster):
+    with project.start("run", "sleeping", "--on", cluster.address) as process:
+        first = process.stdout.readline()  # cube has ended, and sleeps doesn't
+        while not any_task(cluster):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "sleeping/0.yaml · cube" in first
+    assert "1 case" in out
+    end = time.monotonic() + 30
+    while (left := any_task(cluster)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+
+
+def any_task(cluster):
+    """Return processes that a fork server has forked."""
+    servers = cluster.left("fork_server")
+    return [pid for pid in servers if parent(pid) in servers]
+
+
+def test_the_end_of_the_scheduler_ends_the_run_with_what_was_done(project, cluster):
+    with project.start("run", "sleeping", "--on", cluster.address, "--report", "json=cut.json") as process:
+        process.stdout.readline()
+        cluster.scheduler.kill()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert "is gone" in out
+    assert "1 of 2 cases weren't checked" in " ".join(out.split())
+    assert statuses(json.loads((project.folder / "cut.json").read_text())) == {"cube": "passed"}
+    assert not cluster.wait_until_gone("fork_server", 60)  # the workers end too, and what is below them
+    refused = project.run("run", "specs", "--on", cluster.address)
+    assert refused.code == 3
+    assert f"no Dask scheduler answers at {cluster.address.removeprefix('dask://')}" in refused.err
+
+
+def test_workers_that_lack_something_or_differ_are_refused_before_anything_runs(project, tmp_path):
+    settings = {"options": ("--no-nanny",), "python": [sys.executable, "-S"]}
+    with Cluster(tmp_path / "cluster") as cluster:
+        lacking = environment(tmp_path / "lacking", without=("tensorflow",))
+        process = cluster.add_worker(**settings, PYTHONPATH=lacking)
+        strange = environment(tmp_path / "strange", without=("gradcheck_cli",))
+        other = cluster.add_worker(**settings, PYTHONPATH=strange)
+        cluster.wait_for(2)
+        refused = project.run("run", "importing", "--on", cluster.address, "--allow-version-skew")
+        assert (refused.code, refused.out) == (3, "")
+        assert "Dask workers lack what a case needs:" in refused.err
+        rows = sorted(line.split()[3:] for line in refused.err.splitlines() if "tcp://" in line)
+        assert [row[-2:] for row in rows] == [["none", "!"], ["?", "!"]]
+        process.kill()
+        other.kill()
+
+        older = environment(tmp_path / "older", without=("mpmath",), numpy="1.0")
+        cluster.wait_for(0)
+        cluster.add_worker(**settings, PYTHONPATH=older)
+        cluster.wait_for(1)
+        refused = project.run("run", "importing", "--on", cluster.address)
+        assert refused.code == 3
+        assert re.search(r"tcp://\S+ +3\.\d+ +\S+ +1\.0 ! ", refused.err)
+        assert "--allow-version-skew" in refused.err
+
+        code, report = project.report("importing", "--on", cluster.address, "--allow-version-skew")
+        (case,) = report["cases"]
+        assert (code, case["error"]["kind"]) == (3, "forward")
+        assert "No module named 'mpmath'" in case["error"]["message"]
+        assert case["error"]["message"].endswith(
+            f"w3 on {case['host']}, which has an environment of its own."
+        )

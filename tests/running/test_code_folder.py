@@ -1,0 +1,124 @@
+"""A folder of specs and their code lies elsewhere as it lay here, and has a name by its content."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.running import code_folder
+from gradcheck_cli.running.code_folder import below, lay_out, moved, pack
+from gradcheck_cli.running.selection.imports import forget
+from gradcheck_cli.spec.load import load_cases
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Write a project and stand in it: specs with data, a package and a module that their code imports."""
+    files = {
+        "specs/a.yaml": "op: a\nforward: ops:f\ninputs: {x: {file: data/x.npy}, y: {file: %s/far.npy}}\n",
+        "specs/ops.py": "import helper\nfrom package import part\n",
+        "specs/notes.bin": "read by ops.py itself\n",
+        "specs/.git/config": "",
+        "specs/__pycache__/ops.pyc": "",
+        "specs/venv/pyvenv.cfg": "",
+        "helper.py": "",
+        "unrelated.py": "",
+        "package/__init__.py": "",
+        "package/part/__init__.py": "",
+        "package/table.csv": "1\n",
+        "library/used.py": "",
+        "library/unused.py": "",
+    }
+    for name, text in files.items():
+        file = tmp_path / "project" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace("%s", str(tmp_path)))
+    (tmp_path / "project/specs/data").mkdir()
+    np.save(tmp_path / "project/specs/data/x.npy", np.ones(2))
+    np.save(tmp_path / "far.npy", np.zeros(3))
+    monkeypatch.chdir(tmp_path / "project")
+    forget()
+    return tmp_path / "project"
+
+
+def packed():
+    forget()
+    cases = load_cases(["specs"])
+    return cases, pack(cases)
+
+
+def names_in(root):
+    return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
+
+
+def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project, tmp_path):
+    _, code = packed()
+    root = lay_out(code.digest, code.archive, tmp_path / "store")
+    assert (tmp_path / "store" / code.digest) == root
+    there = [
+        "helper.py",
+        "package/__init__.py",
+        "package/part/__init__.py",
+        "package/table.csv",
+        "specs/a.yaml",
+        "specs/data/x.npy",
+        "specs/notes.bin",
+        "specs/ops.py",
+    ]
+    assert names_in(Path(below(root, str(project)))) == there
+    assert Path(below(root, str(tmp_path / "far.npy"))).is_file()
+    assert (Path(below(root, str(project))) / "specs/notes.bin").read_text() == "read by ops.py itself\n"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_case_finds_there_what_it_found_here(tmp_path):
+    (case,), code = packed()
+    there = moved(case, lay_out(code.digest, code.archive, tmp_path / "store"))
+    assert Path(there.folder, "ops.py").is_file()
+    assert there.path == case.path  # as messages name it
+    near, far = (tensor.source.arguments["path"] for tensor in there.tensors)
+    assert near == "data/x.npy"
+    assert Path(far).is_file()
+    assert Path(far).is_relative_to(tmp_path / "store")
+
+
+def test_a_folder_of_the_module_path_goes_along_as_one(project, monkeypatch, tmp_path):
+    (project / "specs/ops.py").write_text("import used\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(project / "library")])
+    _, code = packed()
+    assert code.path == (str(project / "library"),)
+    root = lay_out(code.digest, code.archive, tmp_path / "store")
+    assert names_in(Path(below(root, str(project / "library")))) == ["used.py"]
+
+
+def test_the_digest_is_of_paths_and_contents_alone(project):
+    _, first = packed()
+    (project / "specs/ops.py").touch()
+    (project / "unrelated.py").write_text("1\n")
+    _, again = packed()
+    assert again == first
+    (project / "specs/notes.bin").write_text("changed\n")
+    _, changed = packed()
+    (project / "specs/notes.bin").rename(project / "specs/other.bin")
+    _, renamed = packed()
+    assert len({first.digest, changed.digest, renamed.digest}) == 3
+
+
+@pytest.mark.usefixtures("project")
+def test_a_folder_that_is_there_already_stays_as_it_is(tmp_path):
+    _, code = packed()
+    root = lay_out(code.digest, code.archive, tmp_path / "store")
+    (root / "mark").touch()
+    assert lay_out(code.digest, b"never looked at", tmp_path / "store") == root
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [code.digest]
+
+
+def test_a_folder_that_is_too_large_is_a_fault_that_names_it(project, monkeypatch):
+    monkeypatch.setattr(code_folder, "LIMIT", 1000)
+    (project / "specs/large.bin").write_bytes(b"0" * 2000)
+    with pytest.raises(CaseFailedError, match=r"specs: holds more than 1000 bytes.*large\.bin"):
+        packed()
