@@ -51,6 +51,21 @@ _Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them
 
 
 @dataclass
+class Batches:
+    """What was traced of one function to take batches; it serves every point.
+
+    Attributes:
+        traced: functions that take batches.
+        unvectorized: arguments by which it can't be vectorized.
+        trusted: those by which its vectorized form was seen to agree with the function itself.
+    """
+
+    traced: dict[_Key, Any] = field(default_factory=dict)
+    unvectorized: set[tuple[int, ...]] = field(default_factory=set)
+    trusted: set[tuple[int, ...]] = field(default_factory=set)
+
+
+@dataclass
 class Batched:
     """A traced function, evaluated over a leading batch axis of some of its arguments.
 
@@ -63,6 +78,7 @@ class Batched:
         rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
         made: what is called in place of the function: its compiled form, which takes the same tensors.
         left: ids of the handles of what the function writes to and isn't put back after each call.
+        batches: of the function, at whichever point.
     """
 
     function: Any  # a concrete function
@@ -73,9 +89,7 @@ class Batched:
     rewind: Callable[[], None] | None = None
     made: Callable[..., Any] | None = None
     left: Collection[int] = ()
-    _traced: dict[_Key, Any] = field(default_factory=dict)
-    _unvectorized: set[tuple[int, ...]] = field(default_factory=set)
-    _trusted: set[tuple[int, ...]] = field(default_factory=set)
+    batches: Batches = field(default_factory=Batches)
     _tensors: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
@@ -85,7 +99,7 @@ class Batched:
         count = len(stacks[0])
         sizes = [math.prod(self.arguments[number][1]) for number in which]
         before = [math.prod(shape) for _, shape in self.arguments[: which[-1]]]
-        widest = max([result_size, *sizes, *(before if self._is_mappable else []), 1])
+        widest = max([result_size, *sizes, *(before if self.is_mappable else []), 1])
         if not count or 0 in sizes or widest >= LARGE_POINT or self._stands_alone:
             return self._one_by_one(which, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
@@ -126,16 +140,16 @@ class Batched:
         return {op.type for op in self.function.graph.get_operations()}
 
     @cached_property
-    def _is_mappable(self) -> bool:
+    def is_mappable(self) -> bool:
         """Whether one op may call the function in a loop; what XLA compiles is called as it is."""
-        return self.made is None and is_mappable(self.function)
+        return self.made is None and not self._stands_alone and is_mappable(self.function)
 
     def _in_one_op(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
         """Evaluate in a loop inside of one op; `None` where that fails, as a call may not.
 
         A call prepares its graph first, by which an op may get another form that has a kernel.
         """
-        if not self._is_mappable:
+        if not self.is_mappable:
             return None
         try:
             return [self._mapped(which, part) for part in parts]
@@ -144,18 +158,18 @@ class Batched:
 
     def _vectorized(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
         """Evaluate in a vectorized graph; `None` where there is none that can be trusted."""
-        if which in self._unvectorized:
+        if which in self.batches.unvectorized:
             return None
         try:
-            if which not in self._trusted:
+            if which not in self.batches.trusted:
                 self._compare(which, parts[0])
-            if which in self._trusted:
+            if which in self.batches.trusted:
                 return [self._run(which, part, vectorized=True) for part in parts]
         except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
             # No converter (ValueError as it is traced; an OpError where one lets through what it
             # can't run). A forward that fails at these points fails mapped too, and says so there.
             pass
-        self._unvectorized.add(which)
+        self.batches.unvectorized.add(which)
         return None
 
     def _compare(self, which: tuple[int, ...], stacks: list[Stack]) -> None:
@@ -166,7 +180,7 @@ class Batched:
             _agree(row, value, tf.as_dtype(dtype))
             for row, value, dtype in zip(vectorized, alone, self.result_dtypes, strict=True)
         ):
-            self._trusted.add(which)
+            self.batches.trusted.add(which)
 
     @cached_property
     def _worth_vectorizing(self) -> float:
@@ -217,8 +231,8 @@ class Batched:
     def _run(self, which: tuple[int, ...], stacks: list[Stack], *, vectorized: bool) -> list[Array]:
         moved = tuple(number for number, stack in zip(which, stacks, strict=True) if isinstance(stack, Moves))
         key = (which, moved, vectorized)
-        if key not in self._traced:
-            self._traced[key] = self._trace(which, moved, vectorized=vectorized)
+        if key not in self.batches.traced:
+            self.batches.traced[key] = self._trace(which, moved, vectorized=vectorized)
         tensors: list[Any] = []
         for number, stack in zip(which, stacks, strict=True):
             dtype = self.arguments[number][0]
@@ -231,16 +245,13 @@ class Batched:
                 ]
             else:
                 tensors.append(tf.constant(dtypes.narrow(stack, dtype), dtype))
+        tensors += [self._kept(number) for number in range(len(self.arguments)) if number not in which]
         work.add(points=len(stacks[0]) - 1)  # a call counts as one
-        values = private.call_flat(self._traced[key], tensors)
+        values = private.call_flat(self.batches.traced[key], tensors)
         return [dtypes.widen(value.numpy()) for value in tf.nest.flatten(values)]
 
     def _trace(self, which: tuple[int, ...], moved: tuple[int, ...], *, vectorized: bool) -> Any:
-        def one(row: Sequence[Any]) -> list[Any]:
-            arguments = self._constants()
-            for position, number in enumerate(which):
-                arguments[number] = row[position]
-            return self._call(arguments)
+        others = [number for number in range(len(self.arguments)) if number not in which]
 
         def many(*tensors: Any) -> Any:
             left = list(tensors)
@@ -251,6 +262,11 @@ class Batched:
                     del left[:5]
                 else:
                     stacks.append(left.pop(0))
+
+            def one(row: Sequence[Any]) -> list[Any]:
+                given = {**dict(zip(which, row, strict=True)), **dict(zip(others, left, strict=True))}
+                return self._call([given[number] for number in range(len(self.arguments))])
+
             if vectorized:
                 return tf.vectorized_map(one, stacks, fallback_to_while_loop=False)
             return tf.map_fn(one, stacks, fn_output_signature=list(self.result_dtypes))
@@ -269,6 +285,7 @@ class Batched:
                 ]
             else:
                 signature.append(tf.TensorSpec([None, *shape], dtype))
+        signature += [tf.TensorSpec(shape, dtype) for dtype, shape in map(self.arguments.__getitem__, others)]
         work.add(batch_traces=1)
         return tf.compat.v1.wrap_function(many, signature)
 

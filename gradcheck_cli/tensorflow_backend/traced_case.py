@@ -317,6 +317,34 @@ class TracedCase:
             random_types=trace.random_types,
         )
 
+    @cached_property
+    def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
+        """The forward with its variables' values among the arguments, and which arguments are each one's.
+
+        `None` where it does more with one than read it.
+        """
+        trace, held = self._forward, self._forward.held
+        reads = trace.reads()
+        if reads is None:
+            return None
+        tensors = [tensor for each in reads for tensor in each]
+        values = [
+            dtypes.narrow(self.point[self.at.count + number], tensor.dtype.name)
+            for number, each in enumerate(reads)
+            for tensor in each
+        ]
+        fed = self._batched(
+            trace.pruned((*tensors, *self.held_stops, *held.draws)),
+            held,
+            tensors=(*tensors, *self.held_stops, *held.draws),
+            values=(*values, *self._base.values),
+            upstreams=(),
+            results=trace.dtypes,
+            random_types=trace.random_types,
+        )
+        places = iter(range(self.at.count, self.at.count + len(tensors)))
+        return fed, [[next(places) for _ in each] for each in reads]
+
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point, as the graph has them that the gradient is in."""
@@ -385,6 +413,7 @@ class TracedCase:
             rewind=None if stand_ins is None else partial(stand_ins.rewind, self.holds),
             made=None if is_python else self.shared.made_of(self.how, function),
             left=left,
+            batches=self.shared.batches_of(function),
         )
 
     def _dtype_of(self, dtype: str) -> str:

@@ -56,6 +56,15 @@ class ForwardTrace:
     trainable: tuple[Any, ...]  # the variables that it reads, and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
 
+    def reads(self) -> list[list[Any]] | None:
+        """Return what is read of each variable among the inputs; `None` where more is done with one."""
+        if self.has_effects:
+            return None
+        uses = [[] if handle is None else handle.consumers() for handle in self.handles]
+        if any(op.type != "ReadVariableOp" for each in uses for op in each):
+            return None
+        return [[op.outputs[0] for op in each] for each in uses]
+
     def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
         """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
 
