@@ -201,6 +201,23 @@ class CaseError:
     traceback: tuple[str, ...] = ()
 
 
+@dataclass
+class Work:
+    """What a case cost, in counts that don't depend on the machine.
+
+    Attributes:
+        traces: how often the user's code, or a gradient of it, was traced.
+        batch_traces: how often a graph was traced into one that takes many points.
+        calls: of traced graphs, each of one point or of many.
+        points: evaluated in these calls, of the forward or of a gradient.
+    """
+
+    traces: int = 0
+    batch_traces: int = 0
+    calls: int = 0
+    points: int = 0
+
+
 @dataclass(frozen=True)
 class CaseResult:
     """Everything found about one case in one mode."""
@@ -230,6 +247,7 @@ class CaseResult:
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
     host: str = ""  # the machine that it ran on, where that was a cluster's
     worker: str = ""  # the cluster's name of what it ran in
+    work: Work = field(default_factory=Work)
 
     @property
     def skipped(self) -> bool:

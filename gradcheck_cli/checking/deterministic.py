@@ -114,9 +114,8 @@ def check_repeats(op: Operation) -> CheckResult | None:
     number = next((number for number, info in enumerate(op.inputs) if info.is_differentiable), None)
     if number is None:
         return None
-    runs = [op.evaluate({number: op.point[number][np.newaxis]}) for _ in range(2)]
-    for info, *values in zip(op.outputs, *runs, strict=True):
-        first, again = (np.asarray(value[0]) for value in values)
+    for info, values in zip(op.outputs, op.evaluate({number: np.stack([op.point[number]] * 2)}), strict=True):
+        first, again = np.asarray(values[0]), np.asarray(values[1])
         if not info.is_differentiable:
             changed = np.asarray(first != again)
         else:

@@ -32,8 +32,7 @@ def check_linearity(
         is_last: whether nothing else will tell of gradients that are too small here.
     """
     for pulled in every:
-        for flow in pulled.flows():
-            gradients = pulled.pull(flow.upstream)
+        for flow, gradients in zip(pulled.flows(), pulled.pulled_for("linearity"), strict=True):
             for number in pulled.numbers:
                 fault = pulled.find_fault(number, flow, gradients[number])
                 if fault is not None:
@@ -43,7 +42,6 @@ def check_linearity(
                         f"element {element.where} is {element.found:.6e}, but {wanted} "
                         f"{element.wanted:.6e}; {_QUESTION}"
                     )
-            del gradients
     joint = _check_joint(op, [pulled for pulled in every if pulled.shift == 1.0])
     if joint.status is not Status.PASSED or not is_last:
         return joint
@@ -73,13 +71,14 @@ def _check_joint(op: Operation, every: list[Pulled]) -> CheckResult:
     A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
     """
     if len(every) > 1:
-        for size in _JOINT_SIZES:
-            upstreams = {one.output: unpack(size * one.base[None], op.outputs[one.output]) for one in every}
-            for number, joint in enumerate(op.joint_vjp(upstreams)):
-                # An input of which every pair is expected to be wrong isn't looked at.
-                if joint is None or not any(number in one.numbers for one in every):
-                    continue
-                message = _joint_fault(op, every, number, pack(joint, op.inputs[number])[0], size)
+        sizes = np.array(_JOINT_SIZES)[:, None]
+        upstreams = {one.output: unpack(sizes * one.base[None], op.outputs[one.output]) for one in every}
+        for number, joint in enumerate(op.joint_vjp(upstreams)):
+            # An input of which every pair is expected to be wrong isn't looked at.
+            if joint is None or not any(number in one.numbers for one in every):
+                continue
+            for size, found in zip(_JOINT_SIZES, pack(joint, op.inputs[number]), strict=True):
+                message = _joint_fault(op, every, number, found, size)
                 if message:
                     return _mismatch(message)
     return CheckResult("linearity", Status.PASSED)

@@ -33,6 +33,8 @@ Op = TypeVar("Op", bound=Operation)
 # Elements of gradients that may be at hand at once, of all outputs together; beyond it one after another, and
 # then no joint upstream is tried.
 _MOST_AT_HAND = 2**24
+# The checks that try upstreams of their own.
+_BY_UPSTREAMS = ("linearity", "zero_upstream", "repeat")
 
 
 def upstream_checks(
@@ -59,7 +61,7 @@ def upstream_checks(
         checks.append(check_empty(op, empty))
     declared, of_formula = ({pair: one for pair, one in each.items() if one is not None} for each in matrices)
     is_last = not operations.has_reference_precision
-    for every in _at_hand(views(case, op, pairs, declared)):
+    for every in _at_hand(views(case, op, pairs, declared, _BY_UPSTREAMS)):
         if "linearity" not in case.checks_off:
             checks.append(check_linearity(op, every, is_last=is_last))
         if "zero_upstream" not in case.checks_off:
@@ -70,7 +72,7 @@ def upstream_checks(
         # float32 shows four digits of it, the halves hardly one.
         checks += [
             check_linearity(formula, every, where=" (in float64)")
-            for every in _at_hand(views(case, formula, pairs, of_formula))
+            for every in _at_hand(views(case, formula, pairs, of_formula, ["linearity"]))
         ]
     return checks
 

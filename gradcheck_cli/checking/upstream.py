@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,7 @@ from gradcheck_cli.numerics.probe_direction import chunks
 from gradcheck_cli.numerics.steps import scales, typical_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gradcheck_cli.checking.jacobian import Jacobian
     from gradcheck_cli.checking.operation import Operation
@@ -43,6 +43,8 @@ _NEGATIVE_ROWS = 4
 ROUNDINGS = 2.0**10
 # A kernel that leaves its result as it found the memory finds zeros one time in two. (empirical)
 _TRIES = 16
+# Floats of upstreams and their gradients that are held at once.
+_MOST_TOGETHER = 2**22
 _MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient is pulled back once
 # What flushed products may be multiplied by later on their way: an upstream times a residual is flushed, and
 # then divided by an input of 1e-7. float16 has no such range.
@@ -93,14 +95,13 @@ class Sum:
 
     Attributes:
         terms: factors, and the gradients that they go with.
-        magnitude: what the sum's own terms amount to without their signs, where `terms` don't tell: of rows.
-        lost: what rounding may have lost of these.
+        bounds: what the sum's own terms amount to without their signs, where `terms` don't tell, and what
+            rounding may have lost of these: of rows. Asked for where the sum itself leaves a doubt.
         others: vjps of other outputs, which have terms in the sum.
     """
 
     terms: Sequence[tuple[float, Float]]
-    magnitude: Float | None = None
-    lost: Float | None = None
+    bounds: Callable[[], tuple[Float, Float]] | None = None
     others: Sequence[Pulled] = ()
 
 
@@ -115,6 +116,7 @@ class Pulled:
         numbers: of the inputs whose gradients are to be right, all connected.
         matrices: Jacobians, where they are at hand.
         shift: a power of two that every upstream is multiplied by.
+        ahead: names of the checks whose upstreams are pulled back together with the first one.
     """
 
     case: Case
@@ -123,6 +125,7 @@ class Pulled:
     numbers: Sequence[int]
     matrices: Mapping[int, Jacobian]
     shift: float = 1.0
+    ahead: frozenset[str] = frozenset()
     told: set[int] = field(default_factory=set)  # of which inputs an upstream has told something
     _typical: dict[int, float] = field(default_factory=dict)
     _both: tuple[Flow, dict[int, Float]] | None = None
@@ -141,7 +144,7 @@ class Pulled:
     @cached_property
     def first(self) -> dict[int, Float]:
         """What it gives, for every input that there is a gradient for."""
-        return self.pull(self.base)
+        return next(self.pulled_for("first"))
 
     def largest(self, number: int) -> float:
         """Return the largest finite element of what the first upstream gives."""
@@ -158,8 +161,43 @@ class Pulled:
 
     def pull(self, upstream: Float) -> dict[int, Float]:
         """Pull one upstream back to every input that there is a gradient for."""
-        gradients = pull_back(self.op, self.output, upstream[None])
-        return {number: gradient[0] for number, gradient in gradients.items() if gradient is not None}
+        return self.pull_each(upstream[None])[0]
+
+    def pulled_for(self, check: str) -> Iterator[dict[int, Float]]:
+        """Give what each of a check's upstreams gives; "first" stands for the first random one."""
+        if check in self._together:
+            yield from self._together[check]
+        else:
+            for upstream in self._upstreams(check):
+                yield self.pull(upstream)
+
+    def _upstreams(self, check: str) -> list[Float]:
+        if check == "linearity":
+            return [flow.upstream for flow in self.flows()]
+        return [np.zeros(self.rows) if check == "zero_upstream" else self.base]
+
+    @cached_property
+    def _together(self) -> dict[str, list[dict[int, Float]]]:
+        """What is pulled back in one batch, where it is small, in the order in which it is looked at."""
+        checks = ["first", *[one for one in ("linearity", "zero_upstream", "repeat") if one in self.ahead]]
+        upstreams = {check: self._upstreams(check) for check in checks}
+        every = [upstream for each in upstreams.values() for upstream in each]
+        if len(every) * self._width > _MOST_TOGETHER:
+            return {}
+        gradients = iter(self.pull_each(np.stack(every)))
+        return {check: [next(gradients) for _ in each] for check, each in upstreams.items()}
+
+    @property
+    def _width(self) -> int:
+        """What an upstream and its gradients take up, in floats."""
+        taken = [packed_size(info) for info in self.op.inputs if info.is_differentiable]
+        return self.rows + sum(taken)
+
+    def pull_each(self, upstreams: Float) -> list[dict[int, Float]]:
+        """Pull several upstreams, (B, rows), back to every input that there is a gradient for."""
+        gradients = pull_back(self.op, self.output, upstreams)
+        found = {number: gradient for number, gradient in gradients.items() if gradient is not None}
+        return [{number: each[row] for number, each in found.items()} for row in range(len(upstreams))]
 
     def flows(self) -> Iterator[Flow]:
         """Give the upstreams to try, those of training among them; all are exact in the output's dtype."""
@@ -200,9 +238,8 @@ class Pulled:
         if matrix is not None:
             with np.errstate(invalid="ignore", over="ignore"):
                 wanted = matrix.pulled(flow.upstream[None])[0]
-                size = matrix.magnitudes.pulled(np.abs(flow.upstream)[None])[0]
-                lost = rounding_slack(self.op, self.output, number, flow.upstream[None], matrix)[0]
-            fault = self.compare(number, found, Sum([(1.0, wanted)], size, lost), flow)
+            bounds = partial(self._bounds, number, matrix, flow.upstream[None])
+            fault = self.compare(number, found, Sum([(1.0, wanted)], bounds), flow)
             if fault is not None:
                 return fault, "the rows of its own Jacobian add up to"
         if flow.factor is not None:
@@ -214,6 +251,12 @@ class Pulled:
         both = self._with_base(flow, share)[number]
         fault = self.compare(number, found, Sum([(1.0, both), (-share, self.first[number])]), flow)
         return None if fault is None else (fault, "what it adds to another one's is")
+
+    def _bounds(self, number: int, matrix: Jacobian, upstream: Float) -> tuple[Float, Float]:
+        """Return what the rows in a sum amount to without their signs, and what rounding loses of them."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            size = matrix.magnitudes.pulled(np.abs(upstream))[0]
+            return size, rounding_slack(self.op, self.output, number, upstream, matrix)[0]
 
     def _with_base(self, flow: Flow, share: float) -> dict[int, Float]:
         """Pull an upstream and a share of the first one back together: once for all inputs."""
@@ -236,12 +279,12 @@ class Pulled:
             (that is judged in the pair), nor where the gradient overflows for an upstream beyond 1, or near
             the end of its dtype's range: that is no matter of linearity.
         """
-        terms, magnitude = wanted.terms, wanted.magnitude
-        weight = float(np.sum(np.abs(flow.upstream))) if magnitude is not None else 0.0
+        terms = wanted.terms
+        weight = float(np.sum(np.abs(flow.upstream))) if wanted.bounds is not None else 0.0
         weight += sum(abs(factor) for factor, _ in terms)
         flushed = self.flushed(number) * (1.0 + weight)
         slack = flushed + (self.case.tolerance.atol or 0.0) * max(weight, 1.0)
-        is_multiple = magnitude is None and len(terms) == 1
+        is_multiple = wanted.bounds is None and len(terms) == 1
         largest = max(_largest(factor * each) for factor, each in terms)
         if is_multiple:
             # A gradient may take the upstream's logarithm, whose rounding grows with it.
@@ -251,13 +294,19 @@ class Pulled:
         if self.precision.name not in _NUDGE and not is_multiple:
             slack += _CANCELLED * largest
         ends = flow.size > 1 or largest > self.precision.largest / 2**10
+        share = self._share(is_multiple=is_multiple)
+        bounds: tuple[Float, Float] | None = None
         for part in chunks(found.size):
             with np.errstate(invalid="ignore", over="ignore"):
                 total = np.sum([factor * each[part] for factor, each in terms], axis=0)
+                # What the terms amount to is no less than their sum.
+                if (np.abs(found[part] - total) <= share * np.abs(total)).all():
+                    continue
+                if wanted.bounds is not None and bounds is None:
+                    bounds = wanted.bounds()
                 size = sum(abs(factor) * np.abs(each[part]) for factor, each in terms)
-                size = size if magnitude is None else magnitude[part]
-                allowed = self._share(is_multiple=is_multiple) * size + slack
-                allowed = allowed if wanted.lost is None else allowed + wanted.lost[part]
+                allowed = share * (size if bounds is None else bounds[0][part]) + slack
+                allowed = allowed if bounds is None else allowed + bounds[1][part]
                 right = (np.abs(found[part] - total) <= allowed) | ~np.isfinite(total)
                 right |= ~np.isfinite(found[part]) & ends
                 if not right.all() and self.precision.name in _NUDGE:
@@ -300,9 +349,14 @@ class Pulled:
         found: dict[int, Float] = {}
         for place, times in enumerate(_NUDGES):
             upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, 2 + place)
-            once = self.pull(upstream)
-            for factor in (1 + times * nudge, 1 - times * nudge):
-                for number, gradient in self.pull(factor * upstream).items():
+            factors = (1.0, 1 + times * nudge, 1 - times * nudge)
+            once, *others = (
+                self.pull_each(np.stack([factor * upstream for factor in factors]))
+                if len(factors) * self._width <= _MOST_TOGETHER
+                else [self.pull(factor * upstream) for factor in factors]
+            )
+            for factor, gradients in zip(factors[1:], others, strict=True):
+                for number, gradient in gradients.items():
                     with np.errstate(invalid="ignore", over="ignore"):
                         moved = np.abs(gradient - factor * once[number])
                     moved = np.where(np.isfinite(moved), moved, 0.0)
@@ -346,7 +400,11 @@ class Pulled:
 
 
 def views(
-    case: Case, op: Operation, pairs: Sequence[tuple[int, int]], matrices: Mapping[tuple[int, int], Jacobian]
+    case: Case,
+    op: Operation,
+    pairs: Sequence[tuple[int, int]],
+    matrices: Mapping[tuple[int, int], Jacobian],
+    ahead: Collection[str] = (),
 ) -> list[Pulled]:
     """Return the vjp of each output; twice where it has gradients too small for upstreams of ordinary sizes.
 
@@ -355,14 +413,16 @@ def views(
         op: the op.
         pairs: those that are to be right.
         matrices: Jacobians of some of them.
+        ahead: names of the checks that are to come, as far as these are on.
     """
+    checks = frozenset(ahead).difference(case.checks_off)
     found = []
     for output in sorted({output for output, _ in pairs}):
         numbers = [number for of, number in pairs if of == output and op.is_connected(output, number)]
         if not numbers or not op.outputs[output].size:
             continue
         own = {number: matrices[output, number] for number in numbers if (output, number) in matrices}
-        pulled = Pulled(case, op, output, tuple(numbers), own)
+        pulled = Pulled(case, op, output, tuple(numbers), own, ahead=checks)
         shifts = {number: pulled.shift_of(number) for number in numbers}
         for shift in sorted(set(shifts.values())):
             group = tuple(number for number in numbers if shifts[number] == shift)
@@ -370,7 +430,7 @@ def views(
                 pulled.numbers = group
                 found.append(pulled)
             else:  # the rows are as small as what is flushed
-                found.append(Pulled(case, op, output, group, {}, shift))
+                found.append(Pulled(case, op, output, group, {}, shift, checks))
     return found
 
 

@@ -76,7 +76,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
 )
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
-@click.option("-v", "--verbose", is_flag=True, help="Add checks, methods and counts of evaluations.")
+@click.option("-v", "--verbose", is_flag=True, help="Add checks, methods, and what was traced and evaluated.")
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step by step)
     ctx: click.Context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli import typed_json
@@ -9,7 +10,7 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.json_report import SCHEMA_VERSION
-from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, PairResult, Report, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, PairResult, Report, Status, Work
 from gradcheck_cli.typed_json import TypeFault
 
 if TYPE_CHECKING:
@@ -80,7 +81,15 @@ def _case(content: object, place: str) -> CaseResult:
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     output = {"lines": [], "file": None} if content.get("output") is None else content["output"]
     # What reports don't hold, or those from before it was counted.
-    plain = {"mutants": [], "gradients_seen": {}, "held": [], "host": None, "worker": None, **content}
+    plain = {
+        "mutants": [],
+        "gradients_seen": {},
+        "held": [],
+        "work": asdict(Work()),
+        "host": None,
+        "worker": None,
+        **content,
+    }
     for key in ("output", "source", "not_differentiated"):
         if key not in content:
             raise TypeFault(f"{place} lacks {key!r}")

@@ -124,6 +124,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         "checks_off": list(case.checks_off),
         "samples": case.samples,
         "gradients_seen": case.gradients_seen,
+        "work": asdict(case.work),
         "reproduce": case.reproduce,
         "host": case.host or None,
         "worker": case.worker or None,

@@ -14,7 +14,7 @@ from gradcheck_cli.reporting.pair_table import VERDICTS, pair_lines
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report
+    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Work
 
 SUMMARY_ORDER = (
     (Status.PASSED, "passed"),
@@ -45,9 +45,8 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
         lines += _error(case.error, width)
     if case.pairs:
         lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width)]
-    quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
-    if verbose and quiet:
-        lines += layout.wrap(f"checks passed: {', '.join(quiet)}", width=width, indent=2, style="dim")
+    if verbose:
+        lines += _beside_checks(case, width)
     for check in case.checks:
         if check.status is not Status.PASSED or (verbose and check.message):
             lines += _check(check, width)
@@ -132,6 +131,20 @@ def _beside_pairs(case: CaseResult, width: int) -> list[Text]:
     if case.held:
         lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
     return lines
+
+
+def _beside_checks(case: CaseResult, width: int) -> list[Text]:
+    """Name the checks that passed without a word, and what the case cost."""
+    quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
+    told = [f"checks passed: {', '.join(quiet)}"] if quiet else []
+    told += [f"work: {_work(case.work)}"] if case.work.calls else []
+    return [line for one in told for line in layout.wrap(one, width=width, indent=2, style="dim")]
+
+
+def _work(work: Work) -> str:
+    batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
+    calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
+    return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:

@@ -15,7 +15,7 @@ from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, Work, case_status
 from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.drawing import with_figures
 from gradcheck_cli.running.endings import tells_of_memory
@@ -99,11 +99,14 @@ def run_case(case: Case) -> CaseResult:
 
 
 def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
+    from gradcheck_cli.tensorflow_backend import work  # noqa: PLC0415 (late: it imports TensorFlow's wall)
+
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
+    done = Work()
     try:
-        with users_code(case):
+        with users_code(case), work.counted() as done:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -147,6 +150,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         gradients_seen=dict(findings.gradients_seen),
         held=findings.held,
         mutants=findings.mutants,
+        work=done,
     )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.state import State, put_back
+from gradcheck_cli.tensorflow_backend.batching import Batches
+from gradcheck_cli.tensorflow_backend.state import State, call_once, put_back
 from gradcheck_cli.tensorflow_backend.twin import Twins
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Shared:
         graphs: the op that was opened first, by how: its graphs serve every point.
         compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
         twins: the float64 twins of what is traced.
+        batches: what was traced of functions to take batches, by their ids, with these likewise.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
@@ -86,12 +88,17 @@ class Shared:
     state: State = field(default_factory=State)
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
 
     def made_of(self, how: How, function: Any) -> Any:
         """Return what is to run in place of a traced function, made once, as XLA takes its time."""
         if id(function) not in self.compiled:
             self.compiled[id(function)] = (function, how.made(function))
         return self.compiled[id(function)][1]
+
+    def batches_of(self, function: Any) -> Batches:
+        """Return what was traced of a function to take batches, at whichever sample point."""
+        return self.batches.setdefault(id(function), (function, Batches()))[1]
 
     def bound(self, binder: Binder, *, surrogate: bool = False) -> Bound:
         """Bind what the case is of, its forward or another's vjp; or the same of the spec's reference."""
@@ -137,7 +144,7 @@ def run_at_base(
             put_back(function)(list(point))
     stand_ins = held.stand_ins
     if stand_ins is None:
-        results = put_back(function)([*point, *draws])
+        results = call_once(function, [*point, *draws])
     else:
         if known is not None:
             stand_ins.use_draws(known.inner_values)

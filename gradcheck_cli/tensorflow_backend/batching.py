@@ -1,4 +1,4 @@
-"""Evaluate a traced function at many points at once: called point by point, vectorized, or mapped."""
+"""Evaluate a traced function at many points: by a loop inside of one op, vectorized, or one by one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.moves import Moves
-from gradcheck_cli.tensorflow_backend import dtypes, private
+from gradcheck_cli.tensorflow_backend import dtypes, private, work
 from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
-from gradcheck_cli.tensorflow_backend.state import put_back, written
+from gradcheck_cli.tensorflow_backend.state import LARGE_POINT, is_mappable, put_back, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,16 +31,16 @@ SHAPE_CHANGES = (
 # Bytes of stacked inputs or outputs in one call; larger batches are cut. 64 MiB keeps a chunk within
 # the reach of a laptop's memory at a handful of copies, and is far above what amortises a call.
 BUDGET_BYTES = 64 * 2**20
-# Up to here the traced graph is called point by point: a call costs 0.13 ms (an LSTM step), to trace a
-# batch around it 20 to 60 ms, after which a mapped point costs 0.03 ms (decision 0007).
+# A point costs 3 to 25 us in a loop inside of one op, which costs 0.2 ms and needs no trace. To convert a
+# graph to a vectorized one takes 15 ms and 1.5 ms for each op, and saves about 3 us and 0.25 us for each op
+# at each point: that is worth it from the same number of points on, however many ops there are. A loop in
+# the graph converts to many ops, each round of it. (decision 0030)
+_VECTORIZED_POINTS = 5_000
+_VECTORIZED_POINTS_WITH_LOOPS = 50_000
+# What can't be mapped so is called point by point up to here: a call costs 0.05 to 0.1 ms, to trace `map_fn`
+# around it 20 to 60 ms, after which a point costs 0.03 ms.
 _DIRECT_POINTS = 256
-# From here on a vectorized graph is worth its conversion, about 1.5 ms for each op: it saves some 2 us for
-# each op at each point over `map_fn`. A loop converts to many ops, each round of it.
-_VECTORIZED_POINTS = 257
-_VECTORIZED_POINTS_WITH_LOOPS = 20_000
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
-# A point of this many elements costs far more than its call: nothing is gained by batching it.
-_LARGE_POINT = 2**17
 # Inside a loop these give sequences of another length in some rounds, two for three. (TensorFlow 2.21)
 _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 # A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm
@@ -48,6 +48,21 @@ _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 _AGREEMENT = {"float64": 1e-12, "float32": 5e-4, "float16": 0.05, "bfloat16": 0.25}
 
 _Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them are moves, vectorized
+
+
+@dataclass
+class Batches:
+    """What was traced of one function to take batches; it serves every point.
+
+    Attributes:
+        traced: functions that take batches.
+        unvectorized: arguments by which it can't be vectorized.
+        trusted: those by which its vectorized form was seen to agree with the function itself.
+    """
+
+    traced: dict[_Key, Any] = field(default_factory=dict)
+    unvectorized: set[tuple[int, ...]] = field(default_factory=set)
+    trusted: set[tuple[int, ...]] = field(default_factory=set)
 
 
 @dataclass
@@ -63,6 +78,7 @@ class Batched:
         rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
         made: what is called in place of the function: its compiled form, which takes the same tensors.
         left: ids of the handles of what the function writes to and isn't put back after each call.
+        batches: of the function, at whichever point.
     """
 
     function: Any  # a concrete function
@@ -73,9 +89,7 @@ class Batched:
     rewind: Callable[[], None] | None = None
     made: Callable[..., Any] | None = None
     left: Collection[int] = ()
-    _traced: dict[_Key, Any] = field(default_factory=dict)
-    _unvectorized: set[tuple[int, ...]] = field(default_factory=set)
-    _trusted: set[tuple[int, ...]] = field(default_factory=set)
+    batches: Batches = field(default_factory=Batches)
     _tensors: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
@@ -84,15 +98,24 @@ class Batched:
         stacks = [batch[number] for number in which]
         count = len(stacks[0])
         sizes = [math.prod(self.arguments[number][1]) for number in which]
-        widest = max([result_size, *sizes, 1])
-        if count <= _DIRECT_POINTS or widest >= _LARGE_POINT or self._stands_alone:
+        before = [math.prod(shape) for _, shape in self.arguments[: which[-1]]]
+        widest = max([result_size, *sizes, *(before if self.is_mappable else []), 1])
+        if not count or 0 in sizes or widest >= LARGE_POINT or self._stands_alone:
             return self._one_by_one(which, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
         parts = [
-            self._evaluate(which, [part_of(stack, slice(start, start + rows)) for stack in stacks])
+            [part_of(stack, slice(start, start + rows)) for stack in stacks]
             for start in range(0, count, rows)
         ]
-        return [np.concatenate([part[number] for part in parts]) for number in range(len(parts[0]))]
+        found = self._vectorized(which, parts) if count >= self._worth_vectorizing else None
+        found = self._in_one_op(which, parts) if found is None else found
+        if found is None and count <= _DIRECT_POINTS:
+            return self._one_by_one(which, stacks)
+        if found is None:  # what is differenced is never evaluated half in one way and half in another
+            found = [self._run(which, part, vectorized=False) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        return [np.concatenate([part[number] for part in found]) for number in range(len(found[0]))]
 
     def once(self) -> list[Array]:
         """Evaluate at the base point, unbatched."""
@@ -116,19 +139,38 @@ class Batched:
     def _types(self) -> set[str]:
         return {op.type for op in self.function.graph.get_operations()}
 
-    def _evaluate(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
-        if len(stacks[0]) >= self._worth_vectorizing and which not in self._unvectorized:
-            try:
-                if which not in self._trusted:
-                    self._compare(which, stacks)
-                if which in self._trusted:
-                    return self._run(which, stacks, vectorized=True)
-            except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
-                # No converter (ValueError as it is traced; an OpError where one lets through what it
-                # can't run). A forward that fails at these points fails mapped too, and says so there.
-                pass
-            self._unvectorized.add(which)
-        return self._run(which, stacks, vectorized=False)
+    @cached_property
+    def is_mappable(self) -> bool:
+        """Whether one op may call the function in a loop; what XLA compiles is called as it is."""
+        return self.made is None and not self._stands_alone and is_mappable(self.function)
+
+    def _in_one_op(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
+        """Evaluate in a loop inside of one op; `None` where that fails, as a call may not.
+
+        A call prepares its graph first, by which an op may get another form that has a kernel.
+        """
+        if not self.is_mappable:
+            return None
+        try:
+            return [self._mapped(which, part) for part in parts]
+        except tf.errors.OpError:
+            return None
+
+    def _vectorized(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
+        """Evaluate in a vectorized graph; `None` where there is none that can be trusted."""
+        if which in self.batches.unvectorized:
+            return None
+        try:
+            if which not in self.batches.trusted:
+                self._compare(which, parts[0])
+            if which in self.batches.trusted:
+                return [self._run(which, part, vectorized=True) for part in parts]
+        except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
+            # No converter (ValueError as it is traced; an OpError where one lets through what it
+            # can't run). A forward that fails at these points fails mapped too, and says so there.
+            pass
+        self.batches.unvectorized.add(which)
+        return None
 
     def _compare(self, which: tuple[int, ...], stacks: list[Stack]) -> None:
         """Trust the vectorized form once a row of it agrees with the function itself."""
@@ -138,7 +180,7 @@ class Batched:
             _agree(row, value, tf.as_dtype(dtype))
             for row, value, dtype in zip(vectorized, alone, self.result_dtypes, strict=True)
         ):
-            self._trusted.add(which)
+            self.batches.trusted.add(which)
 
     @cached_property
     def _worth_vectorizing(self) -> float:
@@ -169,11 +211,28 @@ class Batched:
             for tensor in self.function.outputs
         ]
 
+    def _mapped(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+        """Evaluate by a loop inside of one op, which takes what is stacked before what isn't."""
+        count, given = len(stacks[0]), dict(zip(which, stacks, strict=True))
+        tensors = [
+            self._stacked(number, given[number])
+            if number in given
+            else tf.raw_ops.BroadcastTo(input=self._kept(number), shape=[count, *self.arguments[number][1]])
+            for number in range(which[-1] + 1)
+        ]
+        rest = [self._kept(number) for number in range(which[-1] + 1, len(self.arguments))]
+        return [dtypes.widen(value.numpy()) for value in private.map_flat(self.function, tensors, rest)]
+
+    def _stacked(self, number: int, stack: Stack) -> Any:
+        dtype, shape = self.arguments[number]
+        values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
+        return tf.constant(dtypes.narrow(values, dtype), dtype)
+
     def _run(self, which: tuple[int, ...], stacks: list[Stack], *, vectorized: bool) -> list[Array]:
         moved = tuple(number for number, stack in zip(which, stacks, strict=True) if isinstance(stack, Moves))
         key = (which, moved, vectorized)
-        if key not in self._traced:
-            self._traced[key] = self._trace(which, moved, vectorized=vectorized)
+        if key not in self.batches.traced:
+            self.batches.traced[key] = self._trace(which, moved, vectorized=vectorized)
         tensors: list[Any] = []
         for number, stack in zip(which, stacks, strict=True):
             dtype = self.arguments[number][0]
@@ -186,15 +245,13 @@ class Batched:
                 ]
             else:
                 tensors.append(tf.constant(dtypes.narrow(stack, dtype), dtype))
-        values = private.call_flat(self._traced[key], tensors)
+        tensors += [self._kept(number) for number in range(len(self.arguments)) if number not in which]
+        work.add(points=len(stacks[0]) - 1)  # a call counts as one
+        values = private.call_flat(self.batches.traced[key], tensors)
         return [dtypes.widen(value.numpy()) for value in tf.nest.flatten(values)]
 
     def _trace(self, which: tuple[int, ...], moved: tuple[int, ...], *, vectorized: bool) -> Any:
-        def one(row: Sequence[Any]) -> list[Any]:
-            arguments = self._constants()
-            for position, number in enumerate(which):
-                arguments[number] = row[position]
-            return self._call(arguments)
+        others = [number for number in range(len(self.arguments)) if number not in which]
 
         def many(*tensors: Any) -> Any:
             left = list(tensors)
@@ -205,6 +262,11 @@ class Batched:
                     del left[:5]
                 else:
                     stacks.append(left.pop(0))
+
+            def one(row: Sequence[Any]) -> list[Any]:
+                given = {**dict(zip(which, row, strict=True)), **dict(zip(others, left, strict=True))}
+                return self._call([given[number] for number in range(len(self.arguments))])
+
             if vectorized:
                 return tf.vectorized_map(one, stacks, fallback_to_while_loop=False)
             return tf.map_fn(one, stacks, fn_output_signature=list(self.result_dtypes))
@@ -223,6 +285,8 @@ class Batched:
                 ]
             else:
                 signature.append(tf.TensorSpec([None, *shape], dtype))
+        signature += [tf.TensorSpec(shape, dtype) for dtype, shape in map(self.arguments.__getitem__, others)]
+        work.add(batch_traces=1)
         return tf.compat.v1.wrap_function(many, signature)
 
     def _kept(self, number: int) -> Any:

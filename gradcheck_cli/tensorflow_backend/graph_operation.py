@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.checking.sight import Site
+    from gradcheck_cli.tensorflow_backend.batching import Batched
     from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.widening import Kept
 
@@ -231,11 +232,16 @@ class GraphOperation(TracedCase):
         """
         size = sum(output.size for output in self.outputs)
         moved = {number - self.at.count: batch[number] for number in batch if number >= self.at.count}
+        own = {number: stack for number, stack in batch.items() if number < self.at.count}
+        batched = self._batched_forward
         if moved:
-            rest = {number: stack for number, stack in batch.items() if number < self.at.count}
-            return self._at_variables(rest, moved)
+            fed = self._fed(moved)
+            if fed is None:
+                return self._at_variables(own, moved)
+            batched, values = fed
+            own |= values
         try:
-            return self._batched_forward(batch, size)
+            return batched(own, size)
         except tf.errors.OpError as error:
             failure = run_error(error, "forward")
             count = len(next(iter(batch.values())))
@@ -248,6 +254,14 @@ class GraphOperation(TracedCase):
                 for part in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
+
+    def _fed(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
+        """Return what takes variables' values as arguments, and these; `None`: they must be written."""
+        if self._fed_forward is None:
+            return None
+        batched, places = self._fed_forward
+        values = {place: stack for number, stack in moved.items() for place in places[number]}
+        return (batched, values) if values and batched.is_mappable else None
 
     def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
         """Evaluate at several points of the variables, one by one, and put these back."""
@@ -339,7 +353,7 @@ class GraphOperation(TracedCase):
         size = sum(self.inputs[number].size for number in connected)
 
         def pull(stack: Stack) -> list[Array]:
-            return self._batched_vjp(output)({self.at.count: stack}, size)
+            return self._batched_vjp(output)({0: stack}, size)
 
         try:
             if self.outputs[output].size:
@@ -367,7 +381,7 @@ class GraphOperation(TracedCase):
             for output in trace.joint_outputs
         }
         flows = {**missing, **upstreams}
-        batch = {self.at.count + place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        batch = {place: flows[output] for place, output in enumerate(trace.joint_outputs)}
         try:
             gradients = batched(batch, sum(self.inputs[number].size for number in trace.joint_connected))
         except tf.errors.OpError as error:

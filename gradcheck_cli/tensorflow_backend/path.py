@@ -89,6 +89,25 @@ FLAT = {
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
+# Stateful by their OpDef, and their kernels ask nothing of the run that they are in, unlike those of the
+# TensorArrays and stacks of TensorFlow 1, which the run keeps.
+_FREE_STATEFUL = {
+    "Assert",
+    "Case",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Empty",
+    "If",
+    "Placeholder",
+    "ReadVariableOp",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "StatefulPartitionedCall",
+    "VarHandleOp",
+    "VariableShape",
+    "While",
+}
+
 OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
 IMPLICIT_SAMPLERS = {
@@ -195,6 +214,14 @@ def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
     for name in functions_called(graph, op):
         yield from library_of(graph)[name].node_def
+
+
+def is_free(graph: Any) -> bool:
+    """Whether no op of a graph, or of a body in it, keeps anything: it may run in any order, in any loop."""
+    own = [op.type for op in graph.get_operations()]
+    inner = [node.op for op in graph.get_operations() for node in inner_nodes(graph, op)]
+    definitions = [private.op_def(name) for name in {*own, *inner} - _FREE_STATEFUL]
+    return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
 def functions_called(graph: Any, op: Any) -> Iterable[str]:

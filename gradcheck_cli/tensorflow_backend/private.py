@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import function, op_def_library, op_def_registry, ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 from tensorflow.python.ops import custom_gradient, while_v2
+
+from gradcheck_cli.tensorflow_backend import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,7 +182,41 @@ def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
     Called the public way, a pruned function first tries the signature that it has lost; the error made there
     prints every tensor, which takes five milliseconds a call, and fifty times what the call takes.
     """
+    work.add(calls=1, points=1)
     return function._call_flat(list(tensors), function.captured_inputs)  # noqa: SLF001 (no public way)
+
+
+@functools.cache
+def has_one_device() -> bool:
+    """Whether all runs on one CPU."""
+    return [device.device_type for device in tf.config.list_logical_devices()] == ["CPU"]
+
+
+def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+    """Call a concrete function once for each row of stacked tensors, by a loop inside of one op.
+
+    The op that `tf.data` maps with: nothing is traced or converted, and every row goes through the function's
+    own kernels, one row at a time. It has a kernel for the CPU alone.
+
+    Args:
+        function: the function.
+        stacks: for its first feeds, (B, *shape) each.
+        constants: for its other feeds.
+
+    Returns:
+        Its results, stacked.
+    """
+    work.add(calls=1, points=len(stacks[0]))
+    results = tf.raw_ops.MapDefun(
+        arguments=list(stacks),
+        captured_inputs=[*constants, *function.captured_inputs],
+        output_types=[tensor.dtype for tensor in function.outputs],
+        # As they come: a gradient may have another shape than its graph says.
+        output_shapes=[tf.TensorShape(None)] * len(function.outputs),
+        f=function._inference_function,  # noqa: SLF001 (no public way)
+        max_intra_op_parallelism=1,
+    )
+    return list(results)
 
 
 def shown_xla(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _STDERR = 2
 _ENGINE = (
+    "numpy.random",
     "gradcheck_cli.tensorflow_backend.loading",
     "gradcheck_cli.tensorflow_backend.devices",
     "gradcheck_cli.tensorflow_backend.openers",

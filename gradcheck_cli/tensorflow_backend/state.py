@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
+# A point of this many elements costs far more than its call: nothing is gained by batching it.
+LARGE_POINT = 2**17
+_MAPPABLE: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _TABLE_TYPES = ("LookupTableInsertV2", "LookupTableFindV2")
 
 
@@ -198,6 +202,32 @@ def put_back(
                 kept.write(value)
 
     return call
+
+
+def is_mappable(function: Any) -> bool:
+    """Whether one op may call a function in a loop: on the CPU, in any order, in any thread."""
+    if function not in _MAPPABLE:
+        _MAPPABLE[function] = (
+            private.has_one_device() and not written(function) and path.is_free(function.graph)
+        )
+    return _MAPPABLE[function]
+
+
+def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
+    """Call a traced function at one point, and leave its state as it found it.
+
+    In the way in which it is called at many points, if it can be: to prepare a graph to be called takes
+    milliseconds, once for each way.
+    """
+    sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
+    is_small = all(size is not None and size < LARGE_POINT for size in sizes)
+    if not tensors or not is_small or not is_mappable(function):
+        return list(put_back(function)(tensors))
+    try:
+        stacked = private.map_flat(function, [tensors[0][tf.newaxis]], tensors[1:])
+    except tf.errors.OpError:  # a call may do: it prepares the graph first
+        return list(put_back(function)(tensors))
+    return [tf.squeeze(value, 0) for value in stacked]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import behaviour, frames, private
+from gradcheck_cli.tensorflow_backend import behaviour, frames, private, work
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
         CaseFailedError: what it raised, with the user's own frames.
     """
     try:
+        work.add(traces=1)
         with behaviour.tracing():
             return tf.compat.v1.wrap_function(function, list(signature))
     except (CaseFailedError, GradientFormError):
@@ -43,8 +44,13 @@ def _described(error: BaseException) -> str:
     return line
 
 
-# What map_fn and its list of results say where rows differ in shape.
-_SHAPE_CHANGED = ("inconsistent shapes", "inconsistent element shape", "Incompatible shapes during merge")
+# What MapDefun, and map_fn and its list of results, say where rows differ in shape.
+_SHAPE_CHANGED = (
+    "Mismatch in function retval shape",
+    "inconsistent shapes",
+    "inconsistent element shape",
+    "Incompatible shapes during merge",
+)
 # What TensorFlow's C++ calls dtypes in its messages.
 _C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")

@@ -317,6 +317,34 @@ class TracedCase:
             random_types=trace.random_types,
         )
 
+    @cached_property
+    def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
+        """The forward with its variables' values among the arguments, and which arguments are each one's.
+
+        `None` where it does more with one than read it.
+        """
+        trace, held = self._forward, self._forward.held
+        reads = trace.reads()
+        if reads is None:
+            return None
+        tensors = [tensor for each in reads for tensor in each]
+        values = [
+            dtypes.narrow(self.point[self.at.count + number], tensor.dtype.name)
+            for number, each in enumerate(reads)
+            for tensor in each
+        ]
+        fed = self._batched(
+            trace.pruned((*tensors, *self.held_stops, *held.draws)),
+            held,
+            tensors=(*tensors, *self.held_stops, *held.draws),
+            values=(*values, *self._base.values),
+            upstreams=(),
+            results=trace.dtypes,
+            random_types=trace.random_types,
+        )
+        places = iter(range(self.at.count, self.at.count + len(tensors)))
+        return fed, [[next(places) for _ in each] for each in reads]
+
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point, as the graph has them that the gradient is in."""
@@ -340,7 +368,7 @@ class TracedCase:
         return self._vjps[output]
 
     def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
-        """Batch a function of the inputs, the upstreams of some outputs and the draws."""
+        """Batch a function of the upstreams of some outputs, the inputs and the draws."""
         trace = self._vjp
         values = self.draws(trace.held)
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
@@ -378,13 +406,14 @@ class TracedCase:
         constant = [(tensor.dtype.name, value.shape) for tensor, value in zip(tensors, values, strict=True)]
         return Batched(
             function,
-            [*self.at.arguments, *[(info.dtype, info.shape) for info in upstreams], *constant],
-            [*self.at.narrow, *flows, *values],
+            [*[(info.dtype, info.shape) for info in upstreams], *self.at.arguments, *constant],
+            [*flows, *self.at.narrow, *values],
             results,
             vectorize=not random_types and stand_ins is None and not self.how.compiled,
             rewind=None if stand_ins is None else partial(stand_ins.rewind, self.holds),
             made=None if is_python else self.shared.made_of(self.how, function),
             left=left,
+            batches=self.shared.batches_of(function),
         )
 
     def _dtype_of(self, dtype: str) -> str:

@@ -56,6 +56,15 @@ class ForwardTrace:
     trainable: tuple[Any, ...]  # the variables that it reads, and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
 
+    def reads(self) -> list[list[Any]] | None:
+        """Return what is read of each variable among the inputs; `None` where more is done with one."""
+        if self.has_effects:
+            return None
+        uses = [[] if handle is None else handle.consumers() for handle in self.handles]
+        if any(op.type != "ReadVariableOp" for each in uses for op in each):
+            return None
+        return [[op.outputs[0] for op in each] for each in uses]
+
     def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
         """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
 
@@ -70,7 +79,7 @@ class ForwardTrace:
 class VjpTrace:
     """Forward and vjp in one graph: one pruned function per differentiable output.
 
-    `functions[j]` takes the inputs, the upstream of output j and the draws, and returns the gradients that
+    `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
     exist; `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same
     for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's gradient.
     `gradients_seen` has how often each registered gradient function was called, all outputs taken together.
@@ -78,7 +87,7 @@ class VjpTrace:
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes the inputs, every upstream and the draws; `None` for one output, or if not wanted
+    joint: Any  # takes every upstream, the inputs and the draws; `None` for one output, or if not wanted
     joint_connected: tuple[int, ...]
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
@@ -249,7 +258,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     stand_ins = StandIns(frozen.is_random, with_stops=False) if traced.held.opened else None
 
     def forward_and_vjp(*tensors: Any) -> Any:
-        inputs, upstreams = tensors[: len(signature)], tensors[len(signature) :]
+        upstreams, inputs = tensors[: len(sources)], tensors[len(sources) :]
         inlined = private.functions_inlined() if reverse else contextlib.nullcontext()
         order = Order(tf.compat.v1.get_default_graph())
         with stand_ins.tracing() if stand_ins else inlined:
@@ -278,7 +287,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
 
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
         build = private.shown_xla(forward_and_vjp) if compiled else forward_and_vjp
-        whole = wrapped(build, [*signature, *upstream_specs])
+        whole = wrapped(build, [*upstream_specs, *signature])
     require_no_leak(whole, "gradient")
     inputs = moving(whole, kept["inputs"], differentiable, variables)
     every = [*kept["inputs"], *variables]
@@ -304,7 +313,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
                 if is_whole
                 else subgraph_function(
                     whole,
-                    [*kept["inputs"], upstream, *draws],
+                    [upstream, *kept["inputs"], *draws],
                     [gradients[which] for which in connected[number]],
                 )
             )
@@ -316,7 +325,7 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         )
         if gradient is not None
     }
-    feeds = [*kept["inputs"], *kept["upstreams"], *draws]
+    feeds = [*kept["upstreams"], *kept["inputs"], *draws]
     return VjpTrace(
         functions,
         connected,

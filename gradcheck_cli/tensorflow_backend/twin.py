@@ -76,6 +76,7 @@ class Twin:
                 given[name] = variables.handle(outer, of_variable)
             else:
                 given[name] = outer if wide_dtype(dtype) == dtype else tf.cast(outer, wide_dtype(dtype))
+        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}  # with the tensors, to keep ids theirs
         called = [graph, *self._widening.called]
         self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, given, called)
 
@@ -103,9 +104,13 @@ class Twin:
         kept = [one for one in self._widening.kept if one.is_kept]
         if not kept:
             return []
-        ops = path.ops_between(inputs, outputs)
-        names = {op.name for op in ops}
-        called = {name for op in ops for name in path.functions_called(self.graph, op)}
+        ends = tuple(inputs), tuple(outputs)
+        key = tuple(tuple(id(tensor) for tensor in each) for each in ends)
+        if key not in self._between:
+            ops = path.ops_between(*ends)
+            called = {name for op in ops for name in path.functions_called(self.graph, op)}
+            self._between[key] = {op.name for op in ops}, called, ends
+        names, called, _ = self._between[key]
         return [one for one in kept if (one.function in called if one.function else one.name in names)]
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import batching
+from gradcheck_cli.tensorflow_backend import batching, state
 from gradcheck_cli.tensorflow_backend.batching import Batched
 
 
@@ -31,30 +31,43 @@ def batched(function, *shapes, dtype="float64", **changes):
     )
 
 
+WAYS = ["direct", "mapped", "map_fn", "vectorized"]
+
+
 @pytest.fixture
 def modes(monkeypatch):
     """Record how each batch is evaluated, and set from how many points on each way is taken."""
     seen = []
-    run, alone = Batched._run, Batched._one_by_one  # noqa: SLF001
+    run, mapped, alone = Batched._run, Batched._mapped, Batched._one_by_one  # noqa: SLF001
 
     def watched_run(self, which, stacks, *, vectorized):
-        seen.append("vectorized" if vectorized else "mapped")
+        seen.append("vectorized" if vectorized else "map_fn")
         return run(self, which, stacks, vectorized=vectorized)
+
+    def watched_mapped(self, which, stacks):
+        seen.append("mapped")
+        return mapped(self, which, stacks)
 
     def watched_alone(self, which, stacks):
         seen.append("direct")
         return alone(self, which, stacks)
 
     monkeypatch.setattr(Batched, "_run", watched_run)
+    monkeypatch.setattr(Batched, "_mapped", watched_mapped)
     monkeypatch.setattr(Batched, "_one_by_one", watched_alone)
 
     def setting(way):
-        direct, vectorized = {"direct": (10**9, 10**9), "mapped": (0, 10**9), "vectorized": (0, 0)}[way]
-        monkeypatch.setattr(batching, "_DIRECT_POINTS", direct)
+        vectorized = 0 if way == "vectorized" else 10**9
+        monkeypatch.setattr(batching, "_DIRECT_POINTS", 0 if way == "map_fn" else 10**9)
         monkeypatch.setattr(batching, "_VECTORIZED_POINTS", vectorized)
         monkeypatch.setattr(batching, "_VECTORIZED_POINTS_WITH_LOOPS", vectorized)
+        if way in {"direct", "map_fn"}:
+            monkeypatch.setattr(Batched, "is_mappable", False)
+        else:
+            monkeypatch.setattr(Batched, "is_mappable", is_mappable)
         return seen
 
+    is_mappable = Batched.__dict__["is_mappable"]
     return setting
 
 
@@ -83,19 +96,21 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=FUNCTIONS)
-def test_all_three_ways_agree(modes, function, shapes):
+def test_all_ways_agree(modes, function, shapes):
     batch = {0: points(*shapes[0]), 1: points(*shapes[1])}
     found = {}
-    for way in ("direct", "mapped", "vectorized"):
+    for way in WAYS:
         seen = modes(way)
         found[way] = batched(function, *shapes)(batch, 9)
         assert seen[-1] == way
-    for way in ("mapped", "vectorized"):
+    for way in ("map_fn", "vectorized"):
         for values, expected in zip(found[way], found["direct"], strict=True):
             np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+    for values, expected in zip(found["mapped"], found["direct"], strict=True):
+        np.testing.assert_array_equal(values, expected)
 
 
-@pytest.mark.parametrize("way", ["direct", "mapped", "vectorized"])
+@pytest.mark.parametrize("way", WAYS)
 def test_what_is_not_batched_stays_at_the_base_point(modes, way):
     modes(way)
     values = points(3)
@@ -124,7 +139,7 @@ def test_without_a_converter_it_is_mapped_and_not_tried_again(modes, function):
     values = np.abs(points(3))
     (found,) = op({0: values}, 3)
     again = op({0: values}, 3)[0]
-    assert seen[-1] == "mapped"
+    assert seen[-1] in {"mapped", "direct"}  # a NumPy function may keep something
     np.testing.assert_array_equal(found, again)
     assert seen.count("vectorized") == 1
     np.testing.assert_allclose(found[5], function(tf.constant(values[5])), rtol=1e-12)
@@ -133,7 +148,7 @@ def test_without_a_converter_it_is_mapped_and_not_tried_again(modes, function):
 def test_random_ops_are_never_vectorized(modes):
     seen = modes("vectorized")
     batched(lambda x: x + tf.random.uniform([3], dtype=x.dtype), (3,), vectorize=False)({0: points(3)}, 3)
-    assert seen == ["mapped"]
+    assert seen == ["direct"]
 
 
 def test_tensorflow_would_vectorize_a_random_op_with_other_draws(modes):
@@ -141,7 +156,7 @@ def test_tensorflow_would_vectorize_a_random_op_with_other_draws(modes):
     seen = modes("vectorized")
     batched(lambda x: x + tf.random.uniform([3], dtype=x.dtype), (3,))({0: points(3)}, 3)
     # The comparison with an unbatched call finds it, all the same.
-    assert seen == ["vectorized", "direct", "mapped"]
+    assert seen == ["vectorized", "direct", "direct"]
 
 
 def test_a_vectorized_form_that_disagrees_is_not_trusted(modes, monkeypatch):
@@ -174,9 +189,69 @@ def test_each_choice_of_arguments_is_compared(modes):
     assert seen.count("direct") == 2
 
 
-def test_few_points_are_called_one_by_one_and_many_mapped():
-    direct, vectorized = batching._DIRECT_POINTS, batching._VECTORIZED_POINTS  # noqa: SLF001
-    assert 1 < direct < vectorized < batching._VECTORIZED_POINTS_WITH_LOOPS  # noqa: SLF001
+def numpy_sine(x):
+    return tf.ensure_shape(tf.numpy_function(np.sin, [x], x.dtype), x.shape)
+
+
+def test_few_points_are_mapped_and_many_vectorized():
+    few, many = batching._VECTORIZED_POINTS, batching._VECTORIZED_POINTS_WITH_LOOPS  # noqa: SLF001
+    assert 1 < few < many
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.numpy_function(np.square, [x], x.dtype),
+        lambda x: x + tf.random.uniform([3], dtype=x.dtype),
+        lambda x: tf.raw_ops.TensorArrayReadV3(  # kept by the run, which a loop inside of an op isn't
+            handle=(array := tf.raw_ops.TensorArrayV3(size=1, dtype=x.dtype)).handle,
+            index=0,
+            flow_in=tf.raw_ops.TensorArrayWriteV3(handle=array.handle, index=0, value=x, flow_in=array.flow),
+            dtype=x.dtype,
+        ),
+        lambda x: tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, numpy_sine(y)), (0, x))[1],
+    ],
+    ids=["numpy", "random", "TensorArray of TensorFlow 1", "numpy in a loop"],
+)
+def test_what_keeps_something_is_called_one_by_one(modes, function):
+    seen = modes("mapped")
+    op = batched(function, (3,))
+    assert np.isfinite(op({0: points(3)}, 3)[0]).all()
+    assert seen == ["direct"]
+
+
+def test_what_only_a_call_can_run_is_called(modes):
+    # AccumulateNV2 has no kernel: a call turns it into other ops as it prepares its graph.
+    seen = modes("mapped")
+    values = points(3)
+    op = batched(lambda x: tf.raw_ops.AccumulateNV2(inputs=[x, x, x], shape=[3]), (3,))
+    np.testing.assert_allclose(op({0: values}, 3)[0], 3 * values)
+    assert seen == ["mapped", "direct"]
+
+
+def test_a_function_that_refuses_a_point_says_so(modes):
+    modes("mapped")
+    op = batched(tf.linalg.inv, (2, 2))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not invertible"):
+        op({0: np.zeros((3, 2, 2))}, 4)
+
+
+def test_another_device_is_never_left_out(modes, monkeypatch):
+    seen = modes("mapped")
+    monkeypatch.setattr(state.private, "has_one_device", lambda: False)
+    batched(tf.tanh, (3,))({0: points(3)}, 3)
+    assert seen == ["direct"]
+
+
+def test_a_loop_in_one_op_gives_each_function_what_it_captured(modes):
+    seen = modes("mapped")
+    variable = tf.Variable(3.0, dtype=tf.float64)
+    values = points(3)
+    op = batched(lambda x, y: x * variable + 10 * y, (3,), (3,))
+    np.testing.assert_array_equal(op({1: values}, 3)[0], 3 + 10 * values)
+    variable.assign(4.0)
+    np.testing.assert_array_equal(op({0: values}, 3)[0], values * 4 + 10)
+    assert seen == ["mapped", "mapped"]
 
 
 def test_large_batches_are_cut_and_join_without_a_seam(modes, monkeypatch):
@@ -188,14 +263,14 @@ def test_large_batches_are_cut_and_join_without_a_seam(modes, monkeypatch):
     np.testing.assert_allclose(found, np.tanh(values), rtol=1e-14)
 
 
-@pytest.mark.parametrize("way", ["direct", "mapped", "vectorized"])
+@pytest.mark.parametrize("way", WAYS)
 def test_no_rows(modes, way):
     modes(way)
     (found,) = batched(lambda x: 2 * x, (3,))({0: np.zeros((0, 3))}, 3)
     assert found.shape == (0, 3)
 
 
-@pytest.mark.parametrize("way", ["direct", "mapped", "vectorized"])
+@pytest.mark.parametrize("way", WAYS)
 def test_zero_size_results(modes, way):
     modes(way)
     (found,) = batched(lambda x: x[:0], (3,))({0: points(3)}, 0)
@@ -215,11 +290,11 @@ def test_once_is_the_base_point():
     np.testing.assert_array_equal(batched(lambda x: x + 1, (3,)).once()[0], [2, 2, 2])
 
 
-@pytest.mark.parametrize("way", ["direct", "mapped"])
-def test_an_output_that_changes_its_shape_is_refused(case_of, monkeypatch, way):
+@pytest.mark.parametrize("way", ["direct", "mapped", "map_fn"])
+def test_an_output_that_changes_its_shape_is_refused(case_of, modes, way):
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
 
-    monkeypatch.setattr(batching, "_DIRECT_POINTS", 100 if way == "direct" else 0)
+    modes(way)
     case = case_of(
         forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}}
     )

@@ -197,3 +197,29 @@ def test_an_override_leaves_its_name_on_the_op():
 
     assert float(traced(forward, 3.0)) == 7.0
     assert ops[0].node_def.attr["_gradient_op_type"].s == b"gradcheck_test_private_override"
+
+
+def test_a_function_is_called_for_each_row_and_gives_what_a_call_gives():
+    variable = tf.Variable(3.0, dtype=tf.float64)
+
+    def function(x, y):
+        return [tf.linalg.inv(x) * variable + y, tf.cast(x[0, 0] > 0, tf.int32)]
+
+    specs = [tf.TensorSpec([3, 3], tf.float64)] * 2
+    wrapped = tf.compat.v1.wrap_function(function, specs)
+    rows = np.random.default_rng(0).normal(size=(5, 3, 3))
+    beside = tf.ones([3, 3], tf.float64)
+    stacked = private.map_flat(wrapped, [tf.constant(rows)], [beside])
+    for row, *results in zip(rows, *stacked, strict=True):
+        for result, alone in zip(
+            results, private.call_flat(wrapped, [tf.constant(row), beside]), strict=True
+        ):
+            np.testing.assert_array_equal(result, alone)
+
+
+def test_rows_of_other_shapes_are_refused_in_the_words_that_are_looked_for():
+    wrapped = tf.compat.v1.wrap_function(
+        lambda x: [tf.boolean_mask(x, x > 0)], [tf.TensorSpec([2], tf.float64)]
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Mismatch in function retval shape"):
+        private.map_flat(wrapped, [tf.constant([[1.0, 2.0], [1.0, -2.0]], tf.float64)], [])

@@ -10,6 +10,8 @@ import tensorflow as tf
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.modes import in_each_mode
+from gradcheck_cli.tensorflow_backend import work
+from gradcheck_cli.tensorflow_backend.openers import opener_of
 
 GRAPH_AND_EAGER = ["graph", "eager"]
 ALL = ["graph", "dynamic", "eager", "xla"]
@@ -410,3 +412,26 @@ def test_a_variable_that_is_written_and_read_again_is_an_error_in_words(run_in, 
         "the forward writes to weight: where it reads that again, a gradient"
     )
     assert weight.numpy().tolist() == [2.0]
+
+
+def reads_twice():
+    weight = variable(1.0, 2.0, 0.5, name="weight")
+    return lambda x: tf.tanh(weight.read_value() * x) + weight.read_value() ** 2
+
+
+@pytest.mark.parametrize(
+    ("build", "is_fed"), [(closure, True), (reads_twice, True), (in_a_tf_function, False)]
+)
+def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(case_of, build, is_fed):
+    case = case_of(inputs=X, variables=True, forward=build())
+    opener = opener_of(case, "graph")
+    op = opener.declared(0)
+    rows = np.random.default_rng(0).normal(size=(5, 3))
+    points = np.random.default_rng(1).normal(size=(5, 4, 3))
+    number = op.at.count
+    with work.counted() as done:
+        found = op.evaluate({0: points, number: rows})
+    assert (done.calls == 1) is is_fed
+    written = op._at_variables({0: points}, {0: rows})  # noqa: SLF001 (the other way)
+    np.testing.assert_array_equal(found[0], written[0])
+    np.testing.assert_array_equal(op.run_once()[0], op.base_values[0])

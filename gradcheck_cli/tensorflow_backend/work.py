@@ -1,0 +1,34 @@
+"""Counts what a case costs on any machine: traces, calls of what was traced, and points evaluated."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Of each case that is being checked, the innermost last.
+_COUNTED: list[Work] = []
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Work]:
+    """Count what is done inside."""
+    work = Work()
+    _COUNTED.append(work)
+    try:
+        yield work
+    finally:
+        _COUNTED.pop()
+
+
+def add(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: int = 0) -> None:
+    """Count some more."""
+    for work in _COUNTED:
+        work.traces += traces
+        work.batch_traces += batch_traces
+        work.calls += calls
+        work.points += points

@@ -1,0 +1,84 @@
+"""What cases of six kinds cost, in traces and calls, which no machine's load changes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.reporting.json_report import to_dict
+from gradcheck_cli.reporting.terminal import render_report
+from gradcheck_cli.results import Status, Work
+from gradcheck_cli.running.session import run_case, run_cases
+from gradcheck_cli.spec.load import load_mapping
+
+KINDS = {
+    "scalar": {"forward": "work_functions:square", "inputs": {"x": {"shape": []}}},
+    "by hand": {"forward": "work_functions:tanh_by_hand", "inputs": {"x": {"shape": [40]}}},
+    "float32": {
+        "forward": "work_functions:tanh_by_hand",
+        "inputs": {"x": {"shape": [40], "dtype": "float32"}},
+    },
+    "two outputs": {
+        "forward": "work_functions:two_outputs",
+        "outputs": ["y", "z"],
+        "inputs": {"a": {"shape": [8, 6]}, "b": {"shape": [6, 8]}},
+    },
+    "loop": {"forward": "work_functions:loop", "inputs": {"x": {"shape": [30]}}},
+    "numpy": {
+        "forward": "work_functions:numpy_square",
+        "gradient": "work_functions:numpy_square_grad",
+        "binding": "py_func",
+        "inputs": {"x": {"shape": [5]}},
+        "outputs": {"y": {"dtype": "float64"}},
+    },
+}
+# At two sample points: the forward, the forward with its gradient, and the latter made afresh. The most calls
+# is what was seen, and a quarter more. What is called in a loop inside of one op is one call, however many
+# points; a NumPy function is called point by point.
+MOST_CALLS = {"scalar": 22, "by hand": 22, "float32": 40, "two outputs": 54, "loop": 24, "numpy": 140}
+
+
+@pytest.fixture(autouse=True)
+def beside_the_functions(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+
+
+def work_of(kind: str) -> Work:
+    (case,) = load_mapping({"op": kind.replace(" ", "_"), **KINDS[kind]})
+    result = run_case(case)
+    assert result.status is Status.PASSED, (result.error, result.checks, result.pairs)
+    return result.work
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_case_is_traced_three_times_and_called_seldom(kind):
+    work = work_of(kind)
+    assert (work.traces, work.batch_traces) == (3, 0)
+    assert 0 < work.calls <= MOST_CALLS[kind]
+
+
+def test_calls_do_not_grow_with_the_elements():
+    (few,), (many,) = (
+        load_mapping(
+            {
+                "op": "in_proportion",
+                "forward": "work_functions:in_proportion",
+                "inputs": {"x": {"shape": [n]}},
+            }
+        )
+        for n in (10, 100)
+    )
+    small, large = run_case(few).work, run_case(many).work
+    assert large.points > 4 * small.points
+    assert large.calls < 1.5 * small.calls
+
+
+def test_a_report_says_what_each_case_cost():
+    report = run_cases(load_mapping({"op": "scalar", **KINDS["scalar"]}))
+    work = report.cases[0].work
+    assert to_dict(report)["cases"][0]["work"] == asdict(work)
+    shown = render_report(report, verbose=True)
+    assert f"work: 3 traces, {work.calls} calls for {work.points} points" in shown
+    assert "work:" not in render_report(report)
