@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gradcheck_cli.covered import GradientCoverage, GradientRun  # noqa: TC001 (reports are read by these types)
 from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
     BaselineFinding,
     Fingerprint,
@@ -220,6 +221,7 @@ class CaseResult:
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
+    custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and for which pairs they ran
 
     @property
     def skipped(self) -> bool:
@@ -254,6 +256,7 @@ class Report:
     unchecked: tuple[str, ...] = ()
     baseline: tuple[BaselineFinding, ...] = ()
     shard: Shard | None = None
+    coverage: GradientCoverage | None = None  # with `--cov`
 
     @property
     def summary(self) -> dict[str, int]:
@@ -299,6 +302,9 @@ class Report:
         if self.strict_precision and any(case.warnings for case in self.cases):
             return 1
         if statuses & UNDECIDED or self._leaves_a_case_unchecked or self.unchecked:
+            return 3
+        # A shard alone ran a part: the whole is judged where shards are merged.
+        if self.coverage is not None and self.coverage.falls_short and self.shard is None:
             return 3
         return 3 if self.strict and any(case.skipped for case in self.cases) else 0
 

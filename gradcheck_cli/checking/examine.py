@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.opener import Op, Opener
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.covered import GradientRun
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
@@ -71,6 +72,7 @@ class Findings:
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
     stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
+    custom_gradients: tuple[GradientRun, ...] = ()  # that were made, and for which pairs they ran
 
 
 @dataclass

@@ -48,7 +48,9 @@ def read_report(file: Path) -> Report:
             f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
         )
     try:
-        report = typed_json.read(Report, content, special={CaseResult: _case, Projection: _projection})
+        report = typed_json.read(
+            Report, {"coverage": None, **content}, special={CaseResult: _case, Projection: _projection}
+        )
         _require_sums(content, report)
     except TypeFault as error:
         old = "; was it written by an older gradcheck?" if " lacks " in str(error) else ""
@@ -75,7 +77,7 @@ def _case(content: object, place: str) -> CaseResult:
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     output = {"lines": [], "file": None} if content.get("output") is None else content["output"]
     # What reports don't hold, or those from before it was counted.
-    plain = {"mutants": [], "gradients_seen": {}, "held": [], **content}
+    plain = {"mutants": [], "gradients_seen": {}, "held": [], "custom_gradients": [], **content}
     for key in ("output", "source", "not_differentiated"):
         if key not in content:
             raise TypeFault(f"{place} lacks {key!r}")

@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.reporting.coverage_report import coverage_object
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "notices": list(report.notices),
         "shard": None if report.shard is None else _shard(report.shard),
         "baseline": [_finding(finding) for finding in report.baseline],
+        "coverage": None if report.coverage is None else coverage_object(report.coverage),
         "cases": [_case(case) for case in report.cases],
     }
 
@@ -106,6 +108,15 @@ def _case(case: CaseResult) -> dict[str, object]:
         "checks_off": list(case.checks_off),
         "samples": case.samples,
         "gradients_seen": case.gradients_seen,
+        "custom_gradients": [
+            {
+                "function": run.function,
+                "places": list(run.places),
+                "makers": list(run.makers),
+                "pairs": list(run.pairs),
+            }
+            for run in case.custom_gradients
+        ],
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),
         "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],

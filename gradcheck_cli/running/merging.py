@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.covered import join
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
+        coverage=join([report.coverage for report in several if report.coverage is not None]),
     )
 
 

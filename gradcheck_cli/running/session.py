@@ -148,6 +148,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         gradients_seen=dict(findings.gradients_seen),
         held=findings.held,
         mutants=findings.mutants,
+        custom_gradients=findings.custom_gradients,
     )
 
 
@@ -159,15 +160,19 @@ def list_pairs(case: Case) -> CaseResult:
 def _check(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.private_sites import GradientLog, sites_noted  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
     began = time.perf_counter()
-    with on_device(case.device):
+    log = GradientLog()
+    with on_device(case.device), sites_noted(log):
         opener = opener_of(case, case.mode)
+        opener.shared.gradients = log
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
         with opener.shared.state.restored():
             findings = check_case(opener.case, opener, points(case), others)
+            findings.custom_gradients = log.runs()
             if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
                 return findings
             return with_blame(opener.case, findings, opener, time.perf_counter() - began)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.private_sites import GradientLog
 from gradcheck_cli.tensorflow_backend.state import State, put_back
 from gradcheck_cli.tensorflow_backend.twin import Twins
 
@@ -76,6 +77,7 @@ class Shared:
         graphs: the op that was opened first, by how: its graphs serve every point.
         compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
         twins: the float64 twins of what is traced.
+        gradients: the hand-written gradients that were made and ran.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class Shared:
     state: State = field(default_factory=State)
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    gradients: GradientLog = field(default_factory=GradientLog)
 
     def made_of(self, how: How, function: Any) -> Any:
         """Return what is to run in place of a traced function, made once, as XLA takes its time."""

@@ -231,7 +231,7 @@ class TracedCase:
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
             return self.graphs.vjp_trace
         try:
-            return tracing.trace_vjp(
+            trace = tracing.trace_vjp(
                 self.bound(),
                 self.signature,
                 self.at.differentiable,
@@ -245,6 +245,10 @@ class TracedCase:
         except ShapeClashError as error:
             known = [(number, self.inputs[number].name) for number in self.at.differentiable]
             raise error.of_inputs(known) from error
+        if self.shared.vjp is None and not self.surrogate:
+            for site, output, number in trace.sites:
+                self.shared.gradients.add(site, self.outputs[output].name, self.inputs[number].name)
+        return trace
 
     def _is_of_shapes(self, other: TracedCase) -> bool:
         """Whether another point's forward is the same trace, with outputs of the same shapes."""
