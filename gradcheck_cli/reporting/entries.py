@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.covered import CoverageStatus
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.pair_table import named_numbers
@@ -81,6 +82,7 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
         _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
+    found += _of_coverage(report)
     found += [Entry("unchecked", Outcome.UNDECIDED, "run", text, text) for text in report.unchecked]
     if report.interrupted:
         text = "interrupted: cases that hadn't ended weren't checked"
@@ -193,6 +195,18 @@ def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
         file, line = place(case.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
     return Entry(f"baseline/{finding.change}", outcome, where, f"{where}: {words}", text, file, line)
+
+
+def _of_coverage(report: Report) -> Iterator[Entry]:
+    if report.coverage is None:
+        return
+    outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED
+    for one in report.coverage.gradients:
+        if one.status is CoverageStatus.MISSING:
+            title = f"{one.name}: not covered"
+            text = f"{title}: {one.reason}; `gradcheck init {one.name}` writes a spec to start from"
+            told = text if one.line else f"{title}: {one.reason}"
+            yield Entry("uncovered", outcome, one.name, title, told, one.file, one.line)
 
 
 def _reason(case: CaseResult) -> list[str]:

@@ -25,6 +25,7 @@ _RULES = {
     "check": "A structural property of the gradient doesn't hold.",
     "precision": "The formula is right, but loses digits in the declared dtype.",
     "baseline": "A gradient differs from what the baseline remembers of it.",
+    "uncovered": "A hand-written gradient that no pair that passed ran.",
     "unchecked": "Not all that was to be checked was.",
 }
 INTERRUPTED = 130
