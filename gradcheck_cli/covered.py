@@ -1,13 +1,14 @@
-"""What passing pairs have run of the code under test, as frozen values: hand-written gradients."""
+"""What a run has seen of the code under test, as frozen values: hand-written gradients, sides of branches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,68 @@ def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
         gradients=tuple(best[key] for key in sorted(best)),
         fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
     )
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A place where the forward or its gradient goes one of several ways, and which of them were taken.
+
+    Attributes:
+        text: the condition, as far as the graph tells it: `x > 3.5`.
+        place: `file:line` that asked for it.
+        part: "forward" or "gradient".
+        sides: every way.
+        seen: those that some element took at some point.
+        excused: those that a spec says its inputs can't take, each with the reason.
+    """
+
+    text: str
+    place: str
+    part: str
+    sides: tuple[str, ...]
+    seen: tuple[str, ...]
+    excused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The sides that nothing took, and nobody excused."""
+        excused = {side for side, _ in self.excused}
+        return tuple(side for side in self.sides if side not in self.seen and side not in excused)
+
+    def label(self, side: str) -> str:
+        """Return a side's name, as excuses give it and reports show it: `x > 3.5 true (ops.py:14)`."""
+        return f"{self.text} {side} ({self.place})"
+
+
+def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
+    """Return a branch with reasons why sides of it aren't taken.
+
+    Args:
+        branch: as it was seen.
+        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
+            reason; of several that match, the last one counts.
+    """
+    found = {}
+    for side in branch.sides:
+        names = (branch.label(side), f"{branch.text} {side}")
+        for glob, reason in excuses:
+            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
+                found[side] = reason
+    return replace(branch, excused=tuple(found.items()))
+
+
+def side_counts(branches: Iterable[Branch]) -> tuple[int, int]:
+    """Return how many sides were seen, and how many there are that nobody excused.
+
+    A branch that several cases have is one: a side counts where one of them took it.
+    """
+    every: set[tuple[str, ...]] = set()
+    seen: set[tuple[str, ...]] = set()
+    for branch in branches:
+        for side in branch.sides:
+            key = (branch.text, branch.place, branch.part, side)
+            if side in branch.seen:
+                seen.add(key)
+            if side in branch.seen or side in branch.unseen:
+                every.add(key)
+    return len(seen), len(every)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gradcheck_cli.covered import GradientCoverage, GradientRun  # noqa: TC001 (reports are read by these types)
+from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
 from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
     BaselineFinding,
     Fingerprint,
@@ -222,6 +222,7 @@ class CaseResult:
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and for which pairs they ran
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
 
     @property
     def skipped(self) -> bool:
@@ -257,6 +258,7 @@ class Report:
     baseline: tuple[BaselineFinding, ...] = ()
     shard: Shard | None = None
     coverage: GradientCoverage | None = None  # with `--cov`
+    branch_fail_under: float | None = None  # the least share of sides, in percent, that isn't a failure
 
     @property
     def summary(self) -> dict[str, int]:
@@ -304,9 +306,25 @@ class Report:
         if statuses & UNDECIDED or self._leaves_a_case_unchecked or self.unchecked:
             return 3
         # A shard alone ran a part: the whole is judged where shards are merged.
-        if self.coverage is not None and self.coverage.falls_short and self.shard is None:
+        if self.shard is None and self.falls_short:
             return 3
         return 3 if self.strict and any(case.skipped for case in self.cases) else 0
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """How many sides of branches were seen, over all cases, and how many there are to be seen."""
+        return side_counts(branch for case in self.cases for branch in case.branches)
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether fewer gradients, or fewer sides of branches, are covered than must be."""
+        return self.branches_fall_short or (self.coverage is not None and self.coverage.falls_short)
+
+    @property
+    def branches_fall_short(self) -> bool:
+        """Whether fewer sides of branches were seen than must be."""
+        seen, every = self.sides
+        return self.branch_fail_under is not None and 100 * seen < self.branch_fail_under * every
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""

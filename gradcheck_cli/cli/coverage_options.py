@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-OPTIONS = ("cov", "cov_report", "cov_fail_under")
+OPTIONS = ("cov", "cov_report", "cov_fail_under", "branch_fail_under")
 TERM = "term-missing"
 _FILES = {"json": "gradcheck-cov.json", "markdown": "gradcheck-cov.md"}
 _FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
@@ -79,6 +79,13 @@ def coverage_options(function: Function) -> Function:
                 help="Exit with 3 where less than this share of the gradients is covered. What a file or the "
                 "environment says isn't held against a run of selected cases.",
             ),
+            click.option(
+                "--branch-fail-under",
+                type=click.FloatRange(0, 100),
+                metavar="PERCENT",
+                help="Exit with 3 where less than this share of the sides of branches is seen, over all "
+                "cases, in graphs; those under 'unreached' aside.",
+            ),
         )
     ):
         function = option(function)
@@ -95,6 +102,7 @@ class Coverage:
     fail_under: float | None
     changed: str
     reports: Sequence[CoverageReport]
+    branch_fail_under: float | None = None
 
     @classmethod
     def begin(cls, ctx: click.Context, folders: Sequence[str], asked: Mapping[str, Any]) -> Coverage:
@@ -110,7 +118,7 @@ class Coverage:
         """
         names, changed = asked["cov"], ctx.params["changed"] or ""
         if not names:
-            return cls((), None, {}, None, "", ())
+            return cls((), None, {}, None, "", (), _least(ctx, "branch_fail_under"))
         # Late imports: most runs do without.
         from gradcheck_cli.coverage.importing import Importing  # noqa: PLC0415
         from gradcheck_cli.coverage.written import read_package  # noqa: PLC0415
@@ -126,11 +134,18 @@ class Coverage:
         modules = [module for package in packages for module in package.paths]
         excuses = {one.op_type: f"{one.kind}: {one.reason}" for one in load(list(folders)).exceptions}
         return cls(
-            packages, Importing(modules, places), excuses, _fail_under(ctx), changed, asked["cov_report"]
+            packages,
+            Importing(modules, places),
+            excuses,
+            _least(ctx, "cov_fail_under"),
+            changed,
+            asked["cov_report"],
+            _least(ctx, "branch_fail_under"),
         )
 
     def added_to(self, report: Report) -> Report:
         """Return a report with the coverage of its cases."""
+        report = replace(report, branch_fail_under=self.branch_fail_under)
         if self.importing is None:
             return report
         from gradcheck_cli.coverage.measure import measure  # noqa: PLC0415 (as above)
@@ -170,12 +185,13 @@ def _folders(paths: Sequence[str]) -> list[str]:
     return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
 
 
-def _fail_under(ctx: click.Context) -> float | None:
+def _least(ctx: click.Context, option: str) -> float | None:
     """Return the least share; none where cases are selected, unless the command line asks for it itself."""
-    value: float | None = ctx.params["cov_fail_under"]
-    if value is None or ctx.get_parameter_source("cov_fail_under") is ParameterSource.COMMANDLINE:
+    value: float | None = ctx.params[option]
+    if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
         return value
     if any(ctx.params[name] for name in _SELECTING):
-        click.echo("--cov-fail-under: only some cases were selected, so it isn't held against them", err=True)
+        told = f"--{option.replace('_', '-')}: only some cases were selected, so it isn't held against them"
+        click.echo(told, err=True)
         return None
     return value

@@ -254,13 +254,14 @@ def closing_lines(
         duration_lines,
         unchecked_lines,
     )
-    from gradcheck_cli.reporting.coverage_report import coverage_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.coverage_report import branch_lines, coverage_lines  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import summary_lines  # noqa: PLC0415
 
     return [
         *duration_lines(report, durations),
         *(baseline_lines(report.baseline, width) if report.baseline else ()),
         *unchecked_lines(report, width),
+        *branch_lines(report),
         *(coverage_lines(report.coverage, width, missing=missing) if report.coverage else ()),
         *summary_lines(report, width=width, verbose=verbose),
     ]

@@ -13,6 +13,7 @@ from gradcheck_cli.reporting.markdown import escape, table_lines
 
 if TYPE_CHECKING:
     from gradcheck_cli.covered import GradientCoverage, WrittenGradient
+    from gradcheck_cli.results import Report
 
 _STYLES = {CoverageStatus.MISSING: "red", CoverageStatus.EXCUSED: "yellow", CoverageStatus.COVERED: "green"}
 _MARKS = {CoverageStatus.MISSING: "❌", CoverageStatus.EXCUSED: "⚠️", CoverageStatus.COVERED: "✅"}
@@ -58,6 +59,17 @@ def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> 
                 lines += layout.wrap(one.reason, width=width, indent=4)
     style = "bold red" if coverage.falls_short else "bold"
     return [*lines, *layout.wrap(headline(coverage), width=width, indent=0, style=style)]
+
+
+def branch_lines(report: Report) -> list[Text]:
+    """Lay out a line of counts where a share of the sides of branches must be seen."""
+    seen, every = report.sides
+    if report.branch_fail_under is None or not every:
+        return []
+    told = f"sides of branches: {seen:,} of {every:,} seen ({int(1000 * seen / every) / 10:.1f} %)"
+    if not report.branches_fall_short:
+        return [Text(told, style="bold")]
+    return [Text(f"{told}, --branch-fail-under {report.branch_fail_under:g} isn't reached", style="bold red")]
 
 
 def _place(gradient: WrittenGradient) -> str:

@@ -198,6 +198,13 @@ def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
 
 
 def _of_coverage(report: Report) -> Iterator[Entry]:
+    if report.branches_fall_short:
+        for case in report.cases:
+            never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+            if never:
+                first = next(branch for branch in case.branches if branch.unseen)
+                title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
+                yield Entry("unseen", Outcome.UNDECIDED, "branches", title, text, *place(first.place), case)
     if report.coverage is None:
         return
     outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED

@@ -49,7 +49,9 @@ def read_report(file: Path) -> Report:
         )
     try:
         report = typed_json.read(
-            Report, {"coverage": None, **content}, special={CaseResult: _case, Projection: _projection}
+            Report,
+            {"coverage": None, "branch_fail_under": None, **content},
+            special={CaseResult: _case, Projection: _projection},
         )
         _require_sums(content, report)
     except TypeFault as error:
@@ -77,7 +79,14 @@ def _case(content: object, place: str) -> CaseResult:
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     output = {"lines": [], "file": None} if content.get("output") is None else content["output"]
     # What reports don't hold, or those from before it was counted.
-    plain = {"mutants": [], "gradients_seen": {}, "held": [], "custom_gradients": [], **content}
+    plain = {
+        "mutants": [],
+        "gradients_seen": {},
+        "held": [],
+        "custom_gradients": [],
+        "branches": [],
+        **content,
+    }
     for key in ("output", "source", "not_differentiated"):
         if key not in content:
             raise TypeFault(f"{place} lacks {key!r}")

@@ -48,6 +48,8 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "notices": list(report.notices),
         "shard": None if report.shard is None else _shard(report.shard),
         "baseline": [_finding(finding) for finding in report.baseline],
+        "sides": {"seen": report.sides[0], "all": report.sides[1]},
+        "branch_fail_under": report.branch_fail_under,
         "coverage": None if report.coverage is None else coverage_object(report.coverage),
         "cases": [_case(case) for case in report.cases],
     }
@@ -116,6 +118,17 @@ def _case(case: CaseResult) -> dict[str, object]:
                 "pairs": list(run.pairs),
             }
             for run in case.custom_gradients
+        ],
+        "branches": [
+            {
+                "text": branch.text,
+                "place": branch.place,
+                "part": branch.part,
+                "sides": list(branch.sides),
+                "seen": list(branch.seen),
+                "excused": [list(one) for one in branch.excused],
+            }
+            for branch in case.branches
         ],
         "reproduce": case.reproduce,
         "warnings": list(case.warnings),

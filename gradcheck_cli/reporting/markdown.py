@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.entries import Entry, Outcome, entries_of, relative
+from gradcheck_cli.reporting.entries import Entry, Outcome, entries_of, name_of, relative
 from gradcheck_cli.reporting.pair_table import NUMBERS, named_numbers
 from gradcheck_cli.reporting.terminal import summary_lines
 
@@ -67,6 +67,16 @@ def to_markdown(report: Report, root: Path) -> str:
         heading = ("", "op", "pair", *NUMBERS, "verdict")
         lines += table_lines(heading, [_row(entry, entry.pair) for entry in pairs if entry.pair is not None])
         lines += ["</details>", ""]
+    never = [
+        (escape(name_of(case)), escape(branch.label(side)), branch.part)
+        for case in report.cases
+        for branch in case.branches
+        for side in branch.unseen
+    ]
+    if never:
+        count = layout.count(len(never), "side")
+        lines += [f"<details><summary>{count} of branches never seen</summary>", ""]
+        lines += [*table_lines(("op", "side", "of"), never), "</details>", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

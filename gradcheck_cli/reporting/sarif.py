@@ -26,6 +26,7 @@ _RULES = {
     "precision": "The formula is right, but loses digits in the declared dtype.",
     "baseline": "A gradient differs from what the baseline remembers of it.",
     "uncovered": "A hand-written gradient that no pair that passed ran.",
+    "unseen": "No checked point takes a side of a branch.",
     "unchecked": "Not all that was to be checked was.",
 }
 INTERRUPTED = 130

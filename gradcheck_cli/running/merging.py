@@ -61,6 +61,9 @@ def merge(reports: Mapping[str, Report]) -> Report:
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
+        branch_fail_under=max(
+            (one.branch_fail_under for one in several if one.branch_fail_under is not None), default=None
+        ),
         coverage=join([report.coverage for report in several if report.coverage is not None]),
     )
 

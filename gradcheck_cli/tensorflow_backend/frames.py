@@ -82,6 +82,24 @@ def place_in_users_code(op: Any) -> str:
     return ""
 
 
+def place_of_branch(op: Any) -> str:
+    """Return `file:line` of the line that asked for an op: the user's innermost, else a library's.
+
+    Empty where only TensorFlow asked for it, as in its own gradients.
+    """
+    # What calls gradcheck has no part in it.
+    inside = list(itertools.dropwhile(lambda frame: not _is_own(frame.filename), op.traceback))
+    library = ""
+    for frame in reversed(inside):
+        place = frame.filename, frame.lineno
+        file, line = private_gradients.source_place(*place) or place
+        if _is_users(file):
+            return f"{_shown(file)}:{line}"
+        if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
+            library = f"{_in_library(file)}:{line}"
+    return library
+
+
 # Where an op is made on its way from the line that asks for it; no line that anybody would look for.
 _MAKING = tuple(
     f"tensorflow/python/{part}" for part in ("framework", "util", "eager", "ops/weak_tensor_ops.py")

@@ -25,7 +25,7 @@ from tensorflow.python.ops import custom_gradient
 
 from gradcheck_cli.covered import GradientRun
 from gradcheck_cli.plain_files import short_path
-from gradcheck_cli.tensorflow_backend import private, private_gradients
+from gradcheck_cli.tensorflow_backend import path, private, private_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +35,7 @@ _MOST_FRAMES = 12  # lines that asked for a gradient: enough to get out of a lib
 _OWN = str(Path(__file__).parents[1])
 _SKIPPED = (str(Path(tf.__file__).parent), _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 
@@ -192,15 +193,11 @@ def runs_noted() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[S
     """Note each hand-written gradient that runs meanwhile.
 
     Yields:
-        What `gradients_counted` is to call, and a list that takes up each gradient that runs, with its op;
-        with `None` where it runs inside a function that was differentiated before.
+        What `gradients_counted` is to call, and a list that takes up each gradient that runs, with its op.
     """
     ran: list[tuple[Site, Any]] = []
 
     def looked_up(name: str, function: Any, op: Any) -> None:
-        if name.startswith(("PartitionedCall-", "StatefulPartitionedCall-")):
-            ran.extend((_RAN[one], None) for one in _names_inside(op) if one in _RAN)
-            return
         custom = private.custom_gradient_named(name)
         # TensorFlow's own gradient of an op is nobody's, but where it is put in another one's place.
         makers = _OVERRIDES.get(name, ()) if op is not None and private_gradients.has_own_gradient(op) else ()
@@ -224,11 +221,19 @@ def site_of_gradient(gradient: Any) -> Site:
     return _get(_BY_GRADIENT, gradient) or site_of(gradient)
 
 
-def _names_inside(op: Any) -> set[str]:
-    """Return the names of the custom gradients in the functions that an op's graph calls."""
-    library = op.graph.as_graph_def().library.function if op is not None else ()
+def sites_inside(graph: Any) -> list[Site]:
+    """Return the gradients that stand in functions which a graph calls, and ran as these were differentiated.
+
+    That is done once in a process, for whichever case calls a function first.
+    """
+    if not any(op.type in _CALLS for op in graph.get_operations()):
+        return []
+    library = graph.as_graph_def().library.function
+    if not any(function.signature.name.startswith("__backward") for function in library):
+        return []  # none of them is differentiated here
     nodes = [node for function in library for node in function.node_def]
-    return {node.attr["_gradient_op_type"].s.decode() for node in nodes if "_gradient_op_type" in node.attr}
+    names = dict.fromkeys(node.attr[path.OVERRIDE].s.decode() for node in nodes if path.OVERRIDE in node.attr)
+    return [_RAN[name] for name in names if name in _RAN]
 
 
 def _is_tensorflows(function: Any) -> bool:

@@ -328,6 +328,28 @@ class TracedCase:
             random_types=trace.random_types,
         ).once()
 
+    def run_beside_gradient(self, fetches: Sequence[Any]) -> list[Array]:
+        """Return the values of tensors of the gradient's graph, at the base point and for drawn upstreams."""
+        trace = self._vjp
+        infos = [self.outputs[output] for output in trace.joint_outputs]
+        for kept in trace.left:
+            self.shared.state.keep(kept)
+        batched = self._batched(
+            subgraph_function(
+                trace.whole, [*trace.inputs, *trace.upstreams, *trace.held.draws], list(fetches)
+            ),
+            trace.held,
+            tensors=trace.held.draws,
+            values=self.draws(trace.held),
+            upstreams=infos,
+            results=[tensor.dtype for tensor in fetches],
+            random_types=trace.random_types,
+            left=frozenset(id(kept.handle) for kept in trace.left),
+        )
+        draw = np.random.default_rng(self.sample).standard_normal
+        flows = {self.at.count + place: draw((1, *info.shape)) for place, info in enumerate(infos)}
+        return [stack[0] for stack in batched(flows, 1)]
+
     def _batched_vjp(self, output: int) -> Batched:
         if output not in self._vjps:
             trace = self._vjp

@@ -94,6 +94,9 @@ class VjpTrace:
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for, and didn't reach
+    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each differentiable output
+    results: tuple[Any, ...]  # the outputs, and every gradient
+    forward_ops: frozenset[Any]  # the ops that were there before the first gradient
 
 
 def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
@@ -332,17 +335,23 @@ def trace_vjp(  # noqa: PLR0913, PLR0915, PLR0917 (what is traced, and what is k
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
         dict(seen),
-        frozenset(_sites(ran, connected, dict(enumerate(kept["inputs"])))),
+        frozenset(
+            _sites(ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(kept["inputs"])))
+        ),
         tuple(one for one in state if id(one.handle) not in captured(traced.function)),
         whole,
         tuple(kept["inputs"]),
         tuple(kept["values"]),
         tuple(missed),
+        tuple(kept["upstreams"]),
+        (*kept["values"], *everything),
+        frozenset(kept["forward"]),
     )
 
 
 def _sites(
     ran: Mapping[int, Sequence[tuple[Site, Any]]],
+    inside: Sequence[Site],
     connected: Mapping[int, tuple[int, ...]],
     starts: Mapping[int, Any],
 ) -> Iterator[tuple[Site, int, int]]:
@@ -353,17 +362,18 @@ def _sites(
 
     Args:
         ran: per output, the gradients that ran, with their ops.
+        inside: gradients in functions that were differentiated before.
         connected: per output, the inputs that it has a gradient for.
         starts: the graph's tensors that hold the inputs; those of variables aren't known.
     """
     for output, runs in ran.items():
-        for site, op in dict.fromkeys(runs):
-            inside = () if op is None else op.inputs
+        for site, op in dict.fromkeys([*runs, *((site, None) for site in inside)]):
+            given = () if op is None else op.inputs
             led = [
                 number
                 for number in connected[output]
                 if number not in starts
-                or any(path.leads_to(starts[number], tensor, (), stops=True) for tensor in inside)
+                or any(path.leads_to(starts[number], tensor, (), stops=True) for tensor in given)
             ]
             for number in led or connected[output]:
                 yield site, output, number

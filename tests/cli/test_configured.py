@@ -26,6 +26,7 @@ VALUES = {
     "cov": ("pkg", "other"),
     "cov-report": ("term-missing", "json:a.json"),
     "cov-fail-under": ("90.0", "80.0"),
+    "branch-fail-under": ("90.0", "80.0"),
     "baseline": ("a.lock", "b.lock"),
     "update-baseline": ("a.lock", "b.lock"),
     "strict": (True, False),
