@@ -223,6 +223,7 @@ class CaseResult:
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and for which pairs they ran
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
+    chosen_points: int = 0  # checked besides the samples, since they take sides that these don't
 
     @property
     def skipped(self) -> bool:

@@ -74,6 +74,7 @@ class Findings:
     stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
     custom_gradients: tuple[GradientRun, ...] = ()  # that were made, and for which pairs they ran
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that were taken
+    chosen_points: int = 0  # that were checked besides, since they take sides that the others don't
 
 
 @dataclass

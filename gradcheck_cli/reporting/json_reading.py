@@ -85,6 +85,7 @@ def _case(content: object, place: str) -> CaseResult:
         "held": [],
         "custom_gradients": [],
         "branches": [],
+        "chosen_points": 0,
         **content,
     }
     for key in ("output", "source", "not_differentiated"):

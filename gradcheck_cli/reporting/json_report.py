@@ -119,6 +119,7 @@ def _case(case: CaseResult) -> dict[str, object]:
             }
             for run in case.custom_gradients
         ],
+        "chosen_points": case.chosen_points,
         "branches": [
             {
                 "text": branch.text,

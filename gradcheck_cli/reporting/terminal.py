@@ -143,7 +143,10 @@ def branch_line(case: CaseResult, *, most: int | None = None) -> str:
     seen, every = side_counts(case.branches)
     never = [branch.label(side) for branch in case.branches for side in branch.unseen]
     shown = never[:most]
-    told = f"branches {seen} of {every}" + (f" · never: {', '.join(shown)}" if shown else "")
+    told = f"branches {seen} of {every}"
+    if case.chosen_points:
+        told += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
+    told += f" · never: {', '.join(shown)}" if shown else ""
     return f"{told} and {len(never) - len(shown)} more" if len(never) > len(shown) else told
 
 

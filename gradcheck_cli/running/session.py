@@ -17,13 +17,12 @@ from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
 from gradcheck_cli.checking.mutate import mutate
-from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.packing import packed_size
-from gradcheck_cli.covered import with_excuses
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
+from gradcheck_cli.running.chosen_points import look_at_sides
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
 from gradcheck_cli.running.pairs import listed_pairs, open_pair
@@ -32,9 +31,7 @@ from gradcheck_cli.running.stopping import Stopper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gradcheck_cli.covered import Branch
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.opening import GraphOpener
 
 
 def start_tensorflow(*, threads: int | None = None) -> str:
@@ -154,6 +151,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         mutants=findings.mutants,
         custom_gradients=findings.custom_gradients,
         branches=findings.branches,
+        chosen_points=findings.chosen_points,
     )
 
 
@@ -178,24 +176,10 @@ def _check(case: Case) -> Findings:
         with opener.shared.state.restored():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
-            findings.branches = _branches(opener, points(case), findings)
+            look_at_sides(opener, points(case), findings, time.perf_counter() - began)
             if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
                 return findings
             return with_blame(opener.case, findings, opener, time.perf_counter() - began)
-
-
-def _branches(opener: GraphOpener, samples: Sequence[int], findings: Findings) -> tuple[Branch, ...]:
-    """Return the branches of an opened case, with the sides that its points take; none in eager mode."""
-    from gradcheck_cli.tensorflow_backend.branches import branches_of  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation  # noqa: PLC0415
-
-    if findings.first is None or not isinstance(findings.first, GraphOperation):
-        return ()
-    try:
-        found = branches_of([opener.declared(sample) for sample in samples])
-    except (CaseFailedError, GradientFormError):
-        return ()  # the findings say what is wrong
-    return tuple(with_excuses(branch, opener.case.unreached) for branch in found)
 
 
 def _mutate(case: Case) -> Findings:

@@ -9,22 +9,25 @@ counted; nor is what lies in the bodies of loops, branches and functions, where 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.covered import Branch
+from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
+    _Key = tuple[str, str, str]
     Look = Callable[[Sequence[Array]], Sequence[bool]]
 
+_LARGEST = 2**22  # elements of the conditions at all candidates together: 32 MiB
 _MOST = 200  # branches of a case: a deep network repeats the same few
 _LONGEST = 40  # characters of a condition
 _COMPARISONS = {
@@ -103,33 +106,106 @@ class _Watched:
     tensors: tuple[Any, ...]
     look: Look
 
+    @property
+    def key(self) -> _Key:
+        """What names it in every trace."""
+        return self.branch.text, self.branch.place, self.branch.part
 
-def branches_of(operations: Sequence[GraphOperation]) -> tuple[Branch, ...]:
-    """Return the branches of an op, with the sides that its points take.
 
-    Args:
-        operations: the op at several points.
+class Sides:
+    """The branches of an op, and the sides that points have taken so far."""
 
-    Raises:
-        CaseFailedError: what is called raises.
-    """
-    seen: dict[tuple[str, str, str], dict[str, bool]] = {}
-    for op in operations:
-        watched = _watched(op)
-        fetches = list({id(tensor): tensor for one in watched for tensor in one.tensors}.values())
+    def __init__(self, op: GraphOperation) -> None:
+        """Find the branches.
+
+        Args:
+            op: at a point whose graphs serve all others.
+
+        Raises:
+            CaseFailedError: what is called raises.
+        """
+        self._op = op
+        self._watched = _watched(op) if op.vjp_trace.joint_outputs else []
+        self._seen: dict[_Key, dict[str, bool]] = {
+            one.key: dict.fromkeys(one.branch.sides, False) for one in self._watched
+        }
+
+    def see(self, samples: Sequence[int]) -> None:
+        """Count the sides that some points take.
+
+        Raises:
+            CaseFailedError: what is called raises.
+        """
+        for taken in self._taken(samples, self._fetches):
+            for key, sides in taken.items():
+                for side in sides:
+                    self._seen[key][side] = True
+
+    def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
+        """Return the branches, with the sides that were taken, and reasons why others aren't."""
+        return tuple(
+            with_excuses(
+                Branch(*key, tuple(sides), tuple(side for side, is_seen in sides.items() if is_seen)), excuses
+            )
+            for key, sides in self._seen.items()
+        )
+
+    def choose(self, samples: Sequence[int], excuses: Sequence[tuple[str, str]], most: int) -> list[int]:
+        """Return those of some points that take sides which none has taken yet; nothing is counted.
+
+        A point at which an output isn't finite is left out: there is no difference to take there.
+
+        Args:
+            samples: numbers of the points.
+            excuses: see `branches`.
+            most: how many to return at most.
+
+        Raises:
+            CaseFailedError: what is called raises.
+        """
+        wanted = {
+            ((one.text, one.place, one.part), side) for one in self.branches(excuses) for side in one.unseen
+        }
+        size = sum(int(np.prod([part or 1 for part in tensor.shape])) for tensor in self._fetches)
+        samples = samples[: _LARGEST // max(1, size)]
+        if not wanted or not samples:
+            return []
+        count = len(self._op.outputs)
+        outputs = self._op.vjp_trace.results[:count]
+        values = self._op.run_beside_gradient(outputs, samples)
+        finite = [
+            all(np.all(np.isfinite(value[row])) for value in values if value.dtype.kind in "fc")
+            for row in range(len(samples))
+        ]
+        gains = [
+            {(key, side) for key, sides in taken.items() for side in sides} & wanted
+            for taken in self._taken(samples, self._fetches)
+        ]
+        chosen: list[int] = []
+        while len(chosen) < most:
+            best = max(range(len(samples)), key=lambda row: (finite[row], len(gains[row] & wanted), -row))
+            if not finite[best] or not gains[best] & wanted:
+                break
+            wanted -= gains[best]
+            chosen.append(samples[best])
+        return chosen
+
+    @cached_property
+    def _fetches(self) -> list[Any]:
+        return list({id(tensor): tensor for one in self._watched for tensor in one.tensors}.values())
+
+    def _taken(self, samples: Sequence[int], fetches: Sequence[Any]) -> Iterator[dict[_Key, set[str]]]:
+        """Yield the sides that each point takes, by branch."""
         if not fetches:
-            continue
-        values = dict(zip(map(id, fetches), op.run_beside_gradient(fetches), strict=True))
-        for one in watched:
-            key = (one.branch.text, one.branch.place, one.branch.part)
-            taken = one.look([values[id(tensor)] for tensor in one.tensors])
-            sides = seen.setdefault(key, dict.fromkeys(one.branch.sides, False))
-            for side, is_taken in zip(one.branch.sides, taken, strict=True):
-                sides[side] |= is_taken
-    return tuple(
-        Branch(*key, tuple(sides), tuple(side for side, is_seen in sides.items() if is_seen))
-        for key, sides in seen.items()
-    )
+            return
+        values = dict(zip(map(id, fetches), self._op.run_beside_gradient(fetches, samples), strict=True))
+        for row in range(len(samples)):
+            found: dict[_Key, set[str]] = {}
+            for one in self._watched:
+                is_taken = one.look([values[id(tensor)][row] for tensor in one.tensors])
+                sides = found.setdefault(one.key, set())
+                sides |= {side for side, taken in zip(one.branch.sides, is_taken, strict=True) if taken}
+            yield found
 
 
 def _watched(op: GraphOperation) -> list[_Watched]:

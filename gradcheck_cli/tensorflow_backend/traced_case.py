@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -328,8 +328,19 @@ class TracedCase:
             random_types=trace.random_types,
         ).once()
 
-    def run_beside_gradient(self, fetches: Sequence[Any]) -> list[Array]:
-        """Return the values of tensors of the gradient's graph, at the base point and for drawn upstreams."""
+    def run_beside_gradient(self, fetches: Sequence[Any], samples: Sequence[int]) -> list[Array]:
+        """Return the values of tensors of the gradient's graph at some points, for drawn upstreams.
+
+        Args:
+            fetches: the tensors.
+            samples: numbers of the points; this one's draws of random numbers serve them all.
+
+        Returns:
+            Per tensor its values, with a leading axis over the points.
+
+        Raises:
+            CaseFailedError: a tensor's shape isn't the same at all of them.
+        """
         trace = self._vjp
         infos = [self.outputs[output] for output in trace.joint_outputs]
         for kept in trace.left:
@@ -346,9 +357,19 @@ class TracedCase:
             random_types=trace.random_types,
             left=frozenset(id(kept.handle) for kept in trace.left),
         )
-        draw = np.random.default_rng(self.sample).standard_normal
-        flows = {self.at.count + place: draw((1, *info.shape)) for place, info in enumerate(infos)}
-        return [stack[0] for stack in batched(flows, 1)]
+        points = [replace(self.at, sample=sample).point for sample in samples]
+        batch = {
+            number: np.stack([point[number] for point in points])
+            for number, tensor in enumerate(self.case.tensors[: self.at.count])
+            if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
+        }
+        for place, info in enumerate(infos):
+            draws = [np.random.default_rng(sample).standard_normal(info.shape) for sample in samples]
+            batch[self.at.count + place] = np.stack(draws)
+        try:
+            return batched(batch, 1)
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
 
     def _batched_vjp(self, output: int) -> Batched:
         if output not in self._vjps:

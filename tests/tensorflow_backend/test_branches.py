@@ -12,6 +12,7 @@ from gradcheck_cli.spec.modes import in_each_mode
 
 MODULE = "branch_functions"
 NORMAL = {"shape": [4]}
+FEW = {"shape": [4], "value": [0.1, -0.2, 0.3, -0.4]}
 BOTH = {"shape": [2], "value": [4.0, 0.5]}
 
 
@@ -53,7 +54,7 @@ def seen(target, x=NORMAL, **changes):
         ),
         # The upstream is drawn, too.
         ("clipped_upstream", NORMAL, [("dy > 0", "gradient", ("true", "false"), ())]),
-        ("masked", NORMAL, [("x < -9", "forward", ("false",), ("true",))]),
+        ("masked", FEW, [("x < -9", "forward", ("false",), ("true",))]),
         (
             "functions",
             BOTH,
@@ -72,7 +73,7 @@ def seen(target, x=NORMAL, **changes):
                 ("maximum(minimum(x, 0.5), -9)", "forward", ("first larger",), ("second larger",)),
             ],
         ),
-        ("conditional", NORMAL, [("sum(x, 0) > 100", "forward", ("false",), ("true",))]),
+        ("conditional", FEW, [("sum(x, 0) > 100", "forward", ("false",), ("true",))]),
         ("loop", BOTH, [("loop", "forward", ("more rounds",), ("no round", "one round"))]),
         (
             "loop",

@@ -226,3 +226,22 @@ def test_the_dtypes_of_a_case_are_remembered_apart():
     assert compare(both, both) == ()
     (gone,) = compare(both, {BASE.key: BASE})
     assert (gone.dtype, gone.change) == ("float32", Change.VANISHED)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "weakened"),
+    [
+        ((4, 4), (3, 4), True),
+        ((4, 4), (2, 4), True),
+        ((4, 4), (2, 2), False),  # a branch was taken out of the code
+        ((3, 4), (4, 4), False),
+        ((3, 4), (3, 6), False),  # one was added, and isn't seen yet
+        (None, (3, 4), False),
+        ((4, 4), None, False),
+    ],
+)
+def test_fewer_sides_of_branches_are_less(before, after, weakened):
+    found = changes(replace(BASE, sides=before), replace(BASE, sides=after))
+    assert [change for change, _ in found] == [Change.WEAKENED] * weakened
+    if weakened:
+        assert found[0][1] == f"saw 4 of 4 sides of branches, and sees {after[0]} of 4 now"

@@ -1,0 +1,54 @@
+"""Candidate points: drawn beside the stated ones, of which those are kept that see another side of a branch.
+
+They are sample points of high numbers, drawn as any other; what is normal without bounds is also drawn wider
+and narrower. A stated range is never left: what a function is beyond it is nobody's claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.spec.case import Source
+from gradcheck_cli.spec.moving import element_generator
+from gradcheck_cli.spec.values import draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gradcheck_cli.spec.case import Case, InputSpec
+
+FIRST = 1_000  # above any number of samples that anybody asks for
+COUNT = 64
+# How much wider than stated, in turn: most candidates are as stated.
+_FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
+
+
+def numbers(*, as_stated: bool) -> list[int]:
+    """Return the candidates' numbers: of all, or of those that are drawn as the spec says alone.
+
+    Far out, a dtype of few digits may lose all of them, which says nothing of the formula.
+    """
+    every = range(FIRST, FIRST + COUNT)
+    return [sample for sample in every if not as_stated or _factor(sample) == 1.0]
+
+
+def _factor(sample: int) -> float:
+    return _FACTORS[(sample - FIRST) % len(_FACTORS)]
+
+
+def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
+    """Draw the values of one input at a candidate point; see `values.draw`.
+
+    Args:
+        case: the case.
+        tensor: one of its inputs.
+        sample: the point's number, from `FIRST` on.
+    """
+    factor = _factor(sample)
+    generator = element_generator(tensor)
+    if generator is None or generator.kind != "normal" or factor == 1.0 or not tensor.is_differentiable:
+        return draw(case, tensor, sample)
+    arguments = dict(generator.arguments)
+    arguments["stddev"] = factor * float(str(arguments["stddev"]))
+    return draw(case, replace(tensor, source=Source("normal", arguments)), sample)

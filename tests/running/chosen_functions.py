@@ -1,0 +1,24 @@
+"""Functions with a side that few draws take; see `test_chosen_points.py`."""
+
+import tensorflow as tf
+
+
+def hidden(x, *, factor=2.0):
+    """The square beyond 3.5, whose gradient is right for a factor of 2."""
+
+    @tf.custom_gradient
+    def inner(x):
+        y = tf.where(x > 3.5, x * x, tf.sin(x))
+        return y, lambda dy: dy * tf.where(x > 3.5, factor * x, tf.cos(x))
+
+    return inner(x)
+
+
+def steps(x):
+    """Beyond 3.5 it has steps, where nothing can be said of a slope."""
+    return tf.where(x > 3.5, tf.round(1e12 * x) / 1e12, x)
+
+
+def root(x):
+    """No number beyond 2."""
+    return tf.where(x > 2.0, tf.sqrt(1.9 - x), x)
