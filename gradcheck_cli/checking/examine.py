@@ -260,7 +260,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     large = [pair for pair in pairs if pair not in judged]
     warnings: list[str] = []
     if operations.has_reference_precision:
-        judged, warnings = look_again(case, operations, judged, rules, gathered.sparsities)
+        judged, warnings = look_again(case, operations, judged, declared, rules, gathered.sparsities)
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
         wrong, lossy = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong

@@ -7,6 +7,7 @@ sums, since what two upstreams give must add up. Either way a multiple must give
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -234,6 +235,9 @@ class Pulled:
         slack = flushed + (self.case.tolerance.atol or 0.0) * max(weight, 1.0)
         is_multiple = magnitude is None and len(terms) == 1
         largest = max(_largest(factor * each) for factor, each in terms)
+        if is_multiple:
+            # A gradient may take the upstream's logarithm, whose rounding grows with it.
+            slack += abs(math.log(abs(terms[0][0]))) * self.precision.unit_roundoff * largest
         if flushed < _TELLING * largest:
             self.told.add(number)
         if self.precision.name not in _NUDGE and not is_multiple:

@@ -138,7 +138,8 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
         lines += [Text(f"    {line}", style="dim") for line in packed]
     if pair.not_float64:
-        told = f"judged in {layout.clean(pair.reference_dtype)}: {layout.clean(pair.not_float64)}"
+        but_a_part = ", but for a part" if pair.reference_dtype == "float64" else ""
+        told = f"judged in {layout.clean(pair.reference_dtype)}{but_a_part}: {layout.clean(pair.not_float64)}"
         lines += layout.wrap(told, width=width, indent=4)
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
         analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
