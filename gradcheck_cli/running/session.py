@@ -176,10 +176,11 @@ def _check(case: Case) -> Findings:
         with opener.shared.state.restored():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
-            look_at_sides(opener, points(case), findings, time.perf_counter() - began)
-            if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
-                return findings
-            return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+            spent = time.perf_counter() - began
+            if case.mode == "graph":  # in other modes, its ops, one by one, are those of a graph as it is
+                findings = with_blame(opener.case, findings, opener, spent)
+            look_at_sides(opener, points(case), findings, spent)
+            return findings
 
 
 def _mutate(case: Case) -> Findings:

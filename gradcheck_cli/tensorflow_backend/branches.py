@@ -16,12 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.covered import Branch, with_excuses
+from gradcheck_cli.tensorflow_backend.binding import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
+from gradcheck_cli.tensorflow_backend.numpy_branches import lines_traced, numpy_branches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.numpy_branches import Arcs
 
     Array = np.ndarray[Any, Any]
     _Key = tuple[str, str, str]
@@ -44,6 +47,7 @@ _INFIX = {**_COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "Rea
 # What hands a value on as it is, or its shape.
 _SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"})
 _SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+_CASES = frozenset({"Case", "StatelessCase"})
 _LOOPS = frozenset({"While", "StatelessWhile"})
 
 
@@ -78,6 +82,16 @@ def _clipped(values: Sequence[Array]) -> Sequence[bool]:
     value, low, high = values
     inside = (value > low) & (value < high)
     return bool(np.any(value < low)), bool(np.any(inside)), bool(np.any(value > high))
+
+
+def _index(count: int) -> _Kind:
+    """Return how a `tf.switch_case` of so many branches branches: an index beyond them takes the last."""
+
+    def look(values: Sequence[Array]) -> Sequence[bool]:
+        taken = np.where((values[0] < 0) | (values[0] >= count), count - 1, values[0])
+        return [bool(np.any(taken == number)) for number in range(count)]
+
+    return _Kind(tuple(f"branch {number}" for number in range(count)), look)
 
 
 def _rounds(values: Sequence[Array]) -> Sequence[bool]:
@@ -129,6 +143,7 @@ class Sides:
         self._seen: dict[_Key, dict[str, bool]] = {
             one.key: dict.fromkeys(one.branch.sides, False) for one in self._watched
         }
+        self._arcs: Arcs = set()
 
     def see(self, samples: Sequence[int]) -> None:
         """Count the sides that some points take.
@@ -140,15 +155,18 @@ class Sides:
             for key, sides in taken.items():
                 for side in sides:
                     self._seen[key][side] = True
+        trace = self._op.vjp_trace
+        if trace.joint_outputs and any(op.type in PY_FUNC_TYPES for op in _needed(trace.results)):
+            with lines_traced(self._arcs):
+                self._op.run_beside_gradient(trace.results, samples)
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and reasons why others aren't."""
-        return tuple(
-            with_excuses(
-                Branch(*key, tuple(sides), tuple(side for side, is_seen in sides.items() if is_seen)), excuses
-            )
+        found = [
+            Branch(*key, tuple(sides), tuple(side for side, is_seen in sides.items() if is_seen))
             for key, sides in self._seen.items()
-        )
+        ]
+        return tuple(with_excuses(branch, excuses) for branch in [*found, *numpy_branches(self._arcs)])
 
     def choose(self, samples: Sequence[int], excuses: Sequence[tuple[str, str]], most: int) -> list[int]:
         """Return those of some points that take sides which none has taken yet; nothing is counted.
@@ -216,7 +234,8 @@ def _watched(op: GraphOperation) -> list[_Watched]:
         id(tensor): f"d{op.outputs[number].name}"
         for tensor, number in zip(trace.upstreams, trace.joint_outputs, strict=True)
     }
-    between = _moved([*trace.inputs, *trace.upstreams, *trace.held.draws]) & _needed(trace.results)
+    moved = _moved([*trace.inputs, *trace.upstreams, *trace.held.draws])
+    between = moved & _needed(trace.results)
     found = []
     for one in trace.whole.graph.get_operations():
         if one not in between or len(found) == _MOST:
@@ -226,8 +245,10 @@ def _watched(op: GraphOperation) -> list[_Watched]:
         if kind is None or not place:
             continue
         tensors = (one.outputs[0],) if kind.is_output else tuple(one.inputs[number] for number in kind.inputs)
-        if kind.is_output and one.outputs[0].dtype != tf.int32:
+        if one.type in _LOOPS and one.outputs[0].dtype != tf.int32:
             continue  # a loop that nobody counts
+        if not any(tensor.op in moved or id(tensor) in names for tensor in tensors):
+            continue  # decided by a shape, or by a constant
         part = "forward" if one in trace.forward_ops else "gradient"
         branch = Branch(_text(one, kind, names), place, part, kind.sides, ())
         found.append(_Watched(branch, tensors, kind.look))
@@ -240,6 +261,8 @@ def _kind_of(op: Any) -> _Kind | None:
         # A comparison that selects is told by what selects.
         is_mask = any(user.type == "Cast" for user in op.outputs[0].consumers())
         return _Kind(_CONDITION.sides, _truth, is_output=True) if is_mask else None
+    if op.type in _CASES:
+        return _index(len(op.get_attr("branches")))
     kind = _KINDS.get(op.type)
     if kind is None or kind.is_output:
         return kind
@@ -276,6 +299,8 @@ def _text(op: Any, kind: _Kind, names: Mapping[int, str]) -> str:
     """Say what an op branches by: a condition, or the function and what it is given."""
     if op.type in _LOOPS:
         return "loop"
+    if op.type in _CASES:
+        return _shortened(_told(op.inputs[0], names, 3))
     if kind.look is _truth:
         condition = op.outputs[0] if kind.is_output else op.inputs[0]
         return _shortened(_told(condition, names, 3))

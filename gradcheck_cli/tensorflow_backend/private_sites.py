@@ -26,6 +26,7 @@ from tensorflow.python.ops import custom_gradient
 from gradcheck_cli.covered import GradientRun
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend import path, private, private_gradients
+from gradcheck_cli.tensorflow_backend.frames import CONVERTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -229,7 +230,7 @@ def sites_inside(graph: Any) -> list[Site]:
     if not any(op.type in _CALLS for op in graph.get_operations()):
         return []
     library = graph.as_graph_def().library.function
-    if not any(function.signature.name.startswith("__backward") for function in library):
+    if not any("__backward" in function.signature.name for function in library):
         return []  # none of them is differentiated here
     nodes = [node for function in library for node in function.node_def]
     names = dict.fromkeys(node.attr[path.OVERRIDE].s.decode() for node in nodes if path.OVERRIDE in node.attr)
@@ -256,7 +257,8 @@ def _put(known: weakref.WeakKeyDictionary[Any, Site], key: Any, site: Site) -> N
 def _named(function: Any) -> str:
     inner = getattr(function, "func", function)
     module = getattr(inner, "__module__", None) or type(inner).__module__
-    return f"{module}:{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    return f"{module}:{CONVERTED.sub('', name)}"
 
 
 def _places(function: Any) -> Iterator[str]:

@@ -150,7 +150,7 @@ def test_the_environments_paths_start_where_the_command_runs(project, shown, mon
             ],
         ),
         ("max_failures = 3", ["tool.gradcheck.max_failures: unknown key. Did you mean 'max-failures'?"]),
-        ("zzz = 3", ["unknown key. Possible keys: baseline, cache-dir, case, changed,"]),
+        ("zzz = 3", ["unknown key. Possible keys: baseline, branch-fail-under, cache-dir, case, changed,"]),
         ("strict = 'yes'", ["pyproject.toml:4: tool.gradcheck.strict: must be true or false, but got 'yes'"]),
         ("seed = -1", ["pyproject.toml:4: tool.gradcheck.seed: -1 is not in the range x>=0."]),
         ("seed = [1]", ["tool.gradcheck.seed: must be a text or a number, but got [1]"]),

@@ -14,11 +14,6 @@ def hidden(x, *, factor=2.0):
     return inner(x)
 
 
-def steps(x):
-    """Beyond 3.5 it has steps, where nothing can be said of a slope."""
-    return tf.where(x > 3.5, tf.round(1e12 * x) / 1e12, x)
-
-
 def root(x):
     """No number beyond 2."""
     return tf.where(x > 2.0, tf.sqrt(1.9 - x), x)

@@ -50,7 +50,6 @@ def test_the_same_again():
         ("hidden", {"shape": [4], "uniform": {"low": 0, "high": 3}}),  # a range is never left
         ("hidden", {"shape": [4], "domain": {"high": 3.4}}),
         ("hidden", {"shape": [4], "value": 0.5}),
-        ("steps", NORMAL),  # undecided there: nobody asked for that point
         ("root", NORMAL),  # no number there
     ],
 )

@@ -52,3 +52,29 @@ def dead(x):
 
 def tensorflows_own(x):
     return tf.reduce_prod(x) + tf.reduce_max(x)
+
+
+def switched(x):
+    return tf.switch_case(tf.cast(x[0], tf.int32), [lambda: x, lambda: 2 * x, lambda: 3 * x])
+
+
+def numpy_forward(x):
+    total = float(x.sum())
+    if total > 100.0:
+        return x * x
+    if total > -100.0:
+        total += 1.0
+    while total < 50.0:
+        total += 20.0
+    return 2.0 * x
+
+
+def numpy_gradient(dy, x):
+    def unused(value):
+        if value:
+            return 0
+        return unused
+
+    if x.sum() > 100.0:
+        return 2 * dy * x
+    return 2 * dy

@@ -80,6 +80,11 @@ def seen(target, x=NORMAL, **changes):
             {"shape": [2], "value": [29.5, 0.0]},
             [("loop", "forward", ("one round",), ("no round", "more rounds"))],
         ),
+        (
+            "switched",
+            {"shape": [2], "value": [7.5, 0.0]},
+            [("stridedslice(x, 0, 1, 1)", "forward", ("branch 2",), ("branch 0", "branch 1"))],
+        ),
         ("by_shape", NORMAL, []),
         ("dead", NORMAL, []),
         ("tensorflows_own", NORMAL, []),
@@ -114,3 +119,19 @@ def test_modes(mode, count):
 
 def test_low_precision():
     assert [one.unseen for one in branches("hidden", dtypes=["float32"])] == [("true",), ("true",)]
+
+
+def test_conditions_in_numpy_code():
+    found = branches(
+        "numpy_forward",
+        {"shape": [2], "value": [1.0, 2.0]},
+        gradient={"numpy": f"{MODULE}:numpy_gradient"},
+        binding="py_func",
+        outputs={"y": {"dtype": "float64"}},
+    )
+    assert [(one.text, one.part, one.seen, one.unseen) for one in found] == [
+        ("total > 100.0", "python", ("false",), ("true",)),
+        ("total > -100.0", "python", ("true",), ("false",)),
+        ("total < 50.0", "python", ("true", "false"), ()),
+        ("x.sum() > 100.0", "python", ("false",), ("true",)),
+    ]
