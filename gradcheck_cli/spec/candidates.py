@@ -1,13 +1,16 @@
-"""Candidate points: drawn beside the stated ones, of which those are kept that see another side of a branch.
+"""Candidate points: drawn beside the stated ones; those are kept that see another side of a branch.
 
-They are sample points of high numbers, drawn as any other; what is normal without bounds is also drawn wider
-and narrower. A stated range is never left: what a function is beyond it is nobody's claim.
+They are sample points of high numbers, drawn as any other; what is normal is also drawn wider and narrower,
+within its bounds, and with all elements of one sign. A stated range is never left: what a function is beyond
+it is nobody's claim.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gradcheck_cli.spec.case import Source
 from gradcheck_cli.spec.moving import element_generator
@@ -22,6 +25,9 @@ FIRST = 1_000  # above any number of samples that anybody asks for
 COUNT = 64
 # How much wider than stated, in turn: most candidates are as stated.
 _FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
+# Of each so many, two have all elements on one side of zero, which many elements rarely are.
+_PERIOD = 16
+_POSITIVE, _NEGATIVE = 4, 12
 
 
 def numbers(*, as_stated: bool) -> list[int]:
@@ -47,7 +53,17 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
     """
     factor = _factor(sample)
     generator = element_generator(tensor)
-    if generator is None or generator.kind != "normal" or factor == 1.0 or not tensor.is_differentiable:
+    if generator is None or generator.kind != "normal" or not tensor.is_differentiable:
+        return draw(case, tensor, sample)
+    way = (sample - FIRST) % _PERIOD
+    is_free = tensor.domain == (None, None) and not tensor.away_from and tensor.min_gap is None
+    if way in (_POSITIVE, _NEGATIVE) and is_free:
+        drawn = draw(case, tensor, sample)
+        sided: NDArray[Any] = (
+            drawn if np.iscomplexobj(drawn) else np.abs(drawn) * (1 if way == _POSITIVE else -1)
+        )
+        return sided
+    if factor == 1.0:
         return draw(case, tensor, sample)
     arguments = dict(generator.arguments)
     arguments["stddev"] = factor * float(str(arguments["stddev"]))

@@ -236,7 +236,7 @@ def _watched(op: GraphOperation) -> list[_Watched]:
     }
     moved = _moved([*trace.inputs, *trace.upstreams, *trace.held.draws])
     between = moved & _needed(trace.results)
-    found = []
+    found: list[_Watched] = []
     for one in trace.whole.graph.get_operations():
         if one not in between or len(found) == _MOST:
             continue

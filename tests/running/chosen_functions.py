@@ -17,3 +17,10 @@ def hidden(x, *, factor=2.0):
 def root(x):
     """No number beyond 2."""
     return tf.where(x > 2.0, tf.sqrt(1.9 - x), x)
+
+
+@tf.custom_gradient
+def all_positive(x):
+    """Wrong where all elements are positive, which is one draw of 4,096."""
+    factor = tf.where(tf.reduce_all(x > 0.0), tf.constant(3.0, x.dtype), tf.constant(2.0, x.dtype))
+    return x * x, lambda dy: dy * factor * x

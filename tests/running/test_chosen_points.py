@@ -39,6 +39,11 @@ def test_its_right_twin_passes_and_has_seen_all():
     assert [branch.unseen for branch in result.branches] == [(), ()]
 
 
+def test_all_of_many_elements_on_one_side():
+    result = run("all_positive", {"shape": [12]})
+    assert (result.status, result.pairs[0].wrong_elements) == (Status.MISMATCHED, 12)
+
+
 def test_the_same_again():
     first, second = run("hidden", attrs={"factor": 3.0}), run("hidden", attrs={"factor": 3.0})
     assert first.pairs == second.pairs
