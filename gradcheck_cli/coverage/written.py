@@ -208,7 +208,7 @@ class _Reader(ast.NodeVisitor):
             kind, registered = self._decorated_by(decorator)
             if kind:
                 self._taken.update(ast.walk(decorator))
-                lines = range(min(one.lineno for one in node.decorator_list), node.lineno + 1)
+                lines = {*_header(node), *self._headers_of_arguments(decorator)}
                 self._add(self._qualname(node.name), kind, node.lineno, lines, registered)
             else:
                 self.visit(decorator)
@@ -218,6 +218,16 @@ class _Reader(ast.NodeVisitor):
         for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
             self.visit(default)
         self._within(_Scope(node.name, node, _functions_in(node), parameters), node.body)
+
+    def _headers_of_arguments(self, decorator: ast.expr) -> Iterator[int]:
+        """Yield the lines of functions that a decorator is given: a wrapper may close over these alone."""
+        if not isinstance(decorator, ast.Call):
+            return
+        given = [*decorator.args, *(one.value for one in decorator.keywords)]
+        for node in (node for value in given for node in ast.walk(value) if isinstance(node, ast.Name)):
+            own = self._defined(node)
+            if own is not None:
+                yield from _header(own)
 
     def _within(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
         self._scopes.append(scope)
@@ -272,7 +282,7 @@ class _Reader(ast.NodeVisitor):
         stem = own.name if own is not None else f"line {node.lineno}"
         self._add(self._qualname(stem), kind, node.lineno, lines, registered)
 
-    def _add(self, name: str, kind: str, line: int, lines: range | set[int], registered: str) -> None:
+    def _add(self, name: str, kind: str, line: int, lines: set[int], registered: str) -> None:
         if any(scope.name == CUSTOM for scope in self._scopes):
             return  # a wrapper's own: whoever uses it writes the gradient
         self.finds.append(Find(self._module, name, kind, self._file, line, frozenset(lines), registered))
