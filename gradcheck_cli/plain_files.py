@@ -1,4 +1,7 @@
-"""Read files that somebody else wrote: plain ones, of a bounded size, without waiting for a pipe's writer."""
+"""Read files that somebody else wrote: plain ones, of a bounded size, without waiting for a pipe's writer.
+
+And name files of code shortly, the same in each process.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,7 @@ import errno
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 MIB = 2**20
 # Streams that the caller's shell has opened for us, as by `<(...)`: somebody writes to them, and they end.
@@ -59,3 +59,17 @@ def _require_plain(path: Path, status: os.stat_result, limit: int, *, is_stream:
 def _too_large(path: Path, limit: int) -> OSError:
     size = f"{limit // MIB} MiB" if limit >= MIB else f"{limit} bytes"
     return OSError(errno.EFBIG, f"must hold at most {size}, but is larger", os.fspath(path))
+
+
+def short_path(file: str) -> str:
+    """Return a path without the folder that packages are installed in, or the working directory."""
+    path = Path(file)
+    for mark in ("site-packages", "dist-packages"):
+        if mark in path.parts:
+            after = len(path.parts) - path.parts[::-1].index(mark)
+            return str(Path(*path.parts[after:]))
+    here = Path.cwd()
+    for one in (path, path.resolve()):
+        if one.is_relative_to(here):
+            return str(one.relative_to(here))
+    return file

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
 from gradcheck_cli.figure import Figure  # noqa: TC001 (reports are read by this type)
 from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
     BaselineFinding,
@@ -248,6 +249,9 @@ class CaseResult:
     host: str = ""  # the machine that it ran on, where that was a cluster's
     worker: str = ""  # the cluster's name of what it ran in
     work: Work = field(default_factory=Work)
+    custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and for which pairs they ran
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
+    chosen_points: int = 0  # checked besides the samples, since they take sides that these don't
 
     @property
     def skipped(self) -> bool:
@@ -302,6 +306,9 @@ class Report:
         }
         return {name: value for name, value in known.items() if value}
 
+    coverage: GradientCoverage | None = None  # with `--cov`
+    branch_fail_under: float | None = None  # the least share of sides, in percent, that isn't a failure
+
     @property
     def summary(self) -> dict[str, int]:
         """Count ops (`specs`), cases, pairs, pairs by status, and structural checks that failed.
@@ -347,7 +354,26 @@ class Report:
             return 1
         if statuses & UNDECIDED or self._leaves_a_case_unchecked or self.unchecked:
             return 3
+        # A shard alone ran a part: the whole is judged where shards are merged.
+        if self.shard is None and self.falls_short:
+            return 3
         return 3 if self.strict and any(case.skipped for case in self.cases) else 0
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """How many sides of branches were seen, over all cases, and how many there are to be seen."""
+        return side_counts(branch for case in self.cases for branch in case.branches)
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether fewer gradients, or fewer sides of branches, are covered than must be."""
+        return self.branches_fall_short or (self.coverage is not None and self.coverage.falls_short)
+
+    @property
+    def branches_fall_short(self) -> bool:
+        """Whether fewer sides of branches were seen than must be."""
+        seen, every = self.sides
+        return self.branch_fail_under is not None and 100 * seen < self.branch_fail_under * every
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""

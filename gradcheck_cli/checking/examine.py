@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.opener import Op, Opener
     from gradcheck_cli.checking.operation import Operation
     from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.covered import Branch, GradientRun
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
@@ -79,6 +80,9 @@ class Findings:
     held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
     stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
     judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by its label
+    custom_gradients: tuple[GradientRun, ...] = ()  # that were made, and for which pairs they ran
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that were taken
+    chosen_points: int = 0  # that were checked besides, since they take sides that the others don't
 
 
 @dataclass

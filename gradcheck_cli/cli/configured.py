@@ -20,18 +20,16 @@ if TYPE_CHECKING:
 _NEVER = ("help", "show-config", "collect-only")
 _PREFIX = "GRADCHECK_"
 _COMMAND_LINE = "command line"
-_TABLES = ("list",)  # of other commands
+_BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # what stands between a report's kind and its file
 
 
 class ConfiguredCommand(click.Command):
     """A command whose options have defaults in the environment and in `[tool.gradcheck]`.
 
     Attributes:
-        table: the table below `[tool.gradcheck]` that is its own; empty for that one itself.
         only: the only keys it takes from there; empty for all of its options.
     """
 
-    table = ""
     only: Sequence[str] = ()
 
     def make_context(
@@ -49,8 +47,8 @@ class ConfiguredCommand(click.Command):
             option.envvar = self.variable(key)
         self._complain(settings, keys)
         extra["default_map"] = {
-            str(keys[key].name): _value(settings, self._path(key), keys[key], value)
-            for key, value in self._own(settings).items()
+            str(keys[key].name): _value(settings, key, keys[key], value)
+            for key, value in settings.table.items()
             if key in keys
         }
         if parent is None:  # else the group's; click keeps the first that it sees
@@ -62,8 +60,7 @@ class ConfiguredCommand(click.Command):
 
     def variable(self, key: str) -> str:
         """Return the environment variable of an option."""
-        table = f"{self.table.upper()}_" if self.table else ""
-        return f"{_PREFIX}{table}{key.upper().replace('-', '_')}"
+        return f"{_PREFIX}{key.upper().replace('-', '_')}"
 
     def settings(self, ctx: click.Context) -> Iterator[tuple[str, str, str]]:
         """Yield each option's key, its value as text, and where that comes from."""
@@ -93,23 +90,14 @@ class ConfiguredCommand(click.Command):
             if key not in _NEVER and (not self.only or key in self.only)
         }
 
-    def _path(self, key: str) -> str:
-        return f"{self.table}.{key}" if self.table else key
-
-    def _own(self, settings: Settings) -> dict[str, Any]:
-        table = settings.table.get(self.table, {}) if self.table else settings.table
-        if not isinstance(table, dict):
-            raise UsageError(f"{settings.place(self.table)}: must be a table, but got {table!r}")
-        return table
-
     def _complain(self, settings: Settings, keys: dict[str, click.Option]) -> None:
         """Name every unknown key of the file, and each variable that is close to one of ours."""
         if self.only:  # another command's keys are for that to check
             return
-        known = [*keys, *(() if self.table else ("specs", *_TABLES))]
+        known = [*keys, "specs"]
         faults = [
-            f"{settings.place(self._path(key))}: unknown key.{_meant(key, known)}"
-            for key in self._own(settings)
+            f"{settings.place(key)}: unknown key.{_meant(key, known)}"
+            for key in settings.table
             if key not in known
         ]
         if faults:
@@ -128,7 +116,7 @@ class ConfiguredCommand(click.Command):
         source = error.ctx.get_parameter_source(str(error.param.name))
         key = max(error.param.opts, key=len).lstrip("-")
         if source is ParameterSource.DEFAULT_MAP:
-            return UsageError(f"{settings.place(self._path(key))}: {error.message}")
+            return UsageError(f"{settings.place(key)}: {error.message}")
         if source is ParameterSource.ENVIRONMENT:
             return UsageError(f"{self.variable(key)}: {error.message}")
         return None
@@ -160,6 +148,7 @@ class RunCommand(ConfiguredCommand):
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
         ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
+        ("What is covered", ("cov", "cov_report", "cov_fail_under", "branch_fail_under")),
         ("Processes", ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")),
     )
 
@@ -175,12 +164,6 @@ class RunCommand(ConfiguredCommand):
                 formatter.write_dl([records.pop(name) for name in names if name in records])
         with formatter.section("Others"):
             formatter.write_dl(list(records.values()))
-
-
-class ListCommand(ConfiguredCommand):
-    """A command with the table `[tool.gradcheck.list]` and variables `GRADCHECK_LIST_...`."""
-
-    table = "list"
 
 
 class MergeCommand(ConfiguredCommand):
@@ -205,14 +188,14 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
     texts = [str(one) for one in values]
     if isinstance(option.type, click.Path):
         texts = [settings.below(text) for text in texts]
-    elif option.name == "reports":
-        texts = [_report(settings, text) for text in texts]
+    elif option.name in _BEFORE_FILE:
+        texts = [_report(settings, text, _BEFORE_FILE[option.name]) for text in texts]
     return texts if option.multiple else texts[0]
 
 
-def _report(settings: Settings, text: str) -> str:
-    kind, separator, file = text.partition("=")
-    return f"{kind}={settings.below(file)}" if separator and file else text
+def _report(settings: Settings, text: str, mark: str) -> str:
+    kind, separator, file = text.partition(mark)
+    return f"{kind}{mark}{settings.below(file)}" if separator and file else text
 
 
 def _text(value: object) -> str:

@@ -86,19 +86,22 @@ def command(  # noqa: PLR0913 (one argument per option)
 
 
 def _uncovered(package: str) -> tuple[str, ...]:
-    """Return what of a package no spec checks, as targets: functions, and op types."""
-    from gradcheck_cli.cli.covering import measure  # noqa: PLC0415 (loads the spec models)
+    """Return the gradients in a package's text that no spec names, as targets: functions, and op types."""
+    # Late imports: reading specs takes a while.
     from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
+    from gradcheck_cli.coverage.written import read_package  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load  # noqa: PLC0415
 
-    folder = next((path for path in default_paths() if Path(path).is_dir()), None)
-    if folder is None:
-        raise UsageError("--missing: there is no folder of specs; make specs/ first")
-    measured = measure(folder, [package])
-    for failure in measured.failures:
-        click.echo(failure, err=True)
-    bare = tuple(entry.name for entry in measured.bare)
-    click.echo(f"{package}: {len(bare)} of {len(measured.entries)} gradients have no spec", err=True)
-    return bare
+    folders = [path for path in default_paths() if Path(path).exists()]
+    cases = load(folders).cases if folders else ()
+    named = {function.target for case in cases for function in (case.forward, case.gradient) if function}
+    named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
+    finds = read_package(package, [str(Path.cwd())]).finds
+    bare = dict.fromkeys(
+        find.registered or find.target for find in finds if not named & {find.target, find.registered}
+    )
+    click.echo(f"{package}: {len(bare)} of {len(finds)} gradients have no spec", err=True)
+    return tuple(bare)
 
 
 def _write_one(target: str, output: str | None, *, force: bool, is_next: bool) -> None:

@@ -162,7 +162,7 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
     failures = []
     for one in reports:
         if one.file is not None:
-            failures += _write(one.file, render(one.kind, report))
+            failures += write_file(one.file, render(one.kind, report))
         elif form != "github":
             print_commands(render("github", report), err=form != "table")
     if form == "github" or any(one.kind == "github" for one in reports):
@@ -172,7 +172,8 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
     return report.exit_code or (UsageError.exit_code if failures else 0)
 
 
-def _write(file: Path, text: str) -> list[str]:
+def write_file(file: Path, text: str) -> list[str]:
+    """Write a report, and return why it can't be written, if so."""
     from gradcheck_cli.reporting.files import write_text  # noqa: PLC0415 (only with --report)
 
     try:

@@ -14,6 +14,8 @@ from click.core import ParameterSource
 from gradcheck_cli.cli import completing, processes
 from gradcheck_cli.cli.baselines import Baseline, baseline_options
 from gradcheck_cli.cli.configured import ConfiguredCommand, RunCommand
+from gradcheck_cli.cli.coverage_options import OPTIONS as COVERAGE_OPTIONS
+from gradcheck_cli.cli.coverage_options import Coverage, coverage_options
 from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.outlet import go_on_without_output
 from gradcheck_cli.cli.processes import case_runner, process_options, told_by
@@ -57,6 +59,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
 @selection_options
 @report_options
 @baseline_options
+@coverage_options
 @click.option("--strict", is_flag=True, help="Count whatever was skipped as a failure (exit 3).")
 @click.option(
     "--strict-precision",
@@ -122,6 +125,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     if quiet and verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     in_processes = {name: options.pop(name) for name in processes.OPTIONS}
+    to_cover = {name: options.pop(name) for name in COVERAGE_OPTIONS}
     cache = cache or default_cache()
     asked_now = [
         ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
@@ -152,6 +156,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
 
     loaded = load_cases(folders, seed=seed)
+    coverage = Coverage.begin(ctx, folders, to_cover)
     selected = select(loaded, cache, **options)
     cases = with_extent(in_each_mode(selected.cases, modes, device), power, require, budget)
     cases = _as_asked(cases, {form, *(one.kind for one in reports)}, is_remembered=baseline.is_used)
@@ -204,10 +209,18 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
             modes,
         ),
     )
-    report = baseline.compared(report)
+    report = coverage.added_to(baseline.compared(report))
     write_history(cache, report)
-    _print_end(report, form, width, is_quiet=quiet, verbose=verbose, durations=durations)
-    unwritten = baseline.write(report)
+    _print_end(
+        report,
+        form,
+        width,
+        is_quiet=quiet,
+        verbose=verbose,
+        durations=durations,
+        missing=coverage.names_missing,
+    )
+    unwritten = max(baseline.write(report), coverage.write(report.coverage))
     ctx.exit(write_reports(reports, form, report) or unwritten)
 
 
@@ -225,8 +238,15 @@ def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) ->
     return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
 
 
-def _print_end(  # noqa: PLR0913 (a report, and four options of how it is told)
-    report: Report, form: str, width: int, *, is_quiet: bool, verbose: bool, durations: int
+def _print_end(  # noqa: PLR0913 (a report, and five options of how it is told)
+    report: Report,
+    form: str,
+    width: int,
+    *,
+    is_quiet: bool,
+    verbose: bool,
+    durations: int,
+    missing: bool,
 ) -> None:
     """Print what comes after the cases, or the whole report in another form than a table."""
     for notice in report.notices:
@@ -238,7 +258,7 @@ def _print_end(  # noqa: PLR0913 (a report, and four options of how it is told)
     from gradcheck_cli.reporting.closing import failed_lines  # noqa: PLC0415
 
     lines = [] if is_quiet else failed_lines(report, width)
-    lines += closing_lines(report, width, verbose=verbose, durations=durations)
+    lines += closing_lines(report, width, verbose=verbose, durations=durations, missing=missing)
     print_lines(console_for(sys.stdout), lines)
 
 
@@ -274,19 +294,24 @@ def _print_settings(ctx: click.Context) -> None:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
 
 
-def closing_lines(report: Report, width: int, *, verbose: bool = False, durations: int = 0) -> list[Any]:
-    """Lay out all that a table ends with: what was slow, what wasn't checked, and the summary."""
+def closing_lines(
+    report: Report, width: int, *, verbose: bool = False, durations: int = 0, missing: bool = False
+) -> list[Any]:
+    """Lay out all that a table ends with: what was slow, what wasn't checked or covered, and the summary."""
     from gradcheck_cli.reporting.closing import (  # noqa: PLC0415 (late with the rest)
         baseline_lines,
         duration_lines,
         unchecked_lines,
     )
+    from gradcheck_cli.reporting.coverage_report import branch_lines, coverage_lines  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import summary_lines  # noqa: PLC0415
 
     return [
         *duration_lines(report, durations),
         *(baseline_lines(report.baseline, width) if report.baseline else ()),
         *unchecked_lines(report, width),
+        *branch_lines(report),
+        *(coverage_lines(report.coverage, width, missing=missing) if report.coverage else ()),
         *summary_lines(report, width=width, verbose=verbose),
     ]
 

@@ -109,6 +109,8 @@ _CODES = {
     "baseline/renamed": Code("GC510", "renamed", "A pair has another name than before."),
     "baseline/mended": Code("GC511", "mended", "What was wrong in the older report is right."),
     "unchecked": Code("GC601", "unchecked", "Not all that was to be checked was."),
+    "uncovered": Code("GC602", "uncovered", "No pair that passed ran a hand-written gradient."),
+    "unseen": Code("GC603", "unseen", "No checked point takes a side of a branch."),
     "spec": Code("GC701", "spec", "A spec has a fault, and nothing was run."),
 }
 _SAME = {

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.covered import CoverageStatus
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.codes import (
@@ -97,6 +98,7 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
         for finding in report.baseline
     ]
     unchecked = code_of("unchecked")
+    found += _of_coverage(report)
     found += [
         Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked) for text in report.unchecked
     ]
@@ -215,6 +217,28 @@ def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
     text = f"{where}: {finding.message}"
     rule, code = f"baseline/{finding.change}", code_of_change(finding)
     return Entry(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
+
+
+def _of_coverage(report: Report) -> Iterator[Entry]:
+    if report.branches_fall_short:
+        for case in report.cases:
+            never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+            if never:
+                first = next(branch for branch in case.branches if branch.unseen)
+                title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
+                file, line = place(first.place)
+                code = code_of("unseen")
+                yield Entry("unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code)
+    if report.coverage is None:
+        return
+    outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED
+    for one in report.coverage.gradients:
+        if one.status is CoverageStatus.MISSING:
+            title = f"{one.name}: not covered"
+            text = f"{title}: {one.reason}; `gradcheck init {one.name}` writes a spec to start from"
+            told = text if one.line else f"{title}: {one.reason}"
+            code = code_of("uncovered")
+            yield Entry("uncovered", outcome, one.name, title, told, one.file, one.line, code=code)
 
 
 def _reason(case: CaseResult) -> list[str]:

@@ -88,6 +88,9 @@ def _case(content: object, place: str) -> CaseResult:
         "work": asdict(Work()),
         "host": None,
         "worker": None,
+        "custom_gradients": [],
+        "branches": [],
+        "chosen_points": 0,
         **content,
     }
     for key in ("output", "source", "not_differentiated"):

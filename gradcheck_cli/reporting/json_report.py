@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
+from gradcheck_cli.reporting.coverage_report import coverage_object
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "shard": None if report.shard is None else _shard(report.shard),
         "selection": None if report.selection is None else _selection(report.selection),
         "baseline": [_finding(finding) for finding in report.baseline],
+        "sides": {"seen": report.sides[0], "all": report.sides[1]},
+        "branch_fail_under": report.branch_fail_under,
+        "coverage": None if report.coverage is None else coverage_object(report.coverage),
         "cases": [_case(case) for case in report.cases],
     }
 
@@ -125,6 +129,27 @@ def _case(case: CaseResult) -> dict[str, object]:
         "samples": case.samples,
         "gradients_seen": case.gradients_seen,
         "work": asdict(case.work),
+        "custom_gradients": [
+            {
+                "function": run.function,
+                "places": list(run.places),
+                "makers": list(run.makers),
+                "pairs": list(run.pairs),
+            }
+            for run in case.custom_gradients
+        ],
+        "chosen_points": case.chosen_points,
+        "branches": [
+            {
+                "text": branch.text,
+                "place": branch.place,
+                "part": branch.part,
+                "sides": list(branch.sides),
+                "seen": list(branch.seen),
+                "excused": [list(one) for one in branch.excused],
+            }
+            for branch in case.branches
+        ],
         "reproduce": case.reproduce,
         "host": case.host or None,
         "worker": case.worker or None,

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.entries import Entry, Outcome, entries_of, relative
+from gradcheck_cli.reporting.entries import Entry, Outcome, entries_of, name_of, relative
 from gradcheck_cli.reporting.pair_table import NUMBERS, named_numbers
 from gradcheck_cli.reporting.terminal import summary_lines
 
@@ -53,7 +53,9 @@ def to_markdown(report: Report, root: Path) -> str:
     lines += [escape(counts), ""]
     wrong = [entry for outcome in _ORDER for entry in entries if entry.outcome is outcome]
     if wrong:
-        lines += _table(("", "op", "what", "details", "where"), [_row_of(entry, root) for entry in wrong])
+        lines += table_lines(
+            ("", "op", "what", "details", "where"), [_row_of(entry, root) for entry in wrong]
+        )
     told = [entry for entry in entries if entry.rule.startswith("baseline/") and entry not in wrong]
     if told:
         lines += ["Since the baseline, without a fault:", ""]
@@ -63,8 +65,18 @@ def to_markdown(report: Report, root: Path) -> str:
     if pairs:
         lines += [f"<details><summary>{layout.count(len(pairs), 'pair')}</summary>", ""]
         heading = ("", "op", "pair", *NUMBERS, "verdict")
-        lines += _table(heading, [_row(entry, entry.pair) for entry in pairs if entry.pair is not None])
+        lines += table_lines(heading, [_row(entry, entry.pair) for entry in pairs if entry.pair is not None])
         lines += ["</details>", ""]
+    never = [
+        (escape(name_of(case)), escape(branch.label(side)), branch.part)
+        for case in report.cases
+        for branch in case.branches
+        for side in branch.unseen
+    ]
+    if never:
+        count = layout.count(len(never), "side")
+        lines += [f"<details><summary>{count} of branches never seen</summary>", ""]
+        lines += [*table_lines(("op", "side", "of"), never), "</details>", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -88,7 +100,8 @@ def _row(entry: Entry, pair: PairResult) -> Sequence[str]:
     return (_MARKS[entry.outcome], *map(escape, [entry.case_name, pair.label]), *numbers, escape(verdict))
 
 
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a table, with an empty line after it; of cells that are Markdown."""
     lines = [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
     lines += _limited([f"| {' | '.join(row)} |" for row in rows], "rows")
     return [*lines, ""]

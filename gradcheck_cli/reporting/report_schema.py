@@ -25,6 +25,7 @@ _WRITTEN: dict[type, dict[str, Schema | None]] = {
         "exit_code": {"type": "integer"},
         "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "evaluations_per_element": _NUMBER,
+        "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
     },
     CaseResult: {
         "mutants": None,

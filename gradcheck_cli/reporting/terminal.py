@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from gradcheck_cli.covered import side_counts
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.pair_table import VERDICTS, pair_lines
 from gradcheck_cli.results import Status
@@ -25,6 +26,7 @@ SUMMARY_ORDER = (
     (Status.ERROR, "error"),
     (Status.SKIPPED, "skipped"),
 )
+_NEVER = 3  # sides that a table names; `--verbose` and the reports have all
 GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
 
 
@@ -44,7 +46,7 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.error is not None:
         lines += _error(case.error, width)
     if case.pairs:
-        lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width)]
+        lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width, verbose=verbose)]
     if verbose:
         lines += _beside_checks(case, width)
     for check in case.checks:
@@ -122,14 +124,16 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     return lines
 
 
-def _beside_pairs(case: CaseResult, width: int) -> list[Text]:
-    """Name the outputs that have no pair, and what was held while the inputs moved."""
+def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+    """Name the outputs that have no pair, what was held while the inputs moved, and sides never taken."""
     lines = []
     if case.not_differentiated:
         named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
         lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
     if case.held:
         lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
+    if any(branch.unseen for branch in case.branches) or (verbose and case.branches):
+        lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width=width, indent=2)
     return lines
 
 
@@ -145,6 +149,18 @@ def _work(work: Work) -> str:
     batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
     calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
     return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"
+
+
+def branch_line(case: CaseResult, *, most: int | None = None) -> str:
+    """Say how many sides of a case's branches were seen, and which never were: `most` of them, or all."""
+    seen, every = side_counts(case.branches)
+    never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+    shown = never[:most]
+    told = f"branches {seen} of {every}"
+    if case.chosen_points:
+        told += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
+    told += f" · never: {', '.join(shown)}" if shown else ""
+    return f"{told} and {len(never) - len(shown)} more" if len(never) > len(shown) else told
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:

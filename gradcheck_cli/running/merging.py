@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.covered import join
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Selection
 
@@ -64,6 +65,10 @@ def merge(reports: Mapping[str, Report]) -> Report:
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
+        branch_fail_under=max(
+            (one.branch_fail_under for one in several if one.branch_fail_under is not None), default=None
+        ),
+        coverage=join([report.coverage for report in several if report.coverage is not None]),
         selection=_selection(several),
     )
 

@@ -17,6 +17,7 @@ from gradcheck_cli.checking.mutate import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, Work, case_status
 from gradcheck_cli.running.blaming import with_blame
+from gradcheck_cli.running.chosen_points import look_at_sides
 from gradcheck_cli.running.drawing import with_figures
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
@@ -151,6 +152,9 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         held=findings.held,
         mutants=findings.mutants,
         work=done,
+        custom_gradients=findings.custom_gradients,
+        branches=findings.branches,
+        chosen_points=findings.chosen_points,
     )
 
 
@@ -172,20 +176,27 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     """
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.private_sites import GradientLog, sites_noted  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
 
     began = time.perf_counter()
-    with on_device(case.device):
+    log = GradientLog()
+    with on_device(case.device), sites_noted(log):
         opener = opener_of(case, case.mode)
+        opener.shared.gradients = log
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
         with opener.shared.state.restored():
             findings = check_case(opener.case, opener, points(case), others)
+            findings.custom_gradients = log.runs()
+            spent = time.perf_counter() - began
             if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
-                findings = with_blame(opener.case, findings, opener, time.perf_counter() - began)
+                findings = with_blame(opener.case, findings, opener, spent)
             if findings.first is not None:
                 own = own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
+            if explains:
+                look_at_sides(opener, points(case), findings, spent)
             return with_figures(findings, opener) if case.drawn else findings
 
 

@@ -158,6 +158,7 @@ class Case:
             kind of the mismatch, where it is given.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
+        unreached: sides of branches that the inputs can't take: globs, each with the reason.
         modes: the modes that the case is checked in, in order; `spec.modes` makes a case of each.
         mode: the one that this case is checked in: graph, dynamic, eager or xla.
         variables: whether each trainable variable that the forward uses is an input of its own; `None` for
@@ -213,6 +214,7 @@ class Case:
     full_only: bool = False
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
+    unreached: tuple[tuple[str, str], ...] = ()
     freeze: bool | None = None
     modes: tuple[str, ...] = ("graph",)
     mode: str = "graph"

@@ -1,4 +1,6 @@
-"""Op types that specs can't check, each by name and with its reason: documents with `exceptions`, no specs.
+"""What specs can't check, each by name and with its reason: documents with `exceptions`, no specs.
+
+An op type, or for `run --cov` a function that carries a gradient, or a module.
 
 They lie among specs, since they are what the specs leave out, and are read with them.
 """
@@ -54,7 +56,10 @@ class ExceptionsFile(Strict):
             expects("a mapping of op types to {kind, reason}"),
         ]
         | None
-    ) = described("By op type.", {"NcclReduce": {"kind": "gpu", "reason": "has a kernel for GPUs only"}})
+    ) = described(
+        "By op type; for `run --cov` also by function, as module:function, and by module.",
+        {"NcclReduce": {"kind": "gpu", "reason": "has a kernel for GPUs only"}},
+    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Excepted:
     """One op type that can't be checked.
 
     Attributes:
-        op_type: its name.
+        op_type: its name, or a function's as `module:qualname`, or a module's.
         kind: one of `KINDS`.
         reason: why.
         place: "path:line", where it is written.

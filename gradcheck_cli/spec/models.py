@@ -188,6 +188,11 @@ class Shared(Strict):
         "For a gradient whose sums have no fixed order: how far it may differ when it is repeated.",
         {"atol": 1e-6},
     )
+    unreached: dict[str, Text] | None = described(
+        "Sides of branches that the inputs can't take, as the report names them, with * and ? as wildcards; "
+        "each with the reason. They don't count as never seen.",
+        {"x > 3.5 true": "x is a probability"},
+    )
     expect: Annotated[
         Annotated[Expectation, Tag(WORD)] | Annotated[MismatchModel, Tag(MAPPING)],
         Discriminator(word_or_mapping),

@@ -156,6 +156,7 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             tags=tuple(model.tags),
             method=str(model.method),
             checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
+            unreached=tuple((model.unreached or {}).items()),
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             description=model.description or "",
             variant=variant,

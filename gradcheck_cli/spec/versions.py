@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gradcheck_cli.spec.case import Case
+
 
 def is_specifier(value: object) -> bool:
     """Tell whether a value is text that names versions, such as `>=2.18`."""
@@ -26,3 +33,18 @@ def matches(version: str, specifier: str) -> bool:
     from packaging.version import Version  # noqa: PLC0415
 
     return SpecifierSet(specifier).contains(Version(version).base_version)
+
+
+def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
+    """Return the cases that cover each op type, of those that are for a version of TensorFlow.
+
+    A case covers the op types of its `covers`, and a raw `op_type` itself.
+    """
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        if not matches(version, case.tensorflow):
+            continue
+        own = (str(case.op_type),) if case.is_raw_op else ()
+        for op_type in dict.fromkeys((*own, *case.covers)):
+            found.setdefault(op_type, []).append(case)
+    return found

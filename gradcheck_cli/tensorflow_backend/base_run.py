@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.batching import Batches
+from gradcheck_cli.tensorflow_backend.private_sites import GradientLog
 from gradcheck_cli.tensorflow_backend.state import State, call_once, put_back
 from gradcheck_cli.tensorflow_backend.twin import Twins
 
@@ -78,6 +79,7 @@ class Shared:
         compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
         twins: the float64 twins of what is traced.
         batches: what was traced of functions to take batches, by their ids, with these likewise.
+        gradients: the hand-written gradients that were made and ran.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class Shared:
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
+    gradients: GradientLog = field(default_factory=GradientLog)
 
     def made_of(self, how: How, function: Any) -> Any:
         """Return what is to run in place of a traced function, made once, as XLA takes its time."""

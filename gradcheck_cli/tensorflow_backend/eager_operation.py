@@ -13,7 +13,13 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import declared_outputs, dtypes, private_eager, private_variables
+from gradcheck_cli.tensorflow_backend import (
+    declared_outputs,
+    dtypes,
+    private_eager,
+    private_sites,
+    private_variables,
+)
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.eager_case import CalledCase, failed
 from gradcheck_cli.tensorflow_backend.eager_record import identity
@@ -285,12 +291,19 @@ class EagerOperation(CalledCase):
     def _first_gradients(self) -> dict[int, dict[int, Any]]:
         """Gradients for upstreams of ones: which there are, and of which dtype."""
         self._base  # noqa: B018 (the call at the base point comes first)
-        with private_eager.custom_gradients_set_apart():
-            return {
-                output: self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
-                for output, info in enumerate(self.outputs)
-                if info.is_differentiable and self.at.differentiable
-            }
+        found: dict[int, dict[int, Any]] = {}
+        for output, info in enumerate(self.outputs):
+            if not (info.is_differentiable and self.at.differentiable):
+                continue
+            ran: list[Any] = []
+            with private_eager.custom_gradients_set_apart(ran.append):
+                found[output] = self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
+            if self.shared.vjp is None:
+                for site in map(private_sites.site_of_gradient, ran):
+                    for number, gradient in found[output].items():
+                        if gradient is not None:
+                            self.shared.gradients.add(site, info.name, self.inputs[number].name)
+        return found
 
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.

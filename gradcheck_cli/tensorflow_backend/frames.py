@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _OWN = str(Path(__file__).resolve().parents[1])
+_BACKEND = str(Path(__file__).parent)
 _LIBRARIES = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
 )
@@ -25,7 +26,7 @@ _GENERATED = "__autograph_generated_file"
 
 
 @cache
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
     """Tell the user's files from ours, the standard library's, installed packages' and generated ones."""
     if filename.startswith("<") or _GENERATED in filename:
         return False
@@ -35,13 +36,14 @@ def _is_users(filename: str) -> bool:
 
 
 def _line(filename: str, number: int, function: str, code: str) -> list[str]:
-    lines = [f"{_shown(filename)}:{number}: in {function}"]
+    lines = [f"{shown(filename)}:{number}: in {function}"]
     if code:
         lines.append(f"    {code}")
     return lines
 
 
-def _shown(filename: str) -> str:
+def shown(filename: str) -> str:
+    """Return a file's path, from the working directory where it lies below that."""
     path = Path(filename)
     try:
         return str(path.resolve().relative_to(Path.cwd()))
@@ -57,16 +59,16 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     lines: list[str] = []
     noted = private.autograph_frames(error)
     for frame in traceback.extract_tb(error.__traceback__):
-        if _is_users(frame.filename):
+        if is_users(frame.filename):
             lines += _line(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
         elif not noted and _GENERATED in frame.filename:  # AutoGraph notes none on what is no Exception
             place = private_gradients.source_place(frame.filename, frame.lineno or 0)
-            if place is not None and _is_users(place[0]):
+            if place is not None and is_users(place[0]):
                 code = linecache.getline(*place).strip()
                 lines += _line(*place, CONVERTED.sub("", frame.name), code)
     seen = set(lines)
     for filename, number, function, code in noted:
-        if _is_users(filename):
+        if is_users(filename):
             entry = _line(filename, number, function, code)
             if entry[0] not in seen:
                 lines += entry
@@ -77,9 +79,27 @@ def place_in_users_code(op: Any) -> str:
     """Return `file:line` of the user's innermost line that made a graph's op; empty where there is none."""
     for frame in reversed(list(op.traceback)):
         found = private_gradients.source_place(frame.filename, frame.lineno) or (frame.filename, frame.lineno)
-        if _is_users(found[0]):
-            return f"{_shown(found[0])}:{found[1]}"
+        if is_users(found[0]):
+            return f"{shown(found[0])}:{found[1]}"
     return ""
+
+
+def place_of_branch(op: Any) -> str:
+    """Return `file:line` of the line that asked for an op: the user's innermost, else a library's.
+
+    Empty where only TensorFlow asked for it, as in its own gradients.
+    """
+    # What calls gradcheck, or is called by its command line, has no part in it.
+    inside = list(itertools.dropwhile(lambda frame: not frame.filename.startswith(_BACKEND), op.traceback))
+    library = ""
+    for frame in reversed(inside):
+        place = frame.filename, frame.lineno
+        file, line = private_gradients.source_place(*place) or place
+        if is_users(file):
+            return f"{shown(file)}:{line}"
+        if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
+            library = f"{_in_library(file)}:{line}"
+    return library
 
 
 # Where an op is made on its way from the line that asks for it; no line that anybody would look for.
@@ -102,19 +122,19 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
     inside = list(itertools.dropwhile(lambda frame: not _is_own(frame[0]), frames))
     lines = []
     for file, line, function in inside:
-        is_users = _is_users(file)
-        if is_users or not (
+        is_own = is_users(file)
+        if is_own or not (
             _is_own(file) or "stop_gradient" in function or any(map(file.__contains__, _MAKING))
         ):
             lines.append(private_gradients.source_place(file, line) or (file, line))
-    users = [place for place in lines if _is_users(place[0])]
+    users = [place for place in lines if is_users(place[0])]
     named = [place for place in lines if not place[0].startswith("<") and _GENERATED not in place[0]]
-    shown = users or [place for place in named if "/tensorflow/" not in place[0]] or named
-    if not shown:
+    told = users or [place for place in named if "/tensorflow/" not in place[0]] or named
+    if not told:
         return "an unknown line", "an unknown line"
-    file, line = shown[-1]
+    file, line = told[-1]
     chain = " < ".join(f"{file}:{line}" for file, line in reversed(lines))
-    return chain, f"{_shown(file) if users else _in_library(file)}:{line}"
+    return chain, f"{shown(file) if users else _in_library(file)}:{line}"
 
 
 @cache
@@ -138,7 +158,7 @@ def runtime_frames(message: str) -> tuple[str, ...]:
     text = message.splitlines()
     for position, line in enumerate(text):
         match = _RUNTIME_FRAME.match(line)
-        if match and _is_users(match["file"]):
+        if match and is_users(match["file"]):
             code = text[position + 1].strip() if position + 1 < len(text) else ""
             entry = _line(match["file"], int(match["line"]), match["function"].strip(), code)
             if entry[0] not in lines:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradcheck_cli.checking.backward import OpPlace
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend import path, private, private_gradients, registry
 from gradcheck_cli.tensorflow_backend.frames import CONVERTED
 
@@ -45,7 +46,7 @@ def _where(function: Any) -> tuple[str, str, int]:
     code = getattr(function, "__code__", None)
     generated = private_gradients.source_place(code.co_filename, line) if code is not None else None
     if generated is not None:
-        file, line = registry.short_path(generated[0]), generated[1]
+        file, line = short_path(generated[0]), generated[1]
     return CONVERTED.sub("", name.partition(":")[2]), file, line
 
 

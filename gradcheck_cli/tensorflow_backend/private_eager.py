@@ -175,22 +175,32 @@ def custom_gradients_left_out() -> Iterator[None]:
 class _SettingApart:
     """Stands in for the module `record` where a custom gradient records its gradient function."""
 
+    def __init__(self, note: Callable[[Any], None]) -> None:
+        self._note = note
+
     def __getattr__(self, name: str) -> Any:
         return getattr(record, name)
 
-    @staticmethod
-    def record_operation(op_type: Any, outputs: Any, inputs: Any, backward: Any, *rest: Any) -> Any:
+    def record_operation(self, op_type: Any, outputs: Any, inputs: Any, backward: Any, *rest: Any) -> Any:
         """Record the gradient function as one in which nothing is counted, but for `tf.recompute_grad`'s."""
         function = private.closure_of(backward).get("grad_fn")
         if function is not None and not private_variables.recomputes(function):
-            backward = private_gradients.set_apart(backward)
+            called = private_gradients.set_apart(backward)
+
+            def backward(*upstreams: Any) -> Any:
+                self._note(function)
+                return called(*upstreams)
+
         return record.record_operation(op_type, outputs, inputs, backward, *rest)
 
 
 @contextlib.contextmanager
-def custom_gradients_set_apart() -> Iterator[None]:
-    """Let what the gradient function of a `tf.custom_gradient` differentiates itself not be counted."""
-    custom_gradient.record = _SettingApart()
+def custom_gradients_set_apart(note: Callable[[Any], None]) -> Iterator[None]:
+    """Let what the gradient function of a `tf.custom_gradient` differentiates itself not be counted.
+
+    `note` is told of each gradient function as it is called.
+    """
+    custom_gradient.record = _SettingApart(note)
     try:
         yield
     finally:

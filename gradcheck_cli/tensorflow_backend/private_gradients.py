@@ -125,13 +125,19 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def gradients_counted(seen: Counter[str]) -> Iterator[None]:
+def gradients_counted(
+    seen: Counter[str], ran: Callable[[str, Any, Any], None] = lambda *_: None
+) -> Iterator[None]:
     """Count the calls of each registered gradient function meanwhile, by the name it is registered under.
 
     In graphs, in the bodies of loops, branches and functions whose gradients are built meanwhile, and under
     tapes: each looks its function up here. Names that are made at run time (those of `tf.custom_gradient`, of
     calls of a tf.function, and ours) aren't op types, and aren't counted. Nor is what the gradient function
     of a `tf.custom_gradient` differentiates itself: backpropagation doesn't go there.
+
+    Args:
+        seen: where they are counted.
+        ran: is told of each call, of whatever name: the name, the function, and the op.
     """
     original = registry.Registry.lookup
 
@@ -141,14 +147,15 @@ def gradients_counted(seen: Counter[str]) -> Iterator[None]:
         shown = name.decode() if isinstance(name, bytes) else name
         if self is not ops.gradient_registry or function is None:
             return function
-        if RUN_TIME_NAME.fullmatch(shown):
-            return set_apart(function) if private.is_stepped_over(function) else function
+        called = set_apart(function) if private.is_stepped_over(function) else function
+        is_op_type = not RUN_TIME_NAME.fullmatch(shown)
 
         @functools.wraps(function)
         def counted(*args: Any, **keywords: Any) -> Any:
-            if not _APART.get():
+            if is_op_type and not _APART.get():
                 seen[shown] += 1
-            found = function(*args, **keywords)
+            ran(shown, function, args[0] if args else None)
+            found = called(*args, **keywords)
             # TensorFlow takes either, and goes on with the same: of a list, one gradient can be replaced.
             return list(found) if type(found) is tuple else found
 

@@ -20,6 +20,7 @@ from tensorflow.python.framework.ops import gradient_registry
 from tensorflow.python.ops.custom_gradient import Bind
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend import behaviour, private
 from gradcheck_cli.tensorflow_backend.private_gradients import RUN_TIME_NAME
 
@@ -55,21 +56,18 @@ class GradientEntry:
     origin: str = "tensorflow"
 
 
-def read_gradients(
-    modules: Sequence[str] = (), *, failures: list[str] | None = None
-) -> tuple[GradientEntry, ...]:
+def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     """Read the registry, then import modules and read what each of them adds.
 
     Args:
         modules: dotted names, imported in this order.
-        failures: takes up why a module can't be imported, where that is not to end it all.
 
     Returns:
         Every op type TensorFlow knows and every registered name, sorted; then, module by module, what
         was registered by importing it, and its functions with a custom gradient.
 
     Raises:
-        UsageError: a module can't be imported, and there's no `failures`.
+        UsageError: a module can't be imported.
     """
     own = set(_registered_names())
     found = [_registered(name) for name in own]
@@ -78,13 +76,7 @@ def read_gradients(
     seen: set[int] = set()
     for name in modules:
         before = set(sys.modules)
-        try:
-            module = _import(name)
-        except UsageError as error:
-            if failures is None:
-                raise
-            failures.append(str(error))
-            continue
+        module = _import(name)
         added = sorted(set(_registered_names()) - own)
         own |= set(added)
         new = {entry: _registered(entry, origin=name) for entry in added}
@@ -244,16 +236,3 @@ def _code_of(module: Any, path: Sequence[str]) -> types.CodeType | None:
         inner = () if code is None else code.co_consts
         code = next((one for one in inner if isinstance(one, types.CodeType) and one.co_name == name), None)
     return code
-
-
-def short_path(file: str) -> str:
-    """Return a path without the folder that packages are installed in, or the working directory."""
-    path = Path(file)
-    for mark in ("site-packages", "dist-packages"):
-        if mark in path.parts:
-            after = len(path.parts) - path.parts[::-1].index(mark)
-            return str(Path(*path.parts[after:]))
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return file

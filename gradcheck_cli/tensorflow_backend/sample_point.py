@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.spec import candidates
 from gradcheck_cli.spec.case import MOVED
 from gradcheck_cli.spec.values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
@@ -54,6 +55,8 @@ class SamplePoint:
         return dtypes.widen(value if self.is_exact else dtypes.narrow(value, tensor.dtype))
 
     def _value(self, tensor: InputSpec) -> Array:
+        if self.sample >= candidates.FIRST:
+            return candidates.draw_candidate(self.case, tensor, self.sample)
         if self.sample != MOVED:
             return draw(self.case, tensor, self.sample)
         value: Array = np.asarray(draw(self.case, tensor, 0))

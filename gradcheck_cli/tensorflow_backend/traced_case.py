@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -231,7 +231,7 @@ class TracedCase:
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
             return self.graphs.vjp_trace
         try:
-            return tracing.trace_vjp(
+            trace = tracing.trace_vjp(
                 self.bound(),
                 self.signature,
                 self.at.differentiable,
@@ -245,6 +245,10 @@ class TracedCase:
         except ShapeClashError as error:
             known = [(number, self.inputs[number].name) for number in self.at.differentiable]
             raise error.of_inputs(known) from error
+        if self.shared.vjp is None and not self.surrogate:
+            for site, output, number in trace.sites:
+                self.shared.gradients.add(site, self.outputs[output].name, self.inputs[number].name)
+        return trace
 
     def _is_of_shapes(self, other: TracedCase) -> bool:
         """Whether another point's forward is the same trace, with outputs of the same shapes."""
@@ -358,6 +362,49 @@ class TracedCase:
             results=self._forward.dtypes,
             random_types=trace.random_types,
         ).once()
+
+    def run_beside_gradient(self, fetches: Sequence[Any], samples: Sequence[int]) -> list[Array]:
+        """Return the values of tensors of the gradient's graph at some points, for drawn upstreams.
+
+        Args:
+            fetches: the tensors.
+            samples: numbers of the points; this one's draws of random numbers serve them all.
+
+        Returns:
+            Per tensor its values, with a leading axis over the points.
+
+        Raises:
+            CaseFailedError: a tensor's shape isn't the same at all of them.
+        """
+        trace = self._vjp
+        infos = [self.outputs[output] for output in trace.joint_outputs]
+        for kept in trace.left:
+            self.shared.state.keep(kept)
+        batched = self._batched(
+            subgraph_function(
+                trace.whole, [*trace.inputs, *trace.upstreams, *trace.held.draws], list(fetches)
+            ),
+            trace.held,
+            tensors=trace.held.draws,
+            values=self.draws(trace.held),
+            upstreams=infos,
+            results=[tensor.dtype for tensor in fetches],
+            random_types=trace.random_types,
+            left=frozenset(id(kept.handle) for kept in trace.left),
+        )
+        points = [replace(self.at, sample=sample).point for sample in samples]
+        batch = {
+            number: np.stack([point[number] for point in points])
+            for number, tensor in enumerate(self.case.tensors[: self.at.count])
+            if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
+        }
+        for place, info in enumerate(infos):
+            draws = [np.random.default_rng(sample).standard_normal(info.shape) for sample in samples]
+            batch[self.at.count + place] = np.stack(draws)
+        try:
+            return batched(batch, 1)
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
 
     def _batched_vjp(self, output: int) -> Batched:
         if output not in self._vjps:

@@ -21,6 +21,7 @@ from gradcheck_cli.tensorflow_backend import (
     path,
     private,
     private_gradients,
+    private_sites,
     private_variables,
     user_gradient,
 )
@@ -32,9 +33,10 @@ from gradcheck_cli.tensorflow_backend.state import Order, captured, written
 from gradcheck_cli.tensorflow_backend.trace_faults import require_no_leak, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.binding import Bound
+    from gradcheck_cli.tensorflow_backend.private_sites import Site
     from gradcheck_cli.tensorflow_backend.state import Kept
 
 
@@ -82,6 +84,7 @@ class VjpTrace:
     `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
     exist; `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same
     for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's gradient.
+    `sites` has the hand-written gradients that ran, each with the output's and the input's number.
     `gradients_seen` has how often each registered gradient function was called, all outputs taken together.
     """
 
@@ -94,11 +97,15 @@ class VjpTrace:
     random_types: tuple[str, ...]
     held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
     gradients_seen: dict[str, int]
+    sites: frozenset[tuple[Site, int, int]]
     left: tuple[Kept, ...]  # what the gradient alone writes to: it isn't put back after each call
     whole: Any  # all of it, of which the functions are parts
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for, and didn't reach
+    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each differentiable output
+    results: tuple[Any, ...]  # the outputs, and every gradient
+    forward_ops: frozenset[Any]  # the ops that were there before the first gradient
 
 
 def trace_forward(  # noqa: PLR0913 (what is traced, and what is known of it)
@@ -222,7 +229,7 @@ def _pulled(
         return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
 
-def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of it)
+def trace_vjp(  # noqa: PLR0913, PLR0915, PLR0917 (what is traced, and what is known of it, step by step)
     bound: Bound,
     signature: Sequence[Any],
     differentiable: Sequence[int],
@@ -255,6 +262,8 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
     upstream_specs = [tf.TensorSpec(output_shapes[number], traced.dtypes[number]) for number in sources]
     kept, malformed = dict[str, Any](), list[tuple[Any, str]]()
     seen: Counter[str] = Counter()
+    ran: dict[int, list[tuple[Site, Any]]] = {}
+    counted = private_gradients.gradients_counted
     stand_ins = StandIns(frozen.is_random, with_stops=False) if traced.held.opened else None
 
     def forward_and_vjp(*tensors: Any) -> Any:
@@ -270,11 +279,10 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         order.add()
         every = [*inputs, *variables]
         wanted = [every[number] for number in differentiable]
-        with private_gradients.gradients_counted(seen):
-            kept["gradients"] = {
-                number: _pulled([outputs[number]], wanted, [upstream], order, malformed)
-                for number, upstream in zip(sources, upstreams, strict=True)
-            }
+        kept["gradients"] = {}
+        for number, upstream in zip(sources, upstreams, strict=True):
+            with private_sites.runs_noted() as (looked_up, ran[number]), counted(seen, looked_up):
+                kept["gradients"][number] = _pulled([outputs[number]], wanted, [upstream], order, malformed)
         if len(sources) > 1 and with_joint:
             together = [outputs[number] for number in sources]
             kept["joint"] = _pulled(together, wanted, list(upstreams), order, malformed)
@@ -336,12 +344,48 @@ def trace_vjp(  # noqa: PLR0913, PLR0917 (what is traced, and what is known of i
         tuple(path.stateful_types(whole.graph, everything, draws)),
         frozen.Held(draws=tuple(draws), stand_ins=stand_ins if stand_ins and stand_ins.sites else None),
         dict(seen),
+        frozenset(
+            _sites(ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(kept["inputs"])))
+        ),
         tuple(one for one in state if id(one.handle) not in captured(traced.function)),
         whole,
         tuple(kept["inputs"]),
         tuple(kept["values"]),
         tuple(missed),
+        tuple(kept["upstreams"]),
+        (*kept["values"], *everything),
+        frozenset(kept["forward"]),
     )
+
+
+def _sites(
+    ran: Mapping[int, Sequence[tuple[Site, Any]]],
+    inside: Sequence[Site],
+    connected: Mapping[int, tuple[int, ...]],
+    starts: Mapping[int, Any],
+) -> Iterator[tuple[Site, int, int]]:
+    """Yield each hand-written gradient that ran, with the numbers of an output and of an input.
+
+    An input counts where a path leads from it to the op that has the gradient. Where none can be seen (the op
+    is in a body, or behind another override of a flat op), each input counts that has a gradient at all.
+
+    Args:
+        ran: per output, the gradients that ran, with their ops.
+        inside: gradients in functions that were differentiated before.
+        connected: per output, the inputs that it has a gradient for.
+        starts: the graph's tensors that hold the inputs; those of variables aren't known.
+    """
+    for output, runs in ran.items():
+        for site, op in dict.fromkeys([*runs, *((site, None) for site in inside)]):
+            given = () if op is None else op.inputs
+            led = [
+                number
+                for number in connected[output]
+                if number not in starts
+                or any(path.leads_to(starts[number], tensor, (), stops=True) for tensor in given)
+            ]
+            for number in led or connected[output]:
+                yield site, output, number
 
 
 def _faulty_inputs(

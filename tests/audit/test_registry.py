@@ -5,8 +5,8 @@ from __future__ import annotations
 from audit_table import SPECS
 
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.spec.coverage import cases_by_type
 from gradcheck_cli.spec.load import load
+from gradcheck_cli.spec.versions import cases_by_type
 
 start_tensorflow()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.cli.list import command as list_command
 from gradcheck_cli.cli.merge import command as merge_command
 from gradcheck_cli.cli.run import command as run_command
 
@@ -26,6 +25,10 @@ VALUES = {
     "cache-dir": ("c1", "c2"),
     "format": ("json", "junit"),
     "report": ("json=a.json", "junit=b.xml"),
+    "cov": ("pkg", "other"),
+    "cov-report": ("term-missing", "json:a.json"),
+    "cov-fail-under": ("90.0", "80.0"),
+    "branch-fail-under": ("90.0", "80.0"),
     "baseline": ("a.lock", "b.lock"),
     "update-baseline": ("a.lock", "b.lock"),
     "strict": (True, False),
@@ -124,12 +127,13 @@ def test_what_is_configured_holds(project, invoke, engine):
 
 
 def test_paths_start_at_the_file(project, invoke, tmp_path, monkeypatch):
-    project('report = ["json=out.json", "github"]\nbaseline = "g.lock"')
+    project('report = ["json=out.json", "github"]\nbaseline = "g.lock"\ncov-report = "json:c.json"')
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     result = invoke("run", "--show-config")
     assert "json=../out.json github" in result.out
     assert "../g.lock" in result.out
+    assert "json:../c.json" in result.out
     assert invoke("run").err.startswith("../g.lock: can't be read")
 
 
@@ -150,7 +154,7 @@ def test_the_environments_paths_start_where_the_command_runs(project, shown, mon
             ],
         ),
         ("max_failures = 3", ["tool.gradcheck.max_failures: unknown key. Did you mean 'max-failures'?"]),
-        ("zzz = 3", ["unknown key. Possible keys: allow-version-skew, baseline, budget,"]),
+        ("zzz = 3", ["unknown key. Possible keys: allow-version-skew, baseline, branch-fail-under, budget,"]),
         ("strict = 'yes'", ["pyproject.toml:4: tool.gradcheck.strict: must be true or false, but got 'yes'"]),
         ("seed = -1", ["pyproject.toml:4: tool.gradcheck.seed: -1 is not in the range x>=0."]),
         ("seed = [1]", ["tool.gradcheck.seed: must be a text or a number, but got [1]"]),
@@ -160,7 +164,6 @@ def test_the_environments_paths_start_where_the_command_runs(project, shown, mon
         ("show-config = true", ["tool.gradcheck.show-config: unknown key."]),
         ("collect-only = true", ["tool.gradcheck.collect-only: unknown key."]),
         ("specs = 3", ["tool.gradcheck.specs: must be a path or a list of paths, but got 3"]),
-        ("list = 3", []),  # another command's
     ],
 )
 def test_what_is_wrong_with_the_file(project, invoke, text, messages):
@@ -199,19 +202,6 @@ def test_a_table_that_is_none(tmp_path, invoke, monkeypatch):
     result = invoke("run")
     assert result.code == 2
     assert "tool.gradcheck: must be a table, but got 3" in result.err
-
-
-def test_list_has_a_table_of_its_own(project, invoke, monkeypatch):
-    project("[tool.gradcheck.list]\nfail-under = 'much'")
-    assert "tool.gradcheck.list.fail-under: 'much' is not a valid float range." in invoke("list").err
-    project("[tool.gradcheck.list]\nseed = 3")
-    assert "tool.gradcheck.list.seed: unknown key. Possible keys: coverage, fail-under," in invoke("list").err
-    project("list = 3")
-    assert "tool.gradcheck.list: must be a table, but got 3" in invoke("list").err
-    project("")
-    monkeypatch.setenv("GRADCHECK_LIST_FAIL_UNDER", "much")
-    assert "GRADCHECK_LIST_FAIL_UNDER: 'much' is not" in invoke("list").err
-    assert list_command.variable("import") == "GRADCHECK_LIST_IMPORT"
 
 
 def test_merge_takes_the_runs_cache_alone(project, invoke, tmp_path):

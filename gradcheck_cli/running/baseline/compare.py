@@ -110,7 +110,7 @@ def is_same(old: Entry, new: Entry) -> bool:
         same_error
         and not list(_changes(old, new, breaks=False))
         and not _loosened(new, old)
-        and (old.checks_off, old.samples) == (new.checks_off, new.samples)
+        and (old.checks_off, old.samples, old.sides) == (new.checks_off, new.samples, new.sides)
         and (old.status, old.connected, old.spec) == (new.status, new.connected, new.spec)
         and all(tolerances) == any(tolerances)
         and (old.fingerprint is None) == (new.fingerprint is None)
@@ -146,6 +146,11 @@ def _less(old: Entry, new: Entry) -> str:
     parts = [f"check {name} is turned off now" for name in new.checks_off if name not in old.checks_off]
     if new.samples < old.samples:
         parts.append(f"was checked at {old.samples} points, and is at {new.samples} now")
+    if old.sides is not None and new.sides is not None:
+        (seen, every), (sees, now) = old.sides, new.sides
+        # A branch that was taken out of the code is neither seen nor unseen any more.
+        if sees < seen and now - sees > every - seen:
+            parts.append(f"saw {seen} of {every} sides of branches, and sees {sees} of {now} now")
     return "; ".join(parts)
 
 

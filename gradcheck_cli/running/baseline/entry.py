@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.covered import side_counts
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Entry:
         fingerprint: projections of gradient and forward.
         checks_off: structural checks that the spec turns off.
         samples: points at which it is checked.
+        sides: how many sides of branches its case has seen, and of how many; `None` where it has none.
     """
 
     op: str
@@ -56,6 +58,7 @@ class Entry:
     fingerprint: Fingerprint | None = None
     checks_off: tuple[str, ...] = ()
     samples: int = 0
+    sides: tuple[int, int] | None = None
 
     @property
     def key(self) -> Key:
@@ -86,6 +89,7 @@ def _entry(case: CaseResult, pair: PairResult) -> Entry:
         fingerprint=pair.fingerprint,
         checks_off=case.checks_off,
         samples=case.samples,
+        sides=side_counts(case.branches) if case.branches else None,
     )
 
 

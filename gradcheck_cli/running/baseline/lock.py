@@ -153,6 +153,8 @@ def _line(entry: Entry, folder: Path) -> str:
         "noise": _short(entry.noise),
         "allowed": _short(entry.allowed),
     }
+    if entry.sides is not None:
+        content["sides"] = list(entry.sides)
     if entry.tolerance is not None:
         tolerance = entry.tolerance
         # As they are: a rounded one would read as loosened by the next run.
@@ -205,6 +207,7 @@ def _read(content: object, folder: Path) -> Entry:
         allowed=_number(line.allowed),
         checks_off=line.checks_off,
         samples=line.samples,
+        sides=line.sides,
     )
     if line.rtol is not None and line.scaled is not None:
         entry = replace(entry, tolerance=Tolerance(line.rtol, line.scaled, line.atol))
@@ -237,7 +240,8 @@ class _Line:
     atol: float | None
     analytic: tuple[str, ...] | None
     forward: tuple[str, ...] | None
-    OPTIONAL: ClassVar = dict.fromkeys(("rtol", "scaled", "atol", "analytic", "forward"))
+    sides: tuple[int, int] | None
+    OPTIONAL: ClassVar = dict.fromkeys(("rtol", "scaled", "atol", "analytic", "forward", "sides"))
 
 
 def _number(value: str) -> float:

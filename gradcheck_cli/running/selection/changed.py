@@ -32,9 +32,12 @@ def changed_cases(cases: Sequence[Case], revision: str) -> tuple[Case, ...]:
     Raises:
         UsageError: there's no git, no repository, or no such revision.
     """
-    top = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
-    changed = _changed_files(top, revision)
+    top, changed = _top(), changed_files(revision)
     return tuple(case for case in cases if _is_touched(case, changed, top.resolve()))
+
+
+def _top() -> Path:
+    return Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
 
 
 def _is_touched(case: Case, changed: frozenset[Path], top: Path) -> bool:
@@ -45,8 +48,13 @@ def _is_touched(case: Case, changed: frozenset[Path], top: Path) -> bool:
     return any(file in changed or not changed.isdisjoint(file.parents) for file in found.files)
 
 
-def _changed_files(top: Path, revision: str) -> frozenset[Path]:
-    base = _base(revision)
+def changed_files(revision: str) -> frozenset[Path]:
+    """Return the files that differ from where a revision's history and ours parted, new ones too.
+
+    Raises:
+        UsageError: there's no git, no repository, or no such revision.
+    """
+    top, base = _top(), _base(revision)
     names = _git("diff", "--name-only", "--no-renames", "-z", base, "--", folder=top)
     names += _git("ls-files", "--others", "--exclude-standard", "-z", folder=top)
     return frozenset((top / name).resolve() for name in names.split("\0") if name)

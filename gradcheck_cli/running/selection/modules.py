@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _INSTALLED = ("site-packages", "dist-packages")
-_LIMIT = 64 * MIB  # nobody writes a longer module
+LIMIT = 64 * MIB  # nobody writes a longer module
 
 
 def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
@@ -116,6 +116,6 @@ def _standard_library() -> tuple[Path, ...]:
 def parsed(file: Path) -> ast.Module | None:
     """Return a Python file's syntax tree; `None` where it can't be read as Python."""
     try:
-        return ast.parse(read_plain(file, _LIMIT))
+        return ast.parse(read_plain(file, LIMIT))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -260,3 +260,22 @@ def test_of_two_that_fit_none_is_taken():
 def test_what_was_renamed_is_compared_all_the_same():
     new = replace(BASE, op="smooth_l1", tolerance=Tolerance(1e-3, 1e-10))
     assert {change for change, _ in changes(BASE, new)} == {Change.RENAMED, Change.LOOSENED}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "weakened"),
+    [
+        ((4, 4), (3, 4), True),
+        ((4, 4), (2, 4), True),
+        ((4, 4), (2, 2), False),  # a branch was taken out of the code
+        ((3, 4), (4, 4), False),
+        ((3, 4), (3, 6), False),  # one was added, and isn't seen yet
+        (None, (3, 4), False),
+        ((4, 4), None, False),
+    ],
+)
+def test_fewer_sides_of_branches_are_less(before, after, weakened):
+    found = changes(replace(BASE, sides=before), replace(BASE, sides=after))
+    assert [change for change, _ in found] == [Change.WEAKENED] * weakened
+    if weakened:
+        assert found[0][1] == f"saw 4 of 4 sides of branches, and sees {after[0]} of 4 now"

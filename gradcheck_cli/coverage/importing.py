@@ -1,0 +1,135 @@
+"""Import every module of a package in a process of its own, and note the custom gradients that this makes.
+
+Such a process may crash, hang, exit or print: the run goes on beside it, and hears which modules can't be
+imported. What a decorator of an unknown name makes shows here alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradcheck_cli import typed_json
+from gradcheck_cli.covered import GradientRun
+from gradcheck_cli.typed_json import TypeFault
+from gradcheck_cli.visible import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PATIENCE = 600.0  # seconds for all of them: the largest packages take one minute
+
+
+@dataclass
+class Imported:
+    """What came of importing modules: why some can't be, and the custom gradients that the others made."""
+
+    failures: dict[str, str] = field(default_factory=dict)
+    made: list[GradientRun] = field(default_factory=list)
+
+
+class Importing:
+    """The process that imports modules, from its start on."""
+
+    def __init__(self, modules: Sequence[str], folders: Sequence[str]) -> None:
+        """Start it.
+
+        Args:
+            modules: dotted names.
+            folders: to be put in front of Python's path.
+        """
+        self._modules, self._folders = list(modules), list(folders)
+        self._found = Imported()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def result(self) -> Imported:
+        """Wait for it to end, and return what was found."""
+        self._thread.join(_PATIENCE)
+        if self._thread.is_alive():
+            for module in self._modules:
+                self._found.failures.setdefault(module, f"wasn't imported within {_PATIENCE:.0f} s")
+        return self._found
+
+    def _run(self) -> None:
+        """Import what is left, in a new process after each crash."""
+        while self._modules:
+            began = ""
+            for begins, content in self._lines():
+                if begins:
+                    began = begins
+                    continue
+                self._modules.remove(began)
+                if content.get("failure"):
+                    self._found.failures[began] = clean(str(content["failure"]))
+                self._take(content.get("made"))
+                began = ""
+            if not began and self._modules:  # it never came to a first module
+                self._found.failures |= dict.fromkeys(
+                    self._modules, "the process that imports it can't start"
+                )
+                return
+            if began:
+                self._modules.remove(began)
+                self._found.failures[began] = "the process ends as it is imported"
+
+    def _take(self, made: object) -> None:
+        try:
+            self._found.made += typed_json.read(tuple[GradientRun, ...], made)
+        except TypeFault:  # something else wrote to our pipe
+            return
+
+    def _lines(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield the name of each module that begins, then with an empty name what came of it."""
+        reading, writing = os.pipe()
+        command = [sys.executable, "-m", __name__, str(writing)]
+        asked = json.dumps({"modules": self._modules, "folders": self._folders})
+        with subprocess.Popen(  # noqa: S603 (our own module)
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[writing],
+            text=True,
+        ) as process:
+            os.close(writing)
+            if process.stdin is not None:
+                process.stdin.write(asked)
+                process.stdin.close()
+            with os.fdopen(reading, encoding="utf-8") as stream:
+                for line in stream:
+                    content = json.loads(line)
+                    yield str(content.get("begins", "")), content
+
+
+def _main() -> None:
+    """Import what standard input asks for, and write to the descriptor that is named."""
+    asked = json.loads(sys.stdin.read())
+    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415 (in the child alone)
+
+    start_tensorflow(threads=1)
+    from gradcheck_cli.tensorflow_backend import behaviour, frames, startup  # noqa: PLC0415 (as above)
+    from gradcheck_cli.tensorflow_backend.private_sites import GradientLog, sites_noted  # noqa: PLC0415
+
+    sys.path[:0] = asked["folders"]
+    with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
+        for module in asked["modules"]:
+            stream.write(json.dumps({"begins": module}) + "\n")
+            log, failure = GradientLog(), ""
+            try:
+                with sites_noted(log):
+                    behaviour.import_module(module)
+            except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
+                failure = frames.first_line(error)
+            made = [vars(site.as_run()) for site in log.made]
+            stream.write(json.dumps({"failure": failure, "made": made}) + "\n")
+    os._exit(0)  # threads that modules have started don't hold it up
+
+
+if __name__ == "__main__":
+    _main()

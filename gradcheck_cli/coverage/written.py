@@ -1,0 +1,356 @@
+"""Gradients that somebody wrote in a package, found in the text of its modules: nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.plain_files import read_plain, short_path
+from gradcheck_cli.running.selection.modules import LIMIT, file_of, find, modules_below, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
+
+CUSTOM, REGISTERED, OVERRIDDEN, DEFUN, NUMPY, MODULE = (
+    "custom_gradient",
+    "RegisterGradient",
+    "gradient_override_map",
+    "Defun",
+    "py_func",
+    "module",
+)
+# The keywords under which Defun and helpers around py_func take a gradient function.
+_GRADIENT_KEYWORDS = ("python_grad_func", "grad_func", "grad_fn", "grad", "gradient")
+_NOT_TENSORFLOWS = ("jax", "torch")  # their decorators have the same name
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Find:
+    """One gradient in the text.
+
+    Attributes:
+        module: dotted name.
+        name: the qualified name of the function that it is of; of a call, of what it stands in, and its line.
+        kind: by what it is made.
+        file: as `short_path` names it.
+        line: of the function, or of the call.
+        lines: by which a record of a run is known to be of it: decorators and `def`, or the call, with the
+            `def` of the function that the call names.
+        registered: the name that it is registered under; empty where it has none, or it is computed.
+    """
+
+    module: str
+    name: str
+    kind: str
+    file: str
+    line: int
+    lines: frozenset[int]
+    registered: str = ""
+
+    @property
+    def target(self) -> str:
+        """The name as specs and exceptions give it, `module:qualname`."""
+        return f"{self.module}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package's text.
+
+    Attributes:
+        name: its dotted name.
+        modules: all of its modules, by dotted name, with their files as `short_path` names them.
+        paths: those files' full paths.
+        finds: the gradients in them.
+        unreadable: modules that aren't Python.
+    """
+
+    name: str
+    modules: dict[str, str]
+    paths: dict[str, Path]
+    finds: tuple[Find, ...]
+    unreadable: tuple[str, ...]
+
+    def within(self, files: Collection[Path]) -> Package:
+        """Return as much of it as lies in some files."""
+        kept = {name: file for name, file in self.paths.items() if file in files}
+        return Package(
+            self.name,
+            {name: self.modules[name] for name in kept},
+            kept,
+            tuple(find for find in self.finds if find.module in kept),
+            tuple(name for name in self.unreadable if name in kept),
+        )
+
+
+def read_package(name: str, folders: Sequence[str]) -> Package:
+    """Read a package, or a single module.
+
+    Args:
+        name: dotted.
+        folders: where to look before Python's own path.
+
+    Raises:
+        UsageError: there is no such package.
+    """
+    spec = find(name, folders)
+    if spec is None:
+        raise UsageError(
+            f"--cov {name}: there is no such package or module; looked in {', '.join(folders)} and on "
+            "Python's path. Give its dotted name, as an import statement has it."
+        )
+    paths = {}
+    for module in (name, *modules_below(name, folders)):
+        file = file_of(find(module, folders))
+        if file is not None and file.suffix == ".py":
+            paths[module] = file
+    finds: list[Find] = []
+    unreadable = []
+    for module, file in paths.items():
+        if not _may_hold_gradients(file):
+            continue
+        tree = parsed(file)
+        if tree is None:
+            unreadable.append(module)
+        else:
+            finds += find_gradients(tree, module, short_path(str(file)))
+    files = {module: short_path(str(file)) for module, file in paths.items()}
+    return Package(name, files, paths, tuple(finds), tuple(unreadable))
+
+
+def _may_hold_gradients(file: Path) -> bool:
+    """Whether a module's text has one of the words: parsing takes a hundred times as long."""
+    try:
+        text = read_plain(file, LIMIT)
+    except OSError:
+        return True
+    return any(word.encode() in text for word in (CUSTOM, REGISTERED, OVERRIDDEN, DEFUN, NUMPY))
+
+
+def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
+    """Return the gradients in a module's text, in its order.
+
+    Args:
+        tree: the module.
+        module: its dotted name.
+        file: as it is to be named.
+    """
+    reader = _Reader(module, file, _aliases(tree))
+    reader.visit(tree)
+    registered = {one.registered for one in reader.finds if one.kind == REGISTERED} - {""}
+    # An override with what this module registers itself is no second gradient.
+    return [
+        found
+        for found in sorted(reader.finds, key=lambda one: (one.line, one.name))
+        if found.kind != OVERRIDDEN or found.registered not in registered
+    ]
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Return what names stand for: `from x import custom_gradient as cg`, `cg = tf.custom_gradient`."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name):
+            found |= {one.id: _dotted(node.value) for one in node.targets if isinstance(one, ast.Name)}
+    return found
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@dataclass
+class _Scope:
+    """A function or a class around the node that is visited."""
+
+    name: str
+    node: ast.AST
+    functions: dict[str, Function] = field(default_factory=dict)  # by name, defined in it
+    parameters: frozenset[str] = frozenset()
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks a module, and gathers its gradients."""
+
+    def __init__(self, module: str, file: str, aliases: dict[str, str]) -> None:
+        self.finds: list[Find] = []
+        self._module, self._file, self._aliases = module, file, aliases
+        self._scopes: list[_Scope] = []
+        self._taken: set[ast.AST] = set()  # calls that belong to a gradient that was found
+        self._registering: defaultdict[int, set[str]] = defaultdict(set)  # by scope, the names as written
+
+    def visit_Module(self, node: ast.Module) -> None:
+        self._within(_Scope("", node, _functions_in(node)), node.body)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for decorator in node.decorator_list:
+            self.visit(decorator)
+        self._within(_Scope(node.name, node, _functions_in(node)), node.body)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._function(node)
+
+    def _function(self, node: Function) -> None:
+        for decorator in node.decorator_list:
+            kind, registered = self._decorated_by(decorator)
+            if kind:
+                self._taken.update(ast.walk(decorator))
+                lines = {*_header(node), *self._headers_of_arguments(decorator)}
+                self._add(self._qualname(node.name), kind, node.lineno, lines, registered)
+            else:
+                self.visit(decorator)
+        arguments = node.args
+        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        parameters = frozenset(one.arg for one in named)
+        for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
+            self.visit(default)
+        self._within(_Scope(node.name, node, _functions_in(node), parameters), node.body)
+
+    def _headers_of_arguments(self, decorator: ast.expr) -> Iterator[int]:
+        """Yield the lines of functions that a decorator is given: a wrapper may close over these alone."""
+        if not isinstance(decorator, ast.Call):
+            return
+        given = [*decorator.args, *(one.value for one in decorator.keywords)]
+        for node in (node for value in given for node in ast.walk(value) if isinstance(node, ast.Name)):
+            own = self._defined(node)
+            if own is not None:
+                yield from _header(own)
+
+    def _within(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
+        self._scopes.append(scope)
+        # A name is registered before or after the override that uses it.
+        self._registering[id(scope.node)] = {
+            ast.dump(call.args[0])
+            for call in ast.walk(scope.node)
+            if isinstance(call, ast.Call) and call.args and self._last(call.func) == REGISTERED
+        }
+        for statement in body:
+            self.visit(statement)
+        self._scopes.pop()
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if node not in self._taken:
+            self._call(node)
+        self.generic_visit(node)
+
+    def _call(self, node: ast.Call) -> None:
+        inner = node.func if isinstance(node.func, ast.Call) else node
+        last = self._last(inner.func)
+        applied = node.args if inner is not node else []
+        lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if last == CUSTOM and self._is_tensorflows(inner.func):
+            given = applied[:1] or node.args[:1] or [one.value for one in node.keywords if one.arg == "f"]
+            if not (given and self._is_wrapper(given[0])):
+                self._found(node, CUSTOM, lines, given)
+        elif last == REGISTERED:
+            self._found(node, REGISTERED, lines, applied[:1], _text(inner.args))
+        elif last == OVERRIDDEN:
+            self._overridden(node, lines)
+        elif last == DEFUN or last.endswith(NUMPY):
+            given = [one.value for one in inner.keywords if one.arg in _GRADIENT_KEYWORDS]
+            if given and not _is_none(given[0]):
+                self._found(node, DEFUN if last == DEFUN else NUMPY, lines, given)
+        self._taken.add(inner)
+
+    def _overridden(self, node: ast.Call, lines: set[int]) -> None:
+        """Take an override for a gradient of its own, unless its function registers what it names."""
+        values = node.args[0].values if node.args and isinstance(node.args[0], ast.Dict) else ()
+        for value in values:
+            if not any(ast.dump(value) in self._registering[id(scope.node)] for scope in self._scopes[1:]):
+                self._found(node, OVERRIDDEN, lines, (), _text([value]))
+
+    def _found(
+        self, node: ast.Call, kind: str, lines: set[int], given: Sequence[ast.expr], registered: str = ""
+    ) -> None:
+        """Add a call, under the name of the function that it is given, where that is defined around it."""
+        own = self._defined(given[0]) if given else None
+        if own is not None:
+            lines = lines | set(_header(own))
+        stem = own.name if own is not None else f"line {node.lineno}"
+        self._add(self._qualname(stem), kind, node.lineno, lines, registered)
+
+    def _add(self, name: str, kind: str, line: int, lines: set[int], registered: str) -> None:
+        if any(scope.name == CUSTOM for scope in self._scopes):
+            return  # a wrapper's own: whoever uses it writes the gradient
+        self.finds.append(Find(self._module, name, kind, self._file, line, frozenset(lines), registered))
+
+    def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
+        """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""
+        call = decorator if isinstance(decorator, ast.Call) else None
+        function = decorator if call is None else call.func
+        last = self._last(function)
+        if call is not None and last == "partial" and call.args:
+            function, last = call.args[0], self._last(call.args[0])
+        if last.endswith(CUSTOM) and self._is_tensorflows(function):
+            return CUSTOM, ""
+        if call is None:
+            return "", ""
+        if last == REGISTERED:
+            return REGISTERED, _text(call.args)
+        if last == DEFUN and any(one.arg in _GRADIENT_KEYWORDS for one in call.keywords):
+            return DEFUN, ""
+        return "", ""
+
+    def _last(self, function: ast.expr) -> str:
+        """Return the last part of a dotted name, as it is called where it comes from."""
+        dotted = _dotted(function)
+        return self._aliases.get(dotted, dotted).rpartition(".")[2]
+
+    def _is_tensorflows(self, function: ast.expr) -> bool:
+        return _dotted(function).partition(".")[0] not in _NOT_TENSORFLOWS
+
+    def _is_wrapper(self, given: ast.expr) -> bool:
+        """Whether a call only hands on what a wrapper of the same name was given: that writes no gradient."""
+        scope = self._scopes[-1]
+        return isinstance(given, ast.Name) and given.id in scope.parameters and scope.name.endswith(CUSTOM)
+
+    def _defined(self, given: ast.expr) -> Function | None:
+        name = given.id if isinstance(given, ast.Name) else ""
+        found = (scope.functions.get(name) for scope in reversed(self._scopes))
+        return next((one for one in found if one is not None), None)
+
+    def _qualname(self, name: str) -> str:
+        parts = []
+        for scope in self._scopes[1:]:
+            parts += [scope.name, *(["<locals>"] if isinstance(scope.node, Function) else [])]
+        return ".".join([*parts, name])
+
+
+def _functions_in(node: ast.AST) -> dict[str, Function]:
+    return {one.name: one for one in _inside(node) if isinstance(one, Function)}
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a scope, those under `if` and `with` too, but not a function's own."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, Function | ast.ClassDef | ast.Lambda):
+            yield from _inside(child)
+
+
+def _header(function: Function) -> range:
+    return range(
+        min([function.lineno, *(one.lineno for one in function.decorator_list)]), function.lineno + 1
+    )
+
+
+def _text(arguments: Sequence[ast.expr]) -> str:
+    first = arguments[0] if arguments else None
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

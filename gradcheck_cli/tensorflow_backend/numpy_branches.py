@@ -1,0 +1,118 @@
+"""The sides of `if` and `while` in Python code that a graph calls, by which line follows a condition's."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.ops import script_ops
+
+from gradcheck_cli.covered import Branch
+from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.tensorflow_backend.frames import is_users, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# A file, a line, and the one that came after it; 0 before the line that a call begins at, and after its end.
+Arcs = set[tuple[str, int, int]]
+
+_LIMIT = 8 * MIB
+_LONGEST = 40  # characters of a condition
+
+
+@contextlib.contextmanager
+def lines_traced(arcs: Arcs) -> Iterator[None]:
+    """Note which line follows which, in the user's functions that TensorFlow calls meanwhile.
+
+    TensorFlow calls them in threads of its own, so that tracing begins as each is called.
+    """
+    call = script_ops.FuncRegistry.__call__
+
+    def traced(self: Any, *arguments: Any) -> Any:
+        before = sys.gettrace()
+        sys.settrace(lambda frame, _event, _arg: _local(frame, arcs))
+        try:
+            return call(self, *arguments)
+        finally:
+            sys.settrace(before)
+
+    script_ops.FuncRegistry.__call__ = traced
+    try:
+        yield
+    finally:
+        script_ops.FuncRegistry.__call__ = call
+
+
+def _local(frame: Any, arcs: Arcs) -> Any:
+    """Return what is told of a frame's lines; `None` of code that isn't the user's."""
+    file = frame.f_code.co_filename
+    if not is_users(file):
+        return None
+    last = frame.f_lineno
+    arcs.add((file, 0, last))
+
+    def note(frame: Any, event: str, _arg: Any) -> Any:
+        nonlocal last
+        if event == "line":
+            arcs.add((file, last, frame.f_lineno))
+            last = frame.f_lineno
+        elif event == "return":
+            arcs.add((file, last, 0))
+        return note
+
+    return note
+
+
+def numpy_branches(arcs: Arcs) -> list[Branch]:
+    """Return the conditions of the functions whose lines were traced, with the sides that were taken."""
+    by_file: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    for file, line, after in arcs:
+        by_file[file].add((line, after))
+    found = []
+    for file, pairs in sorted(by_file.items()):
+        try:
+            tree = ast.parse(read_plain(Path(file), _LIMIT))
+        except (OSError, SyntaxError, ValueError):
+            continue
+        found += [
+            _branch(node, file, pairs)
+            for node in _conditions(tree, {after for line, after in pairs if not line})
+        ]
+    return found
+
+
+def _conditions(tree: ast.Module, called: set[int]) -> Iterator[ast.If | ast.While]:
+    """Yield the conditions of functions that ran, whose body stands on lines of its own."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        if not called & {function.lineno, *(one.lineno for one in function.decorator_list)}:
+            continue
+        for node in _own(function.body):
+            end = node.test.end_lineno or node.test.lineno
+            if node.body[0].lineno > end:
+                yield node
+
+
+def _own(body: Iterable[ast.AST]) -> Iterator[ast.If | ast.While]:
+    """Yield the conditions of a function, not those of functions inside it."""
+    for node in body:
+        if isinstance(node, ast.If | ast.While):
+            yield node
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _own(ast.iter_child_nodes(node))
+
+
+def _branch(node: ast.If | ast.While, file: str, pairs: set[tuple[int, int]]) -> Branch:
+    test = range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
+    after = {line for before, line in pairs if before in test and line not in test}
+    taken = {"true": node.body[0].lineno in after, "false": bool(after - {node.body[0].lineno})}
+    text = ast.unparse(node.test)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    seen = tuple(side for side, is_seen in taken.items() if is_seen)
+    return Branch(text, f"{shown(file)}:{node.test.lineno}", "python", ("true", "false"), seen)

@@ -1,0 +1,161 @@
+"""`gradcheck run --cov`: a gradient without a spec is named, counted, and fails the gate if it is to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+FILES = {
+    "pkg/__init__.py": "",
+    "pkg/ops.py": """import tensorflow as tf
+
+
+@tf.custom_gradient
+def checked(x):
+    return x * x, lambda dy: 2 * dy * x
+
+
+@tf.custom_gradient
+def unchecked(x):
+    return x * x, lambda dy: 3 * dy * x
+
+
+def make(k):
+    @tf.custom_gradient
+    def made(x):
+        return k * x, lambda dy: k * dy
+
+    return made
+
+
+@tf.custom_gradient
+def sloppy(x):
+    return x * x, lambda dy: dy * x
+""",
+    "pkg/gpu.py": "import no_such_module\n",
+    "pkg/wrapped.py": '''import tensorflow as tf
+
+
+def with_gradient(backward):
+    """A decorator that no text gives away."""
+
+    def decorator(forward):
+        def both(x):
+            return forward(x), lambda dy: backward(dy, x)
+
+        return getattr(tf, "custom_" + "gradient")(both)
+
+    return decorator
+
+
+@with_gradient(lambda dy, x: 3 * dy * x * x)
+def cube(x):
+    return x * x * x
+''',
+    "specs/ops.yaml": """
+op: checked
+forward: pkg.ops:checked
+inputs: {x: {shape: [2]}}
+---
+op: made
+forward: pkg.ops:make
+build: {k: 2.0}
+inputs: {x: {shape: [2]}}
+---
+op: sloppy
+forward: pkg.ops:sloppy
+inputs: {x: {shape: [2]}}
+expect: mismatch
+reason: known to be half of it
+""",
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def statuses(content):
+    return {one["name"]: one["status"] for one in content["gradients"]}
+
+
+EXPECTED = {
+    "pkg.gpu": "missing",
+    "pkg.ops:checked": "covered",
+    "pkg.ops:unchecked": "missing",
+    "pkg.ops:make.<locals>.made": "covered",
+    "pkg.ops:sloppy": "excused",
+    "pkg.wrapped:with_gradient.<locals>.decorator.<locals>.both": "missing",
+}
+
+
+def test_every_gradient_has_its_word(project, process):
+    done = process(
+        *("run", "--cov", "pkg", "--cov-fail-under", "100", "--report", "json=r.json", "--report", "github"),
+        *("--cov-report", "json:c.json", "--cov-report", "markdown:c.md", "-j", "1"),
+        cwd=project,
+    )
+    assert done.returncode == 3, done.stderr
+    content = json.loads((project / "c.json").read_text())
+    assert statuses(content) == EXPECTED
+    assert (content["covered"], content["missing"], content["excused"], content["percent"]) == (2, 3, 1, 40.0)
+    lines = done.stdout.splitlines()
+    assert "  missing  pkg.ops:unchecked  pkg/ops.py:10" in lines
+    assert (
+        "hand-written gradients of pkg: 2 of 5 covered (40.0 %), 1 excused, 1 module not imported, "
+        "--cov-fail-under 100 isn't reached"
+    ) in " ".join(line.strip() for line in lines)
+    assert "::error file=pkg/ops.py,line=10,title=gradcheck%3A pkg.ops%3Aunchecked%3A not covered" in (
+        done.stdout.replace("gradcheck: ", "gradcheck%3A ")
+    )
+    assert "| ❌ | pkg.ops:unchecked | pkg/ops.py:10 | no case reaches it |" in (project / "c.md").read_text()
+    assert json.loads((project / "r.json").read_text())["coverage"] == content
+    merged = process("merge", "r.json", "--format", "json", cwd=project)
+    assert (merged.returncode, json.loads(merged.stdout)["coverage"]) == (3, content)
+
+
+def test_what_can_not_be_checked_is_excused(project, command):
+    (project / "specs" / "exceptions.yaml").write_text(
+        "exceptions:\n"
+        "  pkg.ops:unchecked: {kind: gpu, reason: runs on none here}\n"
+        "  pkg.gpu: {kind: gpu, reason: needs its library}\n"
+        "  pkg.wrapped: {kind: other, reason: goes away}\n"
+    )
+    done = command("run", "--cov", "pkg", "--cov-fail-under", "100")
+    assert done.code == 0, done.out
+    assert "hand-written gradients of pkg: 2 of 2 covered (100.0 %), 4 excused" in done.out
+
+
+def test_a_new_gradient_in_a_changed_file_fails(project, command):
+    def git(*arguments):
+        given = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]
+        subprocess.run(given, cwd=project, check=True, capture_output=True)
+
+    (project / "pyproject.toml").write_text("[tool.gradcheck]\ncov = 'pkg'\ncov-fail-under = 100\n")
+    (project / ".gitignore").write_text(".gradcheck_cache/\n__pycache__/\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "start")
+    done = command("run", "--changed")
+    assert (done.code, "there are none" in done.out) == (0, True)
+    new = "\n\n@tf.custom_gradient\ndef new(x):\n    return x, lambda dy: dy\n"
+    (project / "pkg" / "late.py").write_text("import tensorflow as tf" + new)
+    done = command("run", "--changed", "--cov-report", "term-missing")
+    assert done.code == 3
+    assert "hand-written gradients of pkg changed since HEAD: 0 of 1 covered (0.0 %)" in done.out
+    assert "  missing  pkg.late:new  pkg/late.py:4" in done.out
+    # Selected cases cover what they cover: the file's share isn't held against them.
+    done = command("run", "--op", "checked")
+    assert (done.code, "isn't held against" in done.err) == (0, True)
+
+
+def test_no_such_package(project, command):  # noqa: ARG001 (the working directory)
+    done = command("run", "--cov", "nowhere")
+    assert (done.code, "--cov nowhere: there is no such package" in done.err) == (2, True)

@@ -1,0 +1,142 @@
+"""Covered is what a pair that passed ran; everything else is missing, or excused with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck_cli.coverage.importing import Imported
+from gradcheck_cli.coverage.measure import measure
+from gradcheck_cli.coverage.written import Find, Package
+from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
+from gradcheck_cli.results import CaseResult, PairResult, Status
+
+F = Find("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))
+G = Find("m", "g", "RegisterGradient", "m.py", 9, frozenset({8, 9}), "Mine")
+
+
+def package(*finds, unreadable=()):
+    return Package("m", {"m": "m.py"}, {}, finds, unreadable)
+
+
+def case(run, *pairs, name="default", reason=""):
+    found = tuple(PairResult(label, "y", "x", status, connected=on) for label, status, on in pairs)
+    return CaseResult(
+        "op",
+        name,
+        "a:1",
+        "graph",
+        "float64",
+        Status.PASSED,
+        0.1,
+        "",
+        reason=reason,
+        pairs=found,
+        custom_gradients=(run,),
+    )
+
+
+def ran(*pairs, places=("m.py:3",), makers=(), function="m:f"):
+    return GradientRun(function, places, makers, pairs)
+
+
+def status(*cases, finds=(F,), excuses=None, imported=None):
+    found = measure([package(*finds)], cases, imported or Imported(), excuses or {})
+    return {one.name: (str(one.status), one.reason or ", ".join(one.cases)) for one in found.gradients}
+
+
+PASSED, MISMATCHED = ("dy/dx", Status.PASSED, True), ("dy/dx", Status.MISMATCHED, True)
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        ([], ("missing", "no case reaches it")),
+        ([case(ran("dy/dx"), PASSED)], ("covered", "op")),
+        ([case(ran("dy/dx"), PASSED, name="wide")], ("covered", "op · wide")),
+        ([case(ran("dy/dw"), PASSED)], ("missing", "a case makes it, but no pair's gradient runs it")),
+        ([case(ran(), PASSED)], ("missing", "a case makes it, but no pair's gradient runs it")),
+        ([case(ran("dy/dx"), MISMATCHED)], ("missing", "dy/dx of op ran it, and is mismatched")),
+        (
+            [case(ran("dy/dx"), ("dy/dx", Status.PASSED, False))],
+            ("missing", "a case makes it, but no pair's gradient runs it"),
+        ),
+        (
+            [case(ran("dy/dx"), ("dy/dx", Status.EXPECTED_MISMATCH, True), reason="by design")],
+            ("excused", "op: by design"),
+        ),
+        ([case(ran("dy/dx"), MISMATCHED), case(ran("dy/dx"), PASSED)], ("covered", "op")),
+        # A library's wrapper: what was given to TensorFlow is the wrapper's, which closes over the user's.
+        ([case(ran("dy/dx", places=("lib.py:80", "m.py:3")), PASSED)], ("covered", "op")),
+        # A lambda in a call: the line that made it tells.
+        (
+            [case(ran("dy/dx", places=(), makers=("other.py:1", "m.py:4", "m.py:9")), PASSED)],
+            ("covered", "op"),
+        ),
+        ([case(ran("dy/dx", places=("other.py:3",)), PASSED)], ("missing", "no case reaches it")),
+    ],
+)
+def test_what_becomes_of_a_gradient(cases, expected):
+    assert status(*cases) == {"m:f": expected}
+
+
+def test_only_the_nearest_line_that_made_it_counts():
+    found = status(case(ran("dy/dx", places=(), makers=("m.py:4", "m.py:9")), PASSED), finds=(F, G))
+    assert {name: one[0] for name, one in found.items()} == {"m:f": "covered", "m:g": "missing"}
+
+
+@pytest.mark.parametrize("name", ["m:g", "Mine", "m"])
+def test_an_excuse_names_the_function_or_what_is_registered_or_the_module(name):
+    assert status(finds=(G,), excuses={name: "gpu: needs one"}) == {"m:g": ("excused", "gpu: needs one")}
+
+
+def test_an_excuse_does_not_take_a_covered_one_away():
+    assert status(case(ran("dy/dx"), PASSED), excuses={"m:f": "other"})["m:f"][0] == "covered"
+
+
+def test_what_the_text_does_not_show_is_found_as_it_is_made():
+    made = Imported(made=[ran(places=("m.py:20",), function="m:hidden"), ran(places=("lib.py:1",))])
+    assert status(finds=(), imported=made) == {"m:hidden": ("missing", "no case reaches it")}
+    covered = case(ran("dy/dx", places=("lib.py:7", "m.py:20"), function="lib:wrapped"), PASSED)
+    assert status(covered, finds=()) == {"m:line 20": ("covered", "op")}
+    # A wrapper that is used elsewhere writes no gradient.
+    wrapper = ran("dy/dx", places=("m.py:20",), function="m:custom_gradient.<locals>.wrapped")
+    assert status(case(wrapper, PASSED), finds=()) == {}
+
+
+def test_a_module_that_can_not_be_imported_counts():
+    imported = Imported(failures={"m.gpu": "ImportError: no cuda"})
+    found = measure([package(F)], [case(ran("dy/dx"), PASSED)], imported, {})
+    assert [(one.name, one.kind, str(one.status), one.reason) for one in found.gradients if not one.line] == [
+        ("m.gpu", "module", "missing", "can't be imported: ImportError: no cuda")
+    ]
+    assert found.percent == 50.0
+    excused = measure([package(F)], [case(ran("dy/dx"), PASSED)], imported, {"m.gpu": "gpu: none here"})
+    assert excused.percent == 100.0
+
+
+def test_a_share_that_falls_short():
+    one = WrittenGradient("m:f", "custom_gradient", "m.py", 4, CoverageStatus.COVERED, ("a",))
+    other = WrittenGradient("m:g", "custom_gradient", "m.py", 9, CoverageStatus.MISSING)
+    assert GradientCoverage(("m",), (one, other), 50).falls_short is False
+    assert GradientCoverage(("m",), (one, other), 50.1).falls_short is True
+    assert GradientCoverage(("m",), (), 100).falls_short is False
+
+
+def test_shards_add_up():
+    def part(first, second):
+        found = (
+            WrittenGradient(
+                "m:f", "custom_gradient", "m.py", 4, first, ("a",) if first is CoverageStatus.COVERED else ()
+            ),
+            WrittenGradient("m:g", "custom_gradient", "m.py", 9, second),
+        )
+        return GradientCoverage(("m",), found, 90)
+
+    covered, missing = CoverageStatus.COVERED, CoverageStatus.MISSING
+    whole = join([part(covered, missing), part(missing, CoverageStatus.EXCUSED)])
+    assert [(one.status, one.cases) for one in whole.gradients] == [
+        (covered, ("a",)),
+        (CoverageStatus.EXCUSED, ()),
+    ]
+    assert whole.fail_under == 90
+    assert join([]) is None

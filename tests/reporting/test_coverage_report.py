@@ -1,0 +1,109 @@
+"""Sides of branches and hand-written gradients, as each report shows them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
+from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.coverage_report import branch_lines, coverage_lines
+from gradcheck_cli.reporting.github import to_github
+from gradcheck_cli.reporting.json_reading import read_report
+from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.reporting.markdown import to_markdown
+from gradcheck_cli.reporting.terminal import case_lines
+
+WHERE = Branch("x > 3.5", "ops.py:14", "forward", ("true", "false"), ("false",))
+LOOP = Branch("loop", "ops.py:20", "forward", ("no round", "one round", "more rounds"), ("more rounds",))
+ALL = Branch("relu(x)", "ops.py:9", "gradient", ("> 0", "< 0"), ("> 0", "< 0"))
+COVERAGE = GradientCoverage(
+    ("pkg",),
+    (
+        WrittenGradient("pkg:f", "custom_gradient", "pkg.py", 4, CoverageStatus.COVERED, ("f", "f · wide")),
+        WrittenGradient(
+            "pkg:g", "custom_gradient", "pkg.py", 9, CoverageStatus.MISSING, (), "no case reaches it"
+        ),
+        WrittenGradient("pkg:h", "custom_gradient", "pkg.py", 14, CoverageStatus.EXCUSED, (), "gpu: none"),
+    ),
+)
+
+
+def line(case, **options):
+    found = [one.plain.strip() for one in case_lines(case, width=110, **options)]
+    return [one for one in found if one.startswith("branches")]
+
+
+def test_sides_that_were_never_seen_stand_under_the_table(passed):
+    case = replace(passed, branches=(WHERE, LOOP, ALL))
+    never = "x > 3.5 true (ops.py:14), loop no round (ops.py:20), loop one round (ops.py:20)"
+    assert line(case) == [f"branches 4 of 7 · never: {never}"]
+    chosen = replace(passed, branches=(WHERE,), chosen_points=2)
+    told = "branches 1 of 2, with 2 points chosen to see them · never: x > 3.5 true (ops.py:14)"
+    assert line(chosen) == [told]
+
+
+def test_where_all_were_seen_nothing_is_said_without_being_asked(passed):
+    case = replace(passed, branches=(ALL,))
+    assert (line(case), line(case, verbose=True)) == ([], ["branches 2 of 2"])
+    excused = replace(passed, branches=(replace(WHERE, excused=(("true", "a sine"),)),))
+    assert (line(excused), line(excused, verbose=True)) == ([], ["branches 1 of 1"])
+
+
+def test_a_share_of_sides_over_all_cases(report, passed):
+    other = replace(WHERE, seen=("true",))
+    cases = (replace(passed, branches=(WHERE, LOOP)), replace(passed, case="wide", branches=(other,)))
+    both = replace(report, cases=cases)
+    assert both.sides == (3, 5)
+    assert [replace(both, branch_fail_under=least).exit_code for least in (None, 60, 60.1)] == [0, 0, 3]
+    text = branch_lines(replace(both, branch_fail_under=90))[0].plain
+    assert text == "sides of branches: 3 of 5 seen (60.0 %), --branch-fail-under 90 isn't reached"
+
+
+@pytest.mark.parametrize(("least", "code"), [(None, 0), (50, 0), (51, 3)])
+def test_a_share_of_gradients(report, passed, least, code):
+    assert replace(report, cases=(passed,), coverage=replace(COVERAGE, fail_under=least)).exit_code == code
+
+
+def test_lines_name_what_is_asked_for():
+    head = "hand-written gradients of pkg: 1 of 2 covered (50.0 %), 1 excused"
+    assert layout.plain(coverage_lines(COVERAGE, 110, missing=False)) == f"{head}\n"
+    assert layout.plain(coverage_lines(COVERAGE, 110, missing=True)) == (
+        "  missing  pkg:g  pkg.py:9\n    no case reaches it\n"
+        f"  excused  pkg:h  pkg.py:14\n    gpu: none\n{head}\n"
+    )
+
+
+def test_json_reads_back(report, passed, tmp_path):
+    run = GradientRun("pkg:f", ("pkg.py:4",), ("pkg.py:3",), ("dM1/dM0",))
+    case = replace(passed, branches=(WHERE, ALL), custom_gradients=(run,), chosen_points=1)
+    whole = replace(
+        report, cases=(case,), coverage=replace(COVERAGE, fail_under=80.0), branch_fail_under=70.0
+    )
+    file = tmp_path / "report.json"
+    file.write_text(to_json(whole))
+    found = read_report(file)
+    assert found.coverage == whole.coverage
+    assert (found.cases[0].branches, found.cases[0].custom_gradients) == (case.branches, (run,))
+    assert (found.branch_fail_under, found.exit_code) == (70.0, 3)
+    before = json.loads(to_json(replace(report, cases=(passed,))))
+    for key in ("coverage", "branch_fail_under"):
+        del before[key]
+    for key in ("branches", "custom_gradients", "chosen_points"):
+        del before["cases"][0][key]
+    file.write_text(json.dumps(before))
+    assert read_report(file).cases[0].branches == ()  # of an older report
+
+
+def test_markdown_and_annotations(report, passed):
+    case = replace(passed, branches=(WHERE,))
+    whole = replace(report, cases=(case,), coverage=COVERAGE, branch_fail_under=90)
+    text = to_markdown(whole, Path.cwd())
+    assert "<details><summary>1 side of branches never seen</summary>" in text
+    assert "pkg:g: not covered" in text.replace("\\", "")
+    commands = to_github(whole, Path.cwd()).splitlines()
+    assert any(one.startswith("::error file=ops.py,line=14") for one in commands)
+    assert any(one.startswith("::warning file=pkg.py,line=9") for one in commands)

@@ -1,0 +1,26 @@
+"""Functions with a side that few draws take; see `test_chosen_points.py`."""
+
+import tensorflow as tf
+
+
+def hidden(x, *, factor=2.0):
+    """The square beyond 3.5, whose gradient is right for a factor of 2."""
+
+    @tf.custom_gradient
+    def inner(x):
+        y = tf.where(x > 3.5, x * x, tf.sin(x))
+        return y, lambda dy: dy * tf.where(x > 3.5, factor * x, tf.cos(x))
+
+    return inner(x)
+
+
+def root(x):
+    """No number beyond 2."""
+    return tf.where(x > 2.0, tf.sqrt(1.9 - x), x)
+
+
+@tf.custom_gradient
+def all_positive(x):
+    """Wrong where all elements are positive, which is one draw of 4,096."""
+    factor = tf.where(tf.reduce_all(x > 0.0), tf.constant(3.0, x.dtype), tf.constant(2.0, x.dtype))
+    return x * x, lambda dy: dy * factor * x

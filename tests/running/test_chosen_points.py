@@ -1,0 +1,69 @@
+"""Points beside the samples, which take sides of branches that these don't: what they show, and what not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.results import Status
+from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.load import load_mapping
+
+NORMAL = {"shape": [4]}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def run(target, x=NORMAL, **changes):
+    (case,) = load_mapping(
+        {"op": "op", "forward": f"chosen_functions:{target}", "inputs": {"x": x}, **changes}
+    )
+    return run_case(case)
+
+
+def test_a_fault_behind_a_condition_is_found():
+    result = run("hidden", attrs={"factor": 3.0})
+    assert result.status is Status.MISMATCHED
+    (pair,) = result.pairs
+    assert pair.worst.analytic == pytest.approx(1.5 * pair.worst.numeric)
+    assert "at a point that was chosen since it takes another side of a branch" in pair.diagnosis[-1]
+
+
+def test_its_right_twin_passes_and_has_seen_all():
+    result = run("hidden")
+    assert (result.status, result.chosen_points) == (Status.PASSED, 1)
+    assert [branch.unseen for branch in result.branches] == [(), ()]
+
+
+def test_all_of_many_elements_on_one_side():
+    result = run("all_positive", {"shape": [12]})
+    assert (result.status, result.pairs[0].wrong_elements) == (Status.MISMATCHED, 12)
+
+
+def test_the_same_again():
+    first, second = run("hidden", attrs={"factor": 3.0}), run("hidden", attrs={"factor": 3.0})
+    assert first.pairs == second.pairs
+
+
+@pytest.mark.parametrize(
+    ("target", "x"),
+    [
+        ("hidden", {"shape": [4], "uniform": {"low": 0, "high": 3}}),  # a range is never left
+        ("hidden", {"shape": [4], "domain": {"high": 3.4}}),
+        ("hidden", {"shape": [4], "value": 0.5}),
+        ("root", NORMAL),  # no number there
+    ],
+)
+def test_what_shows_nothing_changes_nothing(target, x):
+    result = run(target, x, **({"attrs": {"factor": 3.0}} if target == "hidden" else {}))
+    assert result.status is Status.PASSED
+    assert "true" in {side for branch in result.branches for side in branch.unseen}
+
+
+def test_an_excused_side_is_not_looked_for():
+    result = run("hidden", attrs={"factor": 3.0}, unreached={"x > 3.5 true": "x is a sine"})
+    assert (result.status, result.chosen_points) == (Status.PASSED, 0)

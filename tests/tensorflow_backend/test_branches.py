@@ -1,0 +1,137 @@
+"""Which sides of branches a case's points take, in the forward and in the gradient, with their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.spec.modes import in_each_mode
+
+MODULE = "branch_functions"
+NORMAL = {"shape": [4]}
+FEW = {"shape": [4], "value": [0.1, -0.2, 0.3, -0.4]}
+BOTH = {"shape": [2], "value": [4.0, 0.5]}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def branches(target, x=NORMAL, **changes):
+    spec = {"op": "op", "forward": f"{MODULE}:{target}", "inputs": {"x": x}, **changes}
+    (case,) = in_each_mode(load_mapping(spec), (), None)
+    result = run_case(case)
+    assert result.error is None, result.error
+    return result.branches
+
+
+def seen(target, x=NORMAL, **changes):
+    return [(one.text, one.part, one.seen, one.unseen) for one in branches(target, x, **changes)]
+
+
+@pytest.mark.parametrize(
+    ("target", "x", "expected"),
+    [
+        (
+            "hidden",
+            NORMAL,
+            [
+                ("x > 3.5", "forward", ("false",), ("true",)),
+                ("x > 3.5", "gradient", ("false",), ("true",)),
+            ],
+        ),
+        (
+            "hidden",
+            BOTH,
+            [
+                ("x > 3.5", "forward", ("true", "false"), ()),
+                ("x > 3.5", "gradient", ("true", "false"), ()),
+            ],
+        ),
+        # The upstream is drawn, too.
+        ("clipped_upstream", NORMAL, [("dy > 0", "gradient", ("true", "false"), ())]),
+        ("masked", FEW, [("x < -9", "forward", ("false",), ("true",))]),
+        (
+            "functions",
+            BOTH,
+            [
+                ("maximum(x, 0.1)", "forward", ("first larger",), ("second larger",)),
+                ("relu(x - 10)", "forward", ("< 0",), ("> 0",)),
+                ("abs(x)", "forward", ("> 0",), ("< 0",)),
+                ("relu6(x)", "forward", ("inside",), ("< 0", "> 6")),
+            ],
+        ),
+        (
+            "clipped",
+            BOTH,
+            [
+                ("minimum(x, 0.5)", "forward", ("first larger",), ("second larger",)),
+                ("maximum(minimum(x, 0.5), -9)", "forward", ("first larger",), ("second larger",)),
+            ],
+        ),
+        ("conditional", FEW, [("sum(x, 0) > 100", "forward", ("false",), ("true",))]),
+        ("loop", BOTH, [("loop", "forward", ("more rounds",), ("no round", "one round"))]),
+        (
+            "loop",
+            {"shape": [2], "value": [29.5, 0.0]},
+            [("loop", "forward", ("one round",), ("no round", "more rounds"))],
+        ),
+        (
+            "switched",
+            {"shape": [2], "value": [7.5, 0.0]},
+            [("stridedslice(x, 0, 1, 1)", "forward", ("branch 2",), ("branch 0", "branch 1"))],
+        ),
+        ("by_shape", NORMAL, []),
+        ("dead", NORMAL, []),
+        ("tensorflows_own", NORMAL, []),
+    ],
+)
+def test_sides(target, x, expected):
+    assert seen(target, x) == expected
+
+
+def test_each_has_its_line():
+    lines = [one.place.rpartition("/")[2] for one in branches("hidden")]
+    assert lines == [f"{MODULE}.py:8", f"{MODULE}.py:11"]
+
+
+def test_points_add_up():
+    x = {"shape": [1], "uniform": {"low": 3, "high": 4}}
+    assert {side for one in branches("hidden", x, samples=8) for side in one.unseen} == set()
+
+
+def test_an_excuse_takes_a_side_out():
+    excuses = {"x > 3.5 true*": "x is a sine"}
+    found = branches("hidden", unreached=excuses)
+    assert [(one.unseen, one.excused) for one in found] == [((), (("true", "x is a sine"),))] * 2
+    # A side that is taken needs none.
+    assert [one.excused for one in branches("hidden", BOTH, unreached=excuses)] == [(), ()]
+
+
+@pytest.mark.parametrize(("mode", "count"), [("dynamic", 2), ("eager", 0)])
+def test_modes(mode, count):
+    assert len(branches("hidden", modes=[mode])) == count
+
+
+def test_low_precision():
+    assert [one.unseen for one in branches("hidden", dtypes=["float32"])] == [("true",), ("true",)]
+
+
+def test_conditions_in_numpy_code():
+    found = branches(
+        "numpy_forward",
+        {"shape": [2], "value": [1.0, 2.0]},
+        gradient={"numpy": f"{MODULE}:numpy_gradient"},
+        binding="py_func",
+        outputs={"y": {"dtype": "float64"}},
+    )
+    assert [(one.text, one.part, one.seen, one.unseen) for one in found] == [
+        ("total > 100.0", "python", ("false",), ("true",)),
+        ("total > -100.0", "python", ("true",), ("false",)),
+        ("total < 50.0", "python", ("true", "false"), ()),
+        ("x.sum() > 100.0", "python", ("false",), ("true",)),
+    ]

@@ -1,0 +1,92 @@
+"""Which hand-written gradients run for which pairs, and where each of them is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.spec.modes import in_each_mode
+
+MODULE = "sites_functions"
+LINES = Path(__file__).with_name(f"{MODULE}.py").read_text().splitlines()
+X = {"shape": [2], "uniform": {"low": 1, "high": 2}}
+
+
+def line_of(text):
+    return next(number for number, line in enumerate(LINES, start=1) if line.strip().startswith(text))
+
+
+def lines(places):
+    return [int(one.rpartition(":")[2]) for one in places if f"{MODULE}.py:" in one]
+
+
+def run(target, **changes):
+    spec = {"op": "op", "forward": f"{MODULE}:{target}", "samples": 1, "inputs": {"x": X}, **changes}
+    (case,) = in_each_mode(load_mapping(spec), (), None)
+    result = run_case(case)
+    assert result.error is None, result.error
+    return {one.function.partition(":")[2]: one for one in result.custom_gradients}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "name", "line"),
+    [
+        ("square", {}, "square", "def square"),
+        ("square", {"modes": ["eager"]}, "square", "def square"),
+        ("make", {"build": {"k": 2.0}}, "make.<locals>.scaled", "def scaled"),
+        ("make", {"build": {"k": 2.0}, "modes": ["eager"]}, "make.<locals>.scaled", "def scaled"),
+        ("overridden", {}, "square_grad", "def square_grad"),
+        ("defun_square", {}, "defun_grad", "def defun_grad"),
+        ("in_a_branch", {}, "square", "def square"),
+        ("in_a_loop", {}, "square", "def square"),
+        ("in_a_function", {}, "square", "def square"),
+        ("in_a_function", {"tags": ["again"]}, "square", "def square"),  # differentiated before
+        ("in_its_gradient", {}, "in_its_gradient.<locals>.inner", "def inner"),
+    ],
+)
+def test_what_runs_is_known_with_its_place(target, changes, name, line):
+    found = run(target, **changes)[name]
+    assert found.pairs == ("dy/dx",)
+    first = line_of(line)
+    is_decorated = LINES[first - 2].strip().startswith("@")
+    assert lines(found.places)[0] == first - is_decorated
+
+
+def test_a_wrapper_leads_to_the_functions_that_it_was_given():
+    found = run("wrapped_cube")["library_wrapper.<locals>.wrapped"]
+    assert lines(found.places)[0] == line_of("def wrapped") - 1
+    assert line_of("def cube(") in lines(found.places)
+    assert lines(found.makers)[:2] == [line_of("def wrapped") - 1, line_of("wrapped_cube =")]
+
+
+def test_an_override_with_tensorflows_own_gradient_is_known_by_its_line():
+    (found,) = run("with_tensorflows_own").values()
+    assert (found.places, lines(found.makers)) == ((), [line_of("def with_tensorflows_own") + 1])
+
+
+def test_a_pair_counts_only_where_the_gradient_leads():
+    found = run(
+        "two", inputs={"x": X, "w": X}, outputs=["y", "z"], pairs={"dy/dw": {"expect": "disconnected"}}
+    )
+    assert found["square"].pairs == ("dy/dx",)
+
+
+def test_what_a_gradient_calls_is_not_differentiated_by_that():
+    assert list(run("in_its_gradient")) == ["in_its_gradient.<locals>.inner"]
+
+
+def test_tensorflows_own_are_nobodys():
+    assert run("tensorflows_own") == {}
+
+
+def test_a_gradient_of_the_specs_own_is_known():
+    (found,) = run("cube", gradient=f"{MODULE}:cube_grad").values()
+    assert line_of("def cube_grad") in lines(found.places)
