@@ -46,16 +46,20 @@ class Change(str, Enum):
     GRADIENT = "gradient_changed"
     WEAKENED = "weakened"  # what was checked is now skipped, or expected to be wrong, or None
     BROKE = "broke"  # between two reports: it was right
+    MENDED = "mended"  # between two reports: it wasn't right, and is
     BOTH = "both_changed"
     FORWARD = "forward_changed"
     NEW = "new"
+    RENAMED = "renamed"
 
     def __str__(self) -> str:
         """Return the word itself."""
         return self.value
 
 
-HARMLESS = frozenset({Change.BOTH, Change.FORWARD, Change.NEW})  # to be told, and no failure
+HARMLESS = frozenset(  # to be told, and no failure
+    {Change.BOTH, Change.FORWARD, Change.NEW, Change.RENAMED, Change.MENDED}
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -84,3 +88,20 @@ class Shard:
     index: int
     count: int
     plan: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a run was asked for, so that what isn't in its report can be told from what is gone.
+
+    Attributes:
+        paths: the files and folders of specs.
+        options: what narrows these down, as on a command line: "--op huber", "--shard 1/4".
+        modes: those that were asked for; none: each spec's own.
+        left_out: (op, case, dtype) of what these specs hold, and the run has no pairs of.
+    """
+
+    paths: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str, str], ...] = ()

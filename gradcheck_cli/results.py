@@ -7,9 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gradcheck_cli.figure import Figure  # noqa: TC001 (reports are read by this type)
 from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
     BaselineFinding,
     Fingerprint,
+    Selection,
     Shard,
     Tolerance,
 )
@@ -84,6 +86,8 @@ class PairResult:
     "nonfinite", "form", "raises", or several of them joined by "and". `worst_error` and `worst_bound` (what
     was allowed, with what the numeric value may be off by) are those of the worst element, one at a kink left
     aside where all is right; `None` where they are `max_abs_error` and `allowed` with `uncertainty`.
+    `undecided` says why a pair is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient".
+    `figure` is what pictures of it are drawn from, where somebody asked for them.
     """
 
     label: str
@@ -115,8 +119,10 @@ class PairResult:
     stop_change: float | None = None
     not_float64: str = ""
     mismatch: str = ""
+    undecided: str = ""
     worst_error: float | None = None
     worst_bound: float | None = None
+    figure: Figure | None = None
 
     @property
     def error(self) -> float:
@@ -153,16 +159,18 @@ class PairResult:
         return off / size if is_known else None
 
 
-CAUGHT, LEFT_OPEN, MISSED = "caught", "undecided", "missed"  # what becomes of a corruption
+# What becomes of a corruption.
+CAUGHT, LEFT_OPEN, MISSED, HIDES = "caught", "undecided", "missed", "out of sight"
 
 
 @dataclass(frozen=True)
 class Mutant:
     """What became of one corruption of one pair's gradient.
 
-    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails) or
-    `missed`. `change` is the largest error that was seen, `allowed` what was allowed where it mattered most,
-    `kinks` how many elements passed for lying between one-sided slopes.
+    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails), `missed`,
+    or `out of sight`: no point of the case could show it, and it wasn't tried. `change` is the error of the
+    worst element, `allowed` what was allowed of it, `kinks` how many elements passed for lying between
+    one-sided slopes.
     """
 
     pair: str
@@ -240,7 +248,8 @@ class Report:
     """A whole run.
 
     `strict` and `strict_precision` are the options of that name: they make failures of what was skipped
-    (exit 3), and of what loses digits (exit 1). `unchecked` says what wasn't run that should have been.
+    (exit 3), and of what loses digits (exit 1). `unchecked` says what wasn't run that should have been;
+    `selection` what was asked for, where that is known.
     """
 
     gradcheck_version: str
@@ -256,6 +265,24 @@ class Report:
     unchecked: tuple[str, ...] = ()
     baseline: tuple[BaselineFinding, ...] = ()
     shard: Shard | None = None
+    selection: Selection | None = None
+    keras_version: str = ""
+    numpy_version: str = ""
+    platform: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the run was made with, by name, as far as that is known."""
+        known = {
+            "gradcheck": self.gradcheck_version,
+            "TensorFlow": self.tensorflow_version,
+            "Keras": self.keras_version,
+            "NumPy": self.numpy_version,
+            "Python": self.python_version,
+            "platform": self.platform,
+            "seed": str(self.seed),
+        }
+        return {name: value for name, value in known.items() if value}
 
     @property
     def summary(self) -> dict[str, int]:

@@ -105,6 +105,7 @@ class PassTrace:
         ops: the ops on the way, in backward order.
         gradients: what arrived at each input; `None` where nothing did.
         left_out: how many `Identity` ops, which pass a gradient on as it is, aren't among `ops`.
+        notes: per input, where a `None` or a NaN that no op's gradient shows comes from; empty elsewhere.
     """
 
     output: str
@@ -112,6 +113,24 @@ class PassTrace:
     ops: tuple[TracedOp, ...]
     gradients: tuple[TensorSummary | None, ...]
     left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+
+ADDED_UP = "NaN first appears here, where what several ops give is added up: infinity less infinity"
+
+
+def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
+    """Say where a `None` or a NaN that arrives at an input comes from, if no op is marked for it.
+
+    Args:
+        gradient: what arrives.
+        ops: the ops on the way.
+        ends: where the way from the input to the output ends, in words.
+    """
+    if gradient is None:
+        return f"cut off by {', '.join(ends)}" if ends else ""
+    is_marked = any("NaN" in op.marks for op in ops)
+    return ADDED_UP if np.isnan(gradient).any() and not is_marked else ""
 
 
 def summary_of(value: Array | None) -> TensorSummary | None:

@@ -46,11 +46,15 @@ class Blame:
         agrees: whether the whole gradient agrees with differences along the directions that were tried;
             `None` where that can't be told.
         reason: why it can't, where it can't.
+        run: why a run fails, where every op on the path is right; empty elsewhere.
+        is_form: whether it is the form of a gradient that is wrong, so that nothing else could be looked at.
     """
 
     ops: tuple[OpVerdict, ...]
     agrees: bool | None
     reason: str = ""
+    run: str = ""
+    is_form: bool = False
 
     @property
     def named(self) -> tuple[OpVerdict, ...]:
@@ -67,6 +71,8 @@ class Blame:
         """Mismatched if an op is named; passed if all are right, or the whole agrees; else inconclusive."""
         if self.named:
             return Status.MISMATCHED
+        if self.run:
+            return Status.INCONCLUSIVE
         suspected = any(op.is_suspect for op in self.undecided)
         all_right = bool(self.ops) and not self.undecided and self.agrees is not False
         return Status.PASSED if all_right or (self.agrees and not suspected) else Status.INCONCLUSIVE
@@ -98,6 +104,8 @@ def sentence(blame: Blame) -> str:
         return f"{told_of(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if blame.status is Status.PASSED:
         return _all_right(blame)
+    if blame.run:
+        return f"{_all_right(blame)}, but a run fails: {blame.run}"
     names = _listed(blame)
     if blame.agrees is None:
         told = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
@@ -142,5 +150,5 @@ def _all_right(blame: Blame) -> str:
             f"of {len(blame.ops)}); not checked: {_listed(blame)}"
         )
     if not blame.ops:
-        return "there is no op on this path"
+        return blame.reason or "there is no op on this path"
     return f"every op's own gradient is right on this path ({right} {'op' if right == 1 else 'ops'})"

@@ -81,4 +81,5 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         checks=(*found.checks, *checks),
         warnings=tuple(dict.fromkeys((*found.warnings, *second.warnings))),
         held=tuple(dict.fromkeys((*found.held, *second.held))),
+        judged={**found.judged, **second.judged},
     )

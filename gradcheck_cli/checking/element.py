@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.formula import rounded_rule
 from gradcheck_cli.checking.jacobian import working_precision
-from gradcheck_cli.numerics import judge
+from gradcheck_cli.numerics import Verdict, judge
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.packing import Float
-    from gradcheck_cli.checking.sample import Operations, Pair
-    from gradcheck_cli.numerics import ToleranceRule
-    from gradcheck_cli.numerics.probe import Target
-    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.checking.probe_group import Group
+    from gradcheck_cli.numerics import Judgement, ToleranceRule
 
 # Elements of the guilty row that its tolerance is scaled by.
 _NEIGHBOURS = 7
@@ -33,27 +32,19 @@ class Element:
     allowed: float
     verdict: int
     reason: int
+    evaluations: int
+    is_approximate: bool = False  # right only as an approximation for the declared dtype
 
 
-def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
-    case: Case,
-    operations: Operations,
-    pair: Pair,
-    rule: ToleranceRule,
-    target: Target,
-    place: tuple[int, int],
-) -> Element:
+def judge_element(group: Group, place: tuple[int, int]) -> Element:
     """Judge one element.
 
     Args:
-        case: for its domain.
-        operations: what `target` evaluates.
-        pair: output number, input number.
-        rule: the pair's tolerance.
-        target: the pair, one point at a time.
+        group: of one pair.
         place: the element's row and column.
     """
-    (row, column), (output, number) = place, pair
+    (row, column), (output, number) = place, group.pairs[0]
+    target, case = group.target(), group.case
     gradient = target.row(row)
     with np.errstate(invalid="ignore"):
         effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
@@ -69,19 +60,30 @@ def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
             values[number_of] = target.at(there)[row]
         return values
 
-    op = operations.differenced
+    op = group.operations.differenced
     low, high = case.tensors[number].domain
-    found = judge(
-        evaluate,
-        target.point[columns],
-        gradient[columns][None],
-        input_precision=target.precision,
-        row_precision=working_precision(op, op.outputs[output].dtype),
-        rule=rule,
-        low=low,
-        high=high,
-        scale=target.typical,
-    )
+    span = target.spans[0]
+
+    def judged(rule: ToleranceRule) -> Judgement:
+        return judge(
+            evaluate,
+            target.point[columns],
+            gradient[columns][None],
+            input_precision=span.precision,
+            row_precision=working_precision(op, op.outputs[output].dtype),
+            rule=rule,
+            low=low,
+            high=high,
+            scale=span.typical,
+        )
+
+    found = judged(group.rule)
+    is_approximate = False
+    rule = rounded_rule(group.operations, group.pairs[0], group.rule)
+    if rule is not None and found.verdict[0, 0] == Verdict.MISMATCH:
+        again = judged(rule)
+        is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
+        found = again if is_approximate else found
     return Element(
         row,
         column,
@@ -91,4 +93,6 @@ def judge_element(  # noqa: PLR0913, PLR0917 (a pair, and where in it)
         float(found.allowed[0, 0]),
         int(found.verdict[0, 0]),
         int(found.reason[0, 0]),
+        target.evaluations,
+        is_approximate,
     )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
+from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.causes import cause_first, with_causes
 from gradcheck_cli.checking.deterministic import check_frozen, check_random, check_repeats
 from gradcheck_cli.checking.expectations import rule_of
+from gradcheck_cli.checking.extent import costly_pairs, is_probed
 from gradcheck_cli.checking.finite import leave_undecided
 from gradcheck_cli.checking.form import check_form
 from gradcheck_cli.checking.formula import judged_below_float64, look_again
@@ -24,8 +26,11 @@ from gradcheck_cli.checking.memory import Memory
 from gradcheck_cli.checking.modes import check_modes
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, raised, results_of
+from gradcheck_cli.checking.pair_view import Judged
 from gradcheck_cli.checking.precision import judge_declared
-from gradcheck_cli.checking.probing import probe_pair, refused, with_element
+from gradcheck_cli.checking.probe_group import Group
+from gradcheck_cli.checking.probing import probe_pairs, refused, with_element
+from gradcheck_cli.checking.progress import tell
 from gradcheck_cli.checking.reference_forward import check_reference_forward
 from gradcheck_cli.checking.sample import (
     Operations,
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
+# The part of the time that there is at a point, for what is judged element by element.
+_FOR_WHOLE = 0.3
 _NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
 
 
@@ -71,6 +78,7 @@ class Findings:
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
     stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
+    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by its label
 
 
 @dataclass
@@ -78,7 +86,11 @@ class _Gathered:
     """What the sample points have given so far."""
 
     second: int  # number of the point at which another trace is compared
+    budget: Budget  # until the end of a sample point
+    for_whole: Budget  # likewise, for what is judged element by element
     stops: StopGradients
+    done: float = 0.0  # share of the work before this sample point
+    share: float = 1.0  # that of this one
     samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -86,9 +98,14 @@ class _Gathered:
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
     sparsities: dict[Pair, Sparsity] | None = None
+    costly: set[Pair] = field(default_factory=set)
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     scenes: list[Scene] = field(default_factory=list)
     upstream_faults: dict[Pair, str] = field(default_factory=dict)  # of pairs that are expected to be wrong
+
+    def tell(self, part: float) -> None:
+        """Say that such a part of the work at this sample point is done."""
+        tell(self.done + part * self.share)
 
     def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
         """Require what the spec covers at each sample point: another branch of a forward is other ops."""
@@ -131,9 +148,16 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
         return Findings(checks=(frozen,))
     # One trace serves every point; another one is held against it at the second.
     second = samples[1] if len(samples) > 1 else MOVED
-    gathered = _Gathered(second, StopGradients(case, rules, stops), checks=[] if frozen is None else [frozen])
+    budget = Budget(case.budget)
+    no_end = Budget()
+    held = StopGradients(case, rules, stops, budget=budget)
+    gathered = _Gathered(second, budget, no_end, held, checks=[] if frozen is None else [frozen])
     try:
-        for sample in samples:
+        for done, sample in enumerate(samples, 1):
+            gathered.budget = budget.share(done / len(samples))
+            gathered.done, gathered.share = (done - 1) / len(samples), 1 / len(samples)
+            if case.method == "auto" and not case.full_only:
+                gathered.for_whole = budget.share((done - 1 + _FOR_WHOLE) / len(samples))
             op = first if sample == samples[0] else opener.declared(sample)
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
@@ -174,6 +198,10 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
         gathered.gradients_seen,
         held=_held(gathered.first),
         stops=frozenset(gathered.stops.changing),
+        judged={
+            label_of(first, pair): Judged(first.outputs[pair[0]], first.inputs[pair[1]], tuple(judged))
+            for pair, judged in gathered.samples.items()
+        },
     )
 
 
@@ -244,28 +272,40 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
 ) -> None:
     pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
     gathered.see_gradients(opener, op, pairs)
-    operations = _operations(case, opener, sample, op)
+    operations = replace(_operations(case, opener, sample, op), budget=gathered.for_whole)
     gathered.first = gathered.first or operations
     if gathered.sparsities is None:
         gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
-    declared, formula = take_jacobians(case, operations, pairs, gathered.sparsities)
+        few = [
+            pair
+            for pair in pairs
+            if not is_probed(case, operations.formula, pair, gathered.sparsities.get(pair))
+        ]
+        left = operations.budget.seconds - operations.budget.spent
+        gathered.costly = costly_pairs(operations, few, gathered.sparsities, left)
+    gathered.tell(0.1)
+    few = [pair for pair in pairs if pair not in gathered.costly]
+    declared, formula = take_jacobians(case, operations, few, gathered.sparsities)
     judged = {
         pair: settled(case, operations, pair, rules[pair], found)
         for pair, found in judge_pairs(case, operations, formula, rules).items()
     }
-    large = [pair for pair in pairs if pair not in judged]
+    gathered.tell(0.4)
     warnings: list[str] = []
     if operations.has_reference_precision:
-        judged, warnings = look_again(case, operations, judged, rules, gathered.sparsities)
+        judged, warnings = look_again(case, operations, judged, declared, rules, gathered.sparsities)
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
         wrong, lossy = judge_declared(case, operations, declared, judged, rules)
         judged |= wrong
         warnings += lossy
-    for pair in large:
-        if any(_is_wrong(earlier) for earlier in gathered.samples.get(pair, [])):
-            continue  # found wrong, and what found it takes its time
-        judged[pair], warning = _probe(case, operations, pair, rules[pair], sample)
-        warnings += [warning] if warning else []
+    large = [pair for pair in pairs if pair not in judged]
+    gathered.costly |= set(large)
+    # What was found wrong took its time to be found.
+    large = [pair for pair in large if not any(map(_is_wrong, gathered.samples.get(pair, [])))]
+    probed, unsure = _probe(case, operations, {pair: rules[pair] for pair in large}, sample, gathered.budget)
+    judged |= probed
+    warnings += unsure
+    gathered.tell(0.8)
     judged = gathered.stops.weigh(operations, formula, judged, sample)
     judged, coarse = judged_below_float64(operations, judged)
     warnings += coarse
@@ -360,21 +400,40 @@ def _failing(checks: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _probe(
-    case: Case, operations: Operations, pair: Pair, rule: PairRule | None, sample: int
-) -> tuple[PairSample, str]:
-    """Judge a pair by probes: its formula, then what its declared dtype makes of that; with a warning."""
+    case: Case,
+    operations: Operations,
+    rules: Mapping[Pair, PairRule | None],
+    sample: int,
+    budget: Budget,
+) -> tuple[dict[Pair, PairSample], list[str]]:
+    """Judge pairs by probes: their formula, then what the declared dtype makes of that; with warnings."""
     if case.full_only:
-        return refused(operations, pair), ""
-    found = probe_pair(case, operations, pair, tolerance_of(case, operations, pair, rule), sample)
+        return {pair: refused(operations, pair) for pair in rules}, []
+    tolerances = {pair: tolerance_of(case, operations, pair, rule) for pair, rule in rules.items()}
+    # Where one is expected to be wrong, what it does to the others is of no interest.
+    expected = [pair for pair in rules if is_expected_wrong(rules[pair])]
+    sound = {pair: tolerances[pair] for pair in rules if pair not in expected}
+    found = probe_pairs(case, operations, sound, sample, budget)
+    for pair in expected:
+        found |= probe_pairs(case, operations, {pair: tolerances[pair]}, sample, budget)
     if not operations.has_reference_precision:
-        return found, ""
-    warning, element = precision_of_declared(case, operations, pair)
-    if element is not None and operations.differenced is operations.formula:
-        own = Operations(operations.declared, operations.declared, operations.declared)
-        again = with_element(case, own, pair, tolerance_of(case, own, pair, rule), element, found)
-        if (again.verdict == Verdict.MISMATCH).any():
-            return again, ""
-    return found, warning
+        return found, []
+    warnings = [
+        f"precision: {label_of(operations.declared, pair)}: elements that random probes led to are right "
+        f"as an approximation for the declared dtype only, by up to {sample.approximate:.1e} off."
+        for pair, sample in found.items()
+        if sample.approximate
+    ]
+    for pair, (warning, element) in precision_of_declared(case, operations, list(rules)).items():
+        if element is not None and operations.differenced is operations.formula:
+            own = Operations(operations.declared, operations.declared, operations.declared)
+            rule = tolerance_of(case, own, pair, rules[pair])
+            again = with_element(Group(case, own, (pair[0],), (pair[1],), rule), element, found[pair])
+            if _is_wrong(again):
+                found[pair] = again
+                continue
+        warnings += [warning] if warning else []
+    return found, warnings
 
 
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:

@@ -11,13 +11,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gradcheck_cli.checking.corruption import ELEMENT, UPSTREAM, CorruptedOperation
+from gradcheck_cli.checking.corruption import (
+    ELEMENT,
+    HIDDEN,
+    ONES,
+    REPEATS,
+    ROW,
+    SIZE,
+    SMALL,
+    UPSTREAM,
+    CorruptedOperation,
+    Shift,
+)
 from gradcheck_cli.checking.examine import Findings, examine
 from gradcheck_cli.checking.remembered import RememberingOpener
 from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.checking.sight import out_of_sight
 from gradcheck_cli.checking.upstream import coarse
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.results import CAUGHT, LEFT_OPEN, MISSED, Mutant, Status
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
 from gradcheck_cli.spec.models import ChecksModel
 
 if TYPE_CHECKING:
@@ -34,6 +47,10 @@ _NEEDED = frozenset({"linearity", "zero_upstream"})
 # A corruption that moves a gradient by less, relative to its largest element, is none: a matrix that is
 # symmetric but for rounding, transposed. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
+_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # of what the op's own parts are, no vjp tells
+# The smallest element is changed by 1 % of itself, and by twice what is allowed of it and ten times what its
+# numeric value is unsure of: beyond what `numerics.verdict` leaves open.
+_LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
 _ROWS = 3  # random upstreams by which it is seen whether anything changes
 
 
@@ -79,6 +96,20 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     return replace(found, mutants=tuple(mutants))
 
 
+@dataclass(frozen=True)
+class _Wrong:
+    """One way of being wrong, and where; see `CorruptedOperation`."""
+
+    corruption: str
+    numbers: frozenset[int]
+    places: Mapping[Pair, int]
+    shifts: Mapping[Pair, Shift]
+
+    def of(self, op: Operation) -> CorruptedOperation:
+        """Return an op that is wrong in this way."""
+        return CorruptedOperation(op, self.corruption, self.numbers, self.places, self.shifts)
+
+
 @dataclass
 class _Subject:
     """What is corrupted: a case, or the vjp of one.
@@ -110,46 +141,70 @@ class _Subject:
         formula = self.opener.in_float64(op) or op
         flows = {output: _upstreams(formula, output) for output, _ in pairs.values()}
         for corruption in corruptions:
+            if corruption in _ONLY_HIDDEN:
+                continue
             places = _places(formula, pairs.values(), flows) if corruption == ELEMENT else {}
+            shifts = self._shifts(pairs) if corruption == SMALL else {}
             numbers = frozenset(number for _, number in pairs.values())
-            wrong = CorruptedOperation(formula, corruption, numbers, places)
+            wrong = _Wrong(corruption, numbers, places, shifts)
             changed = {
-                label: pair for label, pair in pairs.items() if _changes(formula, wrong, pair, flows[pair[0]])
+                label: pair
+                for label, pair in pairs.items()
+                if pair in shifts or _changes(formula, wrong.of(formula), pair, flows[pair[0]])
             }
             if changed:
-                yield from self._tried(corruption, changed, places)
+                yield from self._tried(wrong, changed)
+        if self.order == 1:
+            yield from self._hidden(pairs, corruptions)
 
-    def _tried(
-        self, corruption: str, pairs: Mapping[str, Pair], places: Mapping[Pair, int]
-    ) -> Iterable[Mutant]:
+    def _shifts(self, pairs: Mapping[str, Pair]) -> dict[Pair, Shift]:
+        """Return the least change of each pair's smallest element that its tolerance claims to see."""
+        found = {}
+        for label, pair in pairs.items():
+            judged = self.found.judged[label]
+            sample = judged.samples[0]
+            size = np.abs(sample.analytic)
+            usable = (size > 0) & (sample.verdict == Verdict.PASS)
+            if judged.output.is_complex or judged.taken.is_complex or not usable.any():
+                continue
+            at = np.unravel_index(int(np.argmin(np.where(usable, size, np.inf))), size.shape)
+            claimed = _CLAIMED * float(sample.allowed[at]) + _UNSURE * float(sample.uncertainty[at])
+            amount = max(_LEAST * float(size[at]), claimed)
+            found[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
+        return found
+
+    def _hidden(self, pairs: Mapping[str, Pair], corruptions: Sequence[str]) -> Iterable[Mutant]:
+        """Yield the corruptions that no point could show."""
+        if not HIDDEN & set(corruptions):
+            return
+        labels = {pair: label for label, pair in pairs.items()}
+        points = [self.opener.declared(sample).sites(tuple(labels)) for sample in self.samples]
+        for site in out_of_sight(points):
+            if site.corruption in corruptions:
+                for pair in sorted(site.pairs):
+                    yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
+
+    def _tried(self, wrong: _Wrong, pairs: Mapping[str, Pair]) -> Iterable[Mutant]:
         left = dict(pairs)
         results: dict[str, Mutant] = {}
         # One point is enough for most; all of them for what one doesn't show.
         for samples in (self.samples[:1], self.samples):
-            numbers = frozenset(number for _, number in left.values())
             if left:
-                results |= self._outcomes(corruption, left, numbers, places, samples, by_check=False)
+                results |= self._outcomes(wrong, left, samples, by_check=False)
             left = {label: pair for label, pair in left.items() if results[label].outcome != CAUGHT}
-        if corruption == UPSTREAM:
+        if wrong.corruption in {UPSTREAM, ROW}:
             # Of one output element, the Jacobian is the same: the check of linearity tells, input by input.
             for number in sorted({number for _, number in left.values()}):
                 own = {label: pair for label, pair in left.items() if pair[1] == number}
-                results |= self._outcomes(
-                    corruption, own, frozenset({number}), places, self.samples, by_check=True
-                )
+                results |= self._outcomes(wrong, own, self.samples, by_check=True)
         return [results[label] for label in pairs]
 
-    def _outcomes(  # noqa: PLR0913 (what is corrupted, where, and what tells)
-        self,
-        corruption: str,
-        pairs: Mapping[str, Pair],
-        numbers: frozenset[int],
-        places: Mapping[Pair, int],
-        samples: Sequence[int],
-        *,
-        by_check: bool,
+    def _outcomes(
+        self, wrong: _Wrong, pairs: Mapping[str, Pair], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
-        opener = _CorruptingOpener(self.opener, corruption, numbers, places)
+        numbers = frozenset(number for _, number in pairs.values())
+        opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
+        corruption = wrong.corruption
         try:
             found = examine(
                 self.case, cast("Opener[Any]", opener), samples, known=self.known, stops=self.stops
@@ -171,9 +226,7 @@ def _mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) 
     elif result.status is not Status.PASSED:
         outcome = LEFT_OPEN
     message = "" if outcome == CAUGHT else result.message
-    return Mutant(
-        result.label, corruption, outcome, order, result.max_abs_error, result.allowed, result.kinks, message
-    )
+    return Mutant(result.label, corruption, outcome, order, result.error, result.bound, result.kinks, message)
 
 
 def _upstreams(op: Operation, output: int) -> Array:
@@ -207,7 +260,7 @@ def _changes(op: Operation, wrong: CorruptedOperation, pair: Pair, flow: Array) 
         return False
     largest = np.max(np.abs(before))
     moved = largest if after is None else np.max(np.abs(after - before))
-    return bool(moved > _NO_CHANGE * largest)
+    return bool(largest > 0 and moved > _NO_CHANGE * largest)
 
 
 @dataclass
@@ -215,26 +268,21 @@ class _CorruptingOpener:
     """Opens a case's ops with gradients that are wrong in one way."""
 
     inner: RememberingOpener
-    corruption: str
-    numbers: frozenset[int]
-    places: Mapping[Pair, int]
+    wrong: _Wrong
 
     @property
     def case(self) -> Case:
         return self.inner.case
 
-    def _wrong(self, op: Operation) -> CorruptedOperation:
-        return CorruptedOperation(op, self.corruption, self.numbers, self.places)
-
     def declared(self, sample: int) -> CorruptedOperation:
-        return self._wrong(self.inner.declared(sample))
+        return self.wrong.of(self.inner.declared(sample))
 
     def in_float64(self, own: CorruptedOperation | Operation) -> CorruptedOperation | Operation | None:
         if not isinstance(own, CorruptedOperation):  # a reference, whose gradient nobody looks at
             other: Operation | None = self.inner.in_float64(own)
             return other
         wide = self.inner.in_float64(own.inner)
-        return None if wide is None else self._wrong(wide)
+        return None if wide is None else self.wrong.of(wide)
 
     def in_complex(self, own: CorruptedOperation | Operation) -> Operation:
         inner = own.inner if isinstance(own, CorruptedOperation) else own

@@ -11,6 +11,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gradcheck_cli.checking.backward import OpPlace
+    from gradcheck_cli.checking.sight import Site
     from gradcheck_cli.numerics.moves import Moves
 
 Array = npt.NDArray[np.generic]
@@ -112,6 +114,13 @@ class Operation(Protocol):
             A key, by which it is known at every point and in the vjp, and the place to show, `file:line`.
         """
 
+    def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:
+        """Return where the gradients of some pairs could be wrong without the base point showing it.
+
+        Args:
+            pairs: output and input numbers.
+        """
+
     def closed(self, output: int, number: int) -> Sequence[str]:
         """Return what between an input and an output has a `stop_gradient` inside that can't be held."""
 
@@ -200,10 +209,12 @@ class GradientFormError(Exception):
     Args:
         inputs: numbers of the inputs whose gradient is wrong; empty where it can't be told.
         message: what was expected and what was found.
+        place: the op whose gradient it is, and where that is written; `None` where it can't be told.
     """
 
-    def __init__(self, inputs: tuple[int, ...], message: str) -> None:
+    def __init__(self, inputs: tuple[int, ...], message: str, place: OpPlace | None = None) -> None:
         """Keep the parts; the exception's text is the message."""
         self.inputs = inputs
         self.message = message
+        self.place = place
         super().__init__(message)

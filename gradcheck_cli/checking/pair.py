@@ -51,8 +51,8 @@ def _errors(sample: PairSample) -> _Errors:
 
 
 # By verdict code: what stands before what when one element is to be shown.
-_RANK = np.zeros(len(Verdict), np.int8)
-_RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
+RANK = np.zeros(len(Verdict), np.int8)
+RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
 
 def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
@@ -90,21 +90,26 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     leads_on = leads and not any(
         sample.is_held for sample in samples
     )  # with nothing held, it was seen to move
-    message = ""
+    message = undecided_word = ""
     if wrong and not is_connected:
         message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
     elif wrong:
         message = next((sample.remark for sample in samples if sample.remark), "")
     elif status is Status.INCONCLUSIVE:
-        message = str(stopped) if stopped is not None else doubts[0] if doubts else _why(samples)
+        if stopped is not None:
+            message, undecided_word = str(stopped), "stop_gradient"
+        elif doubts:
+            message, undecided_word = doubts[0], "probe" if first.shape is not None else ""
+        else:
+            message, undecided_word = _why(samples)
     elif elements and is_connected and status is Status.PASSED and not may_be_zero and untested(samples):
         status = Status.INCONCLUSIVE
-        message = untested(samples)
+        message, undecided_word = untested(samples), "all_zero"
     elif status is Status.PASSED and (told := too_wide(samples)):
-        status, message = Status.INCONCLUSIVE, told
+        status, message, undecided_word = Status.INCONCLUSIVE, told, "bound"
     elif elements and not is_connected and status is Status.PASSED and leads_on and not may_be_zero:
         status = Status.INCONCLUSIVE
-        message = UNTESTED_NONE
+        message, undecided_word = UNTESTED_NONE, "all_zero"
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
     probes = max(samples, key=lambda sample: sample.probe_error)  # the worst of them
     chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
@@ -115,6 +120,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     return PairResult(
         label=label,
         mismatch=_kind(samples) if wrong else "",
+        undecided=undecided_word,
         output=output.name,
         input=taken.name,
         status=status,
@@ -174,7 +180,7 @@ def _worst(
     for number, (sample, error) in enumerate(zip(samples, errors, strict=True)):
         if not sample.verdict.size:
             continue
-        rank = _RANK[sample.verdict]
+        rank = RANK[sample.verdict]
         gravest = int(rank.max())
         # Kinks and passes are of one kind here: the largest ratio is what is shown.
         among = rank == gravest if gravest > 1 else np.ones(rank.shape, dtype=bool)
@@ -220,7 +226,7 @@ def _shown(
     for sample, error in zip(samples, errors, strict=True):
         if not sample.verdict.size:
             continue
-        rank = np.where(sample.verdict == Verdict.KINK, -1, _RANK[sample.verdict])
+        rank = np.where(sample.verdict == Verdict.KINK, -1, RANK[sample.verdict])
         gravest = int(rank.max())
         ratio = np.where(rank == gravest, error.ratio, -1.0)
         place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
@@ -255,14 +261,14 @@ def largest_gradient(samples: Sequence[PairSample], output: TensorInfo, taken: T
     return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}
 
 
-def _why(samples: Sequence[PairSample]) -> str:
-    """Explain the undecided elements by their most frequent reason."""
+def _why(samples: Sequence[PairSample]) -> tuple[str, str]:
+    """Explain the undecided elements by their most frequent reason, in a sentence and in a word."""
     codes = np.concatenate(
         [sample.reason[sample.verdict == Verdict.INCONCLUSIVE].ravel() for sample in samples]
     )
     values, counts = np.unique(codes, return_counts=True)
     reason = Reason(int(values[np.argmax(counts)]))
-    return f"{len(codes)} element(s): {EXPLANATIONS[reason]}."
+    return f"{len(codes)} element(s): {EXPLANATIONS[reason]}.", reason.name.lower()
 
 
 def _note(sample: PairSample, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:

@@ -84,6 +84,7 @@ class PairSample:
         rounding: what rounding of the output alone may leave of a slope that is zero, in the gradient and in
             differences.
         remark: what is to be said where it mismatches; empty where the elements say it.
+        approximate: of probes, how far an element is off that is right as an approximation only; 0 for none.
     """
 
     analytic: Float
@@ -112,6 +113,7 @@ class PairSample:
     rtol: float = 0.0
     rounding: tuple[float, float] = (0.0, 0.0)
     remark: str = ""
+    approximate: float = 0.0
 
     @property
     def size(self) -> tuple[int, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from gradcheck_cli.checking.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.extent import is_probed
 from gradcheck_cli.checking.jacobian import (
     Jacobian,
@@ -27,14 +30,16 @@ from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.checking.packing import Float
     from gradcheck_cli.spec.case import Case, PairRule
 
 # Roundings of the output's last operations: what a sum that cancels leaves.
 _LEFT_BY_ROUNDING = 4.0
 
+Points = TypeVar("Points")
 Pair = tuple[int, int]  # output number, input number
 
 # A spec's words for how much is judged, in the numerics' word for how.
@@ -50,12 +55,14 @@ class Operations:
         formula: the same op in float64, or `declared` where there's no such thing.
         differenced: what the numeric derivative is taken of: `formula`, or the spec's reference.
         in_complex: the same in complex128, for the complex step.
+        budget: what judging element by element may spend.
     """
 
     declared: Operation
     formula: Operation
     differenced: Operation
     in_complex: Operation | None = None
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def has_reference_precision(self) -> bool:
@@ -97,22 +104,28 @@ def judge_pairs(
 
     Returns:
         The verdicts of each pair in `analytic`, but for those whose function doesn't keep to the sparsity of
-        its gradient, and that are too large to be judged without.
+        its gradient, and that are too large to be judged without; and for those that take too long.
     """
     judged: dict[Pair, PairSample] = {}
     by_input: dict[tuple[int, ToleranceRule], list[Pair]] = defaultdict(list)
     for pair, matrix in analytic.items():
         rule = tolerance_of(case, operations, pair, rules[pair])
         if matrix is not None and matrix.sparsity is not None:
-            sparse = _judge_sparse(case, operations, pair, matrix, rule)
+            try:
+                sparse = _judge_sparse(case, operations, pair, matrix, rule)
+            except OverBudgetError:
+                continue
             if sparse is not None:
                 judged[pair] = sparse
                 continue
             if is_probed(case, operations.differenced, pair, None):
                 continue
         by_input[pair[1], rule].append(pair)
-    for (number, rule), pairs in by_input.items():
-        judged |= _judge_input(case, operations, number, pairs, analytic, rule)
+    for (number, rule), pairs in sorted(
+        by_input.items(), key=lambda one: operations.formula.inputs[one[0][0]].size
+    ):
+        with contextlib.suppress(OverBudgetError):
+            judged |= _judge_input(case, operations, number, pairs, analytic, rule)
     held = hold_ties(case, operations.differenced, judged, rules)
     return {
         pair: replace(
@@ -169,7 +182,7 @@ def _judge_sparse(
     op, (output, number) = operations.differenced, pair
     low, high = case.tensors[number].domain
     judgement = judge(
-        packed_function(op, number, [output]),
+        _within(operations.budget, packed_function(op, number, [output])),
         packed_point(op, number),
         matrix.values,
         input_precision=working_precision(op, op.inputs[number].dtype),
@@ -180,7 +193,7 @@ def _judge_sparse(
         scale=case.tensors[number].scale,
         method=_WAYS.get(case.method, case.method),
         base_value=packed_magnitude(op.base_values[output], op.outputs[output]),
-        moves=packed_moves(op, number, [output]),
+        moves=_within(operations.budget, packed_moves(op, number, [output])),
         may_round=bool(op.quantisers),
         sparsity=matrix.sparsity,
     )
@@ -201,6 +214,18 @@ def _judge_sparse(
         shape=(matrix.values.shape[0], matrix.width),
         columns=matrix.columns,
     )
+
+
+def _within(budget: Budget, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (of either form)
+    """Return a function that raises, in place of evaluating, once the time is up."""
+    if evaluate is None or budget.seconds == math.inf:
+        return evaluate
+
+    def timed(points: Points) -> Float:
+        budget.require()
+        return evaluate(points)
+
+    return timed
 
 
 def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges them)
@@ -237,7 +262,7 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
         )
     elif whole.size:
         judgement = judge(
-            packed_function(op, number, outputs),
+            _within(operations.budget, packed_function(op, number, outputs)),
             packed_point(op, number),
             whole,
             input_precision=working_precision(op, info.dtype),
@@ -254,7 +279,7 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
             base_value=np.concatenate(
                 [packed_magnitude(op.base_values[output], op.outputs[output]) for output in outputs]
             ),
-            moves=packed_moves(op, number, outputs),
+            moves=_within(operations.budget, packed_moves(op, number, outputs)),
             may_round=bool(op.quantisers),
         )
     judged = {}

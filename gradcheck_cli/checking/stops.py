@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.pair_sample import Stopped
-from gradcheck_cli.checking.probing import probe_pair
+from gradcheck_cli.checking.probing import probe_pairs
 from gradcheck_cli.checking.sample import judge_pairs, tolerance_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
@@ -67,12 +68,14 @@ class StopGradients:
             a vjp only those that change a first derivative: a stop that doesn't only saves work there, and
             then the second derivative is that of the function with nothing held.
         changing: keys of those that were found to change a derivative.
+        budget: what probes may spend.
     """
 
     case: Case
     rules: Mapping[Pair, PairRule | None]
     among: frozenset[str] | None = None
     changing: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
 
     def weigh(
         self,
@@ -103,7 +106,7 @@ class StopGradients:
             if pair in found:
                 return found[pair]
             rule = tolerance_of(self.case, held, pair, self.rules[pair])
-            return probe_pair(self.case, held, pair, rule, sample)
+            return probe_pairs(self.case, held, {pair: rule}, sample, self.budget)[pair]
 
         return {
             pair: found if _is_right(found) else self._weigh(operations, pair, found, partial(again, pair))

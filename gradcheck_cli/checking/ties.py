@@ -20,7 +20,7 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.joint_slopes import Claims, Found, Place, judge_rows
 from gradcheck_cli.numerics.pieces import REACHES, Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.probe import signed
+from gradcheck_cli.numerics.probe_direction import signed
 from gradcheck_cli.numerics.steps import Domain, scales
 
 if TYPE_CHECKING:

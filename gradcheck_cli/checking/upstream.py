@@ -18,7 +18,7 @@ from gradcheck_cli.checking.jacobian import packed_point, pull_back, working_pre
 from gradcheck_cli.checking.packing import Float, pack, packed_magnitude, packed_size
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probe import chunks
+from gradcheck_cli.numerics.probe_direction import chunks
 from gradcheck_cli.numerics.steps import scales, typical_size
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class Pulled:
     shift: float = 1.0
     told: set[int] = field(default_factory=set)  # of which inputs an upstream has told something
     _typical: dict[int, float] = field(default_factory=dict)
+    _both: tuple[Flow, dict[int, Float]] | None = None
 
     @cached_property
     def precision(self) -> Precision:
@@ -210,9 +211,16 @@ class Pulled:
         if matrix is not None:
             return None
         share = 2.0 ** np.round(np.log2(flow.size / self._size)) if self._size else 1.0
-        both = self.pull(flow.upstream + share * self.base)[number]
+        both = self._with_base(flow, share)[number]
         fault = self.compare(number, found, Sum([(1.0, both), (-share, self.first[number])]), flow)
         return None if fault is None else (fault, "what it adds to another one's is")
+
+    def _with_base(self, flow: Flow, share: float) -> dict[int, Float]:
+        """Pull an upstream and a share of the first one back together: once for all inputs."""
+        if self._both is None or self._both[0] is not flow:
+            self._both = None  # may be large: goes before the next one comes
+            self._both = (flow, self.pull(flow.upstream + share * self.base))
+        return self._both[1]
 
     def compare(self, number: int, found: Float, wanted: Sum, flow: Flow) -> Fault | None:
         """Compare a gradient with a sum, element by element.

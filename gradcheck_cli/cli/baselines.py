@@ -11,11 +11,10 @@ import click
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from gradcheck_cli.results import Report
     from gradcheck_cli.running.baseline.entry import Entry, Key
-    from gradcheck_cli.spec.case import Case
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -87,24 +86,18 @@ class Baseline:
         """Whether there is a file to compare with, or to write."""
         return (self._against or self._update) is not None
 
-    def compared(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> Report:
-        """Return the report with what has changed since the baseline.
-
-        Args:
-            report: the run.
-            loaded: all cases of the specs in the paths, selected or not.
-            paths: the command line's.
-        """
+    def compared(self, report: Report) -> Report:
+        """Return the report, which says what was selected, with what has changed since the baseline."""
         if self._against is None:
             return report
         from gradcheck_cli.running.baseline.compare import compare  # noqa: PLC0415 (only with --baseline)
         from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.expected import Expected  # noqa: PLC0415
 
-        gone = _Gone(report, loaded, paths)
-        found = compare(self._old, entries_of(report.cases), is_expected=gone)
+        found = compare(self._old, entries_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=found)
 
-    def write(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> int:
+    def write(self, report: Report) -> int:
         """Write the lock file, if that was asked for, and say on standard error what has changed in it.
 
         It is read again first: another run may have added its pairs since this one began.
@@ -116,14 +109,14 @@ class Baseline:
             return 0
         from gradcheck_cli.reporting.files import held_alone, write_text  # noqa: PLC0415 (only with an update)
         from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.expected import Expected  # noqa: PLC0415
         from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated  # noqa: PLC0415
 
-        gone = _Gone(report, loaded, paths)
         file = self._update
         try:
             with held_alone(file):
                 old = read_lock(file) if file.exists() else {}
-                entries, update = updated(old, entries_of(report.cases), is_gone=gone)
+                entries, update = updated(old, entries_of(report.cases), is_gone=Expected(report))
                 write_text(file, lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)
@@ -133,22 +126,3 @@ class Baseline:
             click.echo(f"{file}: {update}", err=True)
             return 0
         return UsageError.exit_code
-
-
-class _Gone:
-    """Tells whether a pair that the run hasn't got should have been in it."""
-
-    def __init__(self, report: Report, loaded: Sequence[Case], paths: Sequence[str]) -> None:
-        self._loaded = {(case.op, case.name, case.dtype) for case in loaded}
-        self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
-        self._folders = [Path(path).resolve() for path in paths]
-
-    def __call__(self, entry: Entry) -> bool:
-        key = entry.op, entry.case, entry.dtype
-        if key in self._done:
-            return True  # the case ran, and this pair wasn't in it
-        if key in self._loaded:
-            return False  # not selected, or not done, or it couldn't be checked: said elsewhere
-        # It is gone from its spec, or with it, out of a file or folder that was to be checked.
-        file = Path(entry.spec).resolve()
-        return any(folder in (file, *file.parents) for folder in self._folders)

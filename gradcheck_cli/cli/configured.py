@@ -134,6 +134,49 @@ class ConfiguredCommand(click.Command):
         return None
 
 
+class RunCommand(ConfiguredCommand):
+    """`run`, whose many options stand in groups in its help."""
+
+    groups = (
+        (
+            "Which cases",
+            (
+                "ops",
+                "names",
+                "expression",
+                "tags",
+                "op_types",
+                "last_failed",
+                "failed_first",
+                "changed",
+                "shard",
+                "collect_only",
+                "cache",
+            ),
+        ),
+        (
+            "How they are checked",
+            ("seed", "modes", "device", "power", "budget", "require", "strict", "strict_precision"),
+        ),
+        ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
+        ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
+        ("Processes", ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")),
+    )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options group by group; what no group names stands under the last heading."""
+        records = {
+            param.name: record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
+        }
+        for title, names in self.groups:
+            with formatter.section(title):
+                formatter.write_dl([records.pop(name) for name in names if name in records])
+        with formatter.section("Others"):
+            formatter.write_dl(list(records.values()))
+
+
 class ListCommand(ConfiguredCommand):
     """A command with the table `[tool.gradcheck.list]` and variables `GRADCHECK_LIST_...`."""
 

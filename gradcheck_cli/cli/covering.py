@@ -2,20 +2,86 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.coverage import Coverage, cases_by_type, coverage_of, proven
 from gradcheck_cli.spec.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.spec.exceptions import Excepted
     from gradcheck_cli.tensorflow_backend.registry import GradientEntry
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Which gradients of packages a folder of specs checks.
+
+    Attributes:
+        entries: the gradients, less those that are excepted.
+        left_out: those that are.
+        specs: by name, the specs that check a gradient.
+        failures: modules that couldn't be imported, each with the reason.
+    """
+
+    entries: tuple[GradientEntry, ...]
+    left_out: tuple[GradientEntry, ...]
+    specs: Mapping[str, Sequence[str]]
+    failures: tuple[str, ...]
+
+    @property
+    def bare(self) -> list[GradientEntry]:
+        """The gradients that no spec checks."""
+        return [entry for entry in self.entries if entry.name not in self.specs]
+
+
+def measure(
+    folder: str,
+    packages: Sequence[str],
+    choose: Callable[[Sequence[GradientEntry]], list[GradientEntry]] = list,
+) -> Measured:
+    """Import packages, all of their modules, and see which of their gradients specs check.
+
+    Args:
+        folder: of specs.
+        packages: by the names that they are imported by.
+        choose: which of their gradients count.
+
+    Raises:
+        SpecError: specs with faults.
+        UsageError: a package can't be imported at all.
+    """
+    from gradcheck_cli.running.selection.modules import modules_below  # noqa: PLC0415 (late, as below)
+    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
+
+    loaded = load([folder])
+    start_tensorflow()
+    failures: list[str] = []
+    with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
+        from gradcheck_cli.tensorflow_backend.coverage import covering, of_packages  # noqa: PLC0415
+        from gradcheck_cli.tensorflow_backend.registry import read_gradients  # noqa: PLC0415
+
+        read_gradients(packages)  # a package that can't be imported at all is bad usage
+        modules = [name for package in packages for name in modules_below(package, [str(Path.cwd())])]
+        # Modules first: a function has the name that it has where it is defined.
+        everything = read_gradients([*modules, *packages], failures=failures)
+        entries = choose(of_packages(everything, packages))
+        specs = covering(entries, loaded.cases)
+    excepted = {one.op_type for one in loaded.exceptions if one.holds(version("tensorflow"))} - set(specs)
+    return Measured(
+        tuple(entry for entry in entries if entry.name not in excepted),
+        tuple(entry for entry in entries if entry.name in excepted),
+        specs,
+        tuple(failures),
+    )
+
 
 _HAS_GRADIENT = ("gradient", "custom_gradient")
 

@@ -14,30 +14,41 @@ import click
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
+    "--format", "form", type=click.Choice(["table", "json", "html"]), default="table", help="What to print."
 )
 @click.pass_context
 def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     """Compare the JSON reports OLD and NEW (`run --report json=FILE`), pair by pair.
 
-    Exit code 1 where NEW is worse: a pair gone or no longer right, an error that grew tenfold above the
-    noise, a looser tolerance, a gradient that changed though its forward didn't. What is new, and what
-    changed together with its forward, is listed.
+    Exit code 1 where NEW is worse: a pair gone or no longer right, a check or a case that fails, an error
+    that grew tenfold above the noise, a looser tolerance, a gradient that changed though its forward didn't.
+    What is new or mended, and what changed together with its forward, is listed. What NEW wasn't asked for
+    (-k, --op, --shard, other paths) counts as neither; how much that is, is said.
     """
     # Late imports: `diff --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.reporting.closing import baseline_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.closing import baseline_lines, version_lines  # noqa: PLC0415
     from gradcheck_cli.reporting.json_reading import read_report  # noqa: PLC0415
     from gradcheck_cli.reporting.json_report import to_dict  # noqa: PLC0415
-    from gradcheck_cli.running.baseline.compare import compare  # noqa: PLC0415
-    from gradcheck_cli.running.baseline.entry import entries_of  # noqa: PLC0415
+    from gradcheck_cli.running.baseline.expected import compare_reports  # noqa: PLC0415
 
     before, after = read_report(old), read_report(new)
-    found = compare(entries_of(before.cases), entries_of(after.cases), breaks=True)
+    found, unasked = compare_reports(before, after)
+    if unasked:
+        asked = (
+            "" if after.selection is None else " ".join([*after.selection.paths, *after.selection.options])
+        )
+        click.echo(f"{new}: wasn't asked for {unasked:,} of the pairs in {old} (it is of {asked})", err=True)
     if form == "json":
         content = {"schema_version": 1, "changes": to_dict(replace(after, baseline=found))["baseline"]}
+        content |= {"old": before.facts, "new": after.facts}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    elif form == "html":
+        from gradcheck_cli.reporting.html.side_by_side import to_html  # noqa: PLC0415 (loads Jinja2)
+
+        click.echo(to_html((str(old), before), (str(new), after), found), nl=False)
     else:
-        lines = baseline_lines(found, terminal_width(), title=f"{old} -> {new}")
+        lines = version_lines((str(old), before), (str(new), after))
+        lines += baseline_lines(found, terminal_width(), title=f"{old} -> {new}")
         print_lines(console_for(sys.stdout), lines)
     ctx.exit(1 if any(finding.is_failure for finding in found) else 0)

@@ -50,6 +50,13 @@ def extent_options(function: Function) -> Function:
             help="full: refuse random probes; a Jacobian too large for anything else is inconclusive.",
         ),
         click.option(
+            "--budget",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Judge a case within about this long, beside what can't be done without: by random probes "
+            "where element by element takes longer. What they leave unseen is inconclusive. [default: 10]",
+        ),
+        click.option(
             "--power",
             metavar="SIZE:PROBABILITY",
             callback=_power,
@@ -61,9 +68,13 @@ def extent_options(function: Function) -> Function:
     return function
 
 
-def with_extent(cases: Sequence[Case], power: Power | None, require: str | None) -> tuple[Case, ...]:
+def with_extent(
+    cases: Sequence[Case], power: Power | None, require: str | None, budget: float | None = None
+) -> tuple[Case, ...]:
     """Return the cases as these options have them."""
     changes: dict[str, Any] = {"full_only": True} if require == "full" else {}
+    if budget is not None:
+        changes["budget"] = budget
     if power is not None:
         changes["power"] = power
     return tuple(replace(case, **changes) for case in cases) if changes else tuple(cases)

@@ -178,40 +178,27 @@ def _measure(  # noqa: PLR0913 (one argument per option)
     fail_under: float | None,
 ) -> int:
     """Print which gradients of packages specs check, or which they don't, and return the exit code."""
+    from gradcheck_cli.cli.covering import measure  # noqa: PLC0415
     from gradcheck_cli.reporting.gradient_list import coverage_line  # noqa: PLC0415 (late, as below)
-    from gradcheck_cli.running.selection.modules import modules_below  # noqa: PLC0415
-    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
     from gradcheck_cli.spec.coverage import Coverage  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load  # noqa: PLC0415
 
-    loaded = load([folder])
-    start_tensorflow()
-    failures: list[str] = []
-    with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
-        from gradcheck_cli.tensorflow_backend.coverage import covering, of_packages  # noqa: PLC0415
-        from gradcheck_cli.tensorflow_backend.registry import op_types, read_gradients  # noqa: PLC0415
+    measured = measure(folder, packages, lambda found: _choose(found, pattern, ()))
+    from gradcheck_cli.tensorflow_backend.registry import op_types  # noqa: PLC0415 (TensorFlow, by now)
 
-        read_gradients(packages)  # a package that can't be imported at all is bad usage
-        modules = [name for package in packages for name in modules_below(package, [str(Path.cwd())])]
-        # Modules first: a function has the name that it has where it is defined.
-        everything = read_gradients([*modules, *packages], failures=failures)
-        entries = _choose(of_packages(everything, packages), pattern, ())
-        specs = covering(entries, loaded.cases)
-    excepted = {one.op_type for one in loaded.exceptions if one.holds(_tensorflow())} - set(specs)
-    left_out = [entry for entry in entries if entry.name in excepted]
-    entries = [entry for entry in entries if entry.name not in excepted]
-    for failure in failures:
+    entries, bare = measured.entries, measured.bare
+    for failure in measured.failures:
         click.echo(failure, err=True)
-    bare = [entry for entry in entries if entry.name not in specs]
-    found = {name: Coverage("covered", tuple(places)) for name, places in specs.items()}
+    found = {name: Coverage("covered", tuple(places)) for name, places in measured.specs.items()}
     found |= {entry.name: Coverage("missing") for entry in bare}
     _print(bare if uncovered else entries, found, form, len(op_types()), counted=False)
     percent = 100 * (1 - len(bare) / len(entries)) if entries else 0.0
-    click.echo(coverage_line(len(entries), len(bare), len(left_out)), err=form != "table")
+    click.echo(coverage_line(len(entries), len(bare), len(measured.left_out)), err=form != "table")
+    if measured.failures:  # what couldn't be imported wasn't looked at
+        return UNCHECKED
     if fail_under is None:
         return 0
-    # What couldn't be imported, and a package without gradients, isn't covered either.
-    return UNCHECKED if failures or percent < fail_under or not entries else 0
+    # A package without gradients isn't covered either.
+    return UNCHECKED if percent < fail_under or not entries else 0
 
 
 def _tensorflow() -> str:

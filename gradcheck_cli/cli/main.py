@@ -13,7 +13,7 @@ import click
 
 from gradcheck_cli import __version__
 from gradcheck_cli.cli.outlet import OutputLostError, guarded, open_standard_descriptors
-from gradcheck_cli.errors import CaseFailedError, GradcheckError
+from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ COMMANDS = {
     "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
     "mutate": ("gradcheck_cli.cli.mutate", "Say which wrong gradients specs would miss."),
     "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
+    "explain": ("gradcheck_cli.cli.explain", "Say what a finding means, and what to do."),
     "completion": ("gradcheck_cli.cli.completion", "Print a shell's completion script."),
 }
 
@@ -87,6 +88,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
@@ -134,7 +136,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OutputLostError:
         raise
     except GradcheckError as error:
-        click.echo(str(error), err=True)
+        click.echo(_told(error), err=True)
         if isinstance(error, CaseFailedError):
             for frame in error.traceback:  # the user's own frames: where to look
                 click.echo(f"  {frame}", err=True)
@@ -155,6 +157,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
         return INTERNAL
     return outcome if isinstance(outcome, int) else 0
+
+
+def _told(error: GradcheckError) -> str:
+    """Return an error's message; on a terminal a spec's faults with the lines they are in."""
+    if not isinstance(error, SpecError) or not sys.stderr.isatty():
+        return str(error)
+    from gradcheck_cli.reporting.faults import told  # noqa: PLC0415 (only here)
+
+    return told(error.faults)
 
 
 def _place(error: OSError) -> str:

@@ -14,10 +14,25 @@ from gradcheck_cli.cli.processes import case_runner, process_options, told_by
 from gradcheck_cli.cli.selecting import naming_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.spec.case import Case
 
 UNCHECKED = 3
-KINDS = ("factor", "sign", "element", "upstream", "none", "transpose", "swap", "conjugate")
+KINDS = (
+    *("factor", "sign", "element", "upstream", "none", "transpose", "swap", "conjugate"),
+    *("small", "mean", "axis", "row", "zero", "branch", "ones", "repeats", "size"),
+)
+
+
+def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
+    """Return the shapes that the cases of each op have: a size that is always the same hides its number."""
+    found: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
+    for case in cases:
+        shapes = tuple(tensor.shape for tensor in case.tensors)
+        found.setdefault((case.path, case.op), set()).add(shapes)
+    return found
 
 
 @click.command("mutate", short_help="Say which wrong gradients specs would miss.")
@@ -28,7 +43,9 @@ KINDS = ("factor", "sign", "element", "upstream", "none", "transpose", "swap", "
     multiple=True,
     type=click.Choice(KINDS),
     help="Corrupt gradients in this way only; repeatable. factor: by 1 %. element: one element by 1 %. "
-    "upstream: the upstream ignored. none: None instead. swap: another input's gradient. [default: all]",
+    "small: the smallest element by what the tolerance claims to see. upstream: the upstream ignored. none: "
+    "None instead. swap: another input's gradient. mean: divided by a size. axis: along another axis. row: a "
+    "part of the upstream left out. branch: a mask left out. [default: all]",
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
 @naming_options
@@ -65,7 +82,9 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     A corruption that is called a mismatch is caught; one that leaves a pair undecided fails a run as well;
     one that passes is missed: the spec's points, or its tolerance, don't show it. Only gradients that are
-    right as they are get corrupted, and only in ways that change them.
+    right as they are get corrupted, and only in ways that change them. What no point of a case could show is
+    out of sight, and said so, with the place: a side of a branch that none is on, an axis of size one, a
+    factor of ones, indices none of which repeats, a size that every case shares.
 
     \b
     Exit codes: 0 tried, 2 bad usage or a bad spec, 3 too few are caught
@@ -80,7 +99,16 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     wanted = Wanted(names, tags, op_types, expression, ops)
     cases = choose(load_cases(paths or default_paths(), seed=seed), wanted)
-    cases = tuple(replace(case, corruptions=kinds or KINDS) for case in cases)
+    varied = {key for key, sizes in _sizes(cases).items() if len(sizes) > 1}
+    cases = tuple(
+        replace(
+            case,
+            corruptions=tuple(
+                kind for kind in kinds or KINDS if kind != "size" or (case.path, case.op) not in varied
+            ),
+        )
+        for case in cases
+    )
     run = case_runner(ctx, (), **{name: options.pop(name) for name in processes.OPTIONS})
     from gradcheck_cli.reporting.closing import unchecked_lines  # noqa: PLC0415
     from gradcheck_cli.reporting.mutants import (  # noqa: PLC0415

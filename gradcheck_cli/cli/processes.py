@@ -38,13 +38,14 @@ _HERE = "dask"
 class CaseRunner(Protocol):
     """Runs cases and returns the report; `session.run_cases` says what the arguments mean."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 (who is told of what)
         self,
         cases: Sequence[Case],
         *,
         seed: int | None,
         on_case: Callable[[CaseResult], None],
         on_start: Callable[[Case], None],
+        on_progress: Callable[[Case, float], None] | None = None,
         stopper: Stopper | None = None,
     ) -> Report:
         """Run cases."""
@@ -227,12 +228,13 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
     return workers
 
 
-def _run_here(
+def _run_here(  # noqa: PLR0913 (who is told of what)
     cases: Sequence[Case],
     *,
     seed: int | None,
     on_case: Callable[[CaseResult], None],
     on_start: Callable[[Case], None],
+    on_progress: Callable[[Case, float], None] | None = None,  # noqa: ARG001 (nobody draws while it works)
     stopper: Stopper | None = None,
 ) -> Report:
     from gradcheck_cli.running.session import run_cases  # noqa: PLC0415 (loads NumPy)

@@ -26,8 +26,12 @@ class Bar:
     def start_case(self, case: Case) -> None:
         """Show which case is being checked."""
         if self._progress is not None and self._task is not None:
-            name = case.op if case.name == "default" else f"{case.op} · {case.name}"
-            self._progress.update(self._task, description=name)
+            self._progress.update(self._task, description=_name(case))
+
+    def show_share(self, case: Case, share: float) -> None:
+        """Show how far a case is."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=f"{_name(case)} · {share:.0%}")
 
     def end_case(self) -> None:
         """Move on by one case."""
@@ -47,6 +51,10 @@ class Bar:
             self._progress.start()
 
 
+def _name(case: Case) -> str:
+    return case.op if case.name == "default" else f"{case.op} · {case.name}"
+
+
 @contextmanager
 def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[Bar]:
     """Draw a bar on standard error while the block runs, and leave nothing of it behind.
@@ -62,7 +70,14 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
         yield Bar()
         return
     from rich.console import Console  # noqa: PLC0415 (piped runs do without)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text  # noqa: PLC0415
 
     class Told(ProgressColumn):
@@ -72,6 +87,7 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
         Told(),
         console=Console(file=sys.stderr, markup=False),

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ import click
 
 from gradcheck_cli.cli.outlet import print_commands
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.extensions import REPORTS, extensions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +23,19 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-TO_FILES = ("json", "junit", "markdown", "sarif")
-FORMATS = ("table", *TO_FILES[:2], "github", *TO_FILES[2:])
-FORMS = "json=FILE, junit=FILE, markdown=FILE, sarif=FILE or github"
+# A kind of report -> the module and the function that render it, and whether that names files from the root.
+_KINDS = {
+    "json": ("json_report", "to_json", False),
+    "junit": ("junit", "to_junit", False),
+    "github": ("github", "to_github", True),
+    "markdown": ("markdown", "to_markdown", True),
+    "sarif": ("sarif", "to_sarif", True),
+    "html": ("html.page", "to_html", True),
+    "concise": ("concise", "to_concise", False),
+}
+TO_FILES = ("json", "junit", "markdown", "sarif", "html")
+FORMATS = ("table", *_KINDS)
+FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + " or github"
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str,
         if value == "github":
             found.append(Wanted("github"))
             continue
-        if kind not in TO_FILES or not separator or not name:
+        if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
         file = Path(name)
         _require_place(file)
@@ -111,26 +123,12 @@ def root_folder() -> Path:
 
 def render(kind: str, report: Report) -> str:
     """Return a report's text in one of the formats other than the table."""
-    # Late imports: each run needs one or two of these.
-    if kind == "json":
-        from gradcheck_cli.reporting.json_report import to_json  # noqa: PLC0415
-
-        return to_json(report)
-    if kind == "junit":
-        from gradcheck_cli.reporting.junit import to_junit  # noqa: PLC0415
-
-        return to_junit(report)
-    if kind == "github":
-        from gradcheck_cli.reporting.github import to_github  # noqa: PLC0415
-
-        return to_github(report, root_folder())
-    if kind == "markdown":
-        from gradcheck_cli.reporting.markdown import to_markdown  # noqa: PLC0415
-
-        return to_markdown(report, root_folder())
-    from gradcheck_cli.reporting.sarif import to_sarif  # noqa: PLC0415
-
-    return to_sarif(report, root_folder())
+    if kind not in _KINDS:
+        return str(extensions(REPORTS)[kind](report, root_folder()))
+    module, function, is_rooted = _KINDS[kind]
+    # Late: each run needs one or two of these.
+    to_text = getattr(import_module(f"gradcheck_cli.reporting.{module}"), function)
+    return str(to_text(report, root_folder()) if is_rooted else to_text(report))
 
 
 def print_report(form: str, report: Report) -> None:

@@ -13,12 +13,12 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli import completing, processes
 from gradcheck_cli.cli.baselines import Baseline, baseline_options
-from gradcheck_cli.cli.configured import ConfiguredCommand
+from gradcheck_cli.cli.configured import ConfiguredCommand, RunCommand
 from gradcheck_cli.cli.extent import extent_options, with_extent
 from gradcheck_cli.cli.outlet import go_on_without_output
 from gradcheck_cli.cli.processes import case_runner, process_options, told_by
 from gradcheck_cli.cli.reports import Wanted, files_of, print_report, report_options, write_reports
-from gradcheck_cli.cli.selecting import default_cache, list_cases, select, selection_options
+from gradcheck_cli.cli.selecting import default_cache, list_cases, narrowing, select, selection_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     return value
 
 
-@click.command("run", cls=ConfiguredCommand, short_help="Check the gradients that specs describe.")
+@click.command("run", cls=RunCommand, short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
 @click.option(
@@ -95,6 +95,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     durations: int,
     show_config: bool,
     power: Power | None,
+    budget: float | None,
     require: str | None,
     quiet: bool,
     verbose: bool,
@@ -144,6 +145,7 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
     from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
     from gradcheck_cli.results import Report, Status  # noqa: PLC0415
+    from gradcheck_cli.running.baseline.expected import selection_of  # noqa: PLC0415
     from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
     from gradcheck_cli.running.selection.sources import gradient_source  # noqa: PLC0415
     from gradcheck_cli.running.stopping import Stopper  # noqa: PLC0415
@@ -151,9 +153,8 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
 
     loaded = load_cases(folders, seed=seed)
     selected = select(loaded, cache, **options)
-    cases = with_extent(in_each_mode(selected.cases, modes, device), power, require)
-    if not (reports or form != "table" or baseline.is_used):  # nobody will ask whether a gradient has changed
-        cases = tuple(replace(case, remembered=False) for case in cases)
+    cases = with_extent(in_each_mode(selected.cases, modes, device), power, require, budget)
+    cases = _as_asked(cases, {form, *(one.kind for one in reports)}, is_remembered=baseline.is_used)
     console = console_for(sys.stdout)
     width = terminal_width()
     # What a case's failure means to the run is the report's to say, before there is one too.
@@ -179,7 +180,14 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
                     print_lines(console, case_lines(case, width=width, verbose=verbose))
 
         report = _nothing(seed) if not cases else None
-        report = report or run(cases, seed=seed, on_case=on_case, on_start=bar.start_case, stopper=stopper)
+        report = report or run(
+            cases,
+            seed=seed,
+            on_case=on_case,
+            on_start=bar.start_case,
+            on_progress=bar.show_share,
+            stopper=stopper,
+        )
 
     sources = {(case.op, case.name): gradient_source(case) for case in cases}
     report = replace(
@@ -188,15 +196,38 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
         strict=strict,
         strict_precision=strict_precision,
         shard=selected.shard,
+        selection=selection_of(
+            report.cases,
+            loaded,
+            folders,
+            narrowing(options, stop_first=stop_first, max_failures=max_failures, max_time=max_time),
+            modes,
+        ),
     )
-    report = baseline.compared(report, loaded, folders)
+    report = baseline.compared(report)
     write_history(cache, report)
-    _print_end(report, form, width, verbose=verbose, durations=durations)
-    unwritten = baseline.write(report, loaded, folders)
+    _print_end(report, form, width, is_quiet=quiet, verbose=verbose, durations=durations)
+    unwritten = baseline.write(report)
     ctx.exit(write_reports(reports, form, report) or unwritten)
 
 
-def _print_end(report: Report, form: str, width: int, *, verbose: bool, durations: int) -> None:
+def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
+    """Return the cases with what the reports need of them, and no more: fingerprints, pictures.
+
+    Args:
+        cases: what is run.
+        kinds: the kinds of reports that are written or printed.
+        is_remembered: whether a baseline is compared or written.
+    """
+    # With a table alone nobody will ask whether a gradient has changed.
+    remembered = is_remembered or kinds not in ({"table"}, {"concise"})
+    drawn = "doubtful" if "html" in kinds else ""
+    return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
+
+
+def _print_end(  # noqa: PLR0913 (a report, and four options of how it is told)
+    report: Report, form: str, width: int, *, is_quiet: bool, verbose: bool, durations: int
+) -> None:
     """Print what comes after the cases, or the whole report in another form than a table."""
     for notice in report.notices:
         click.echo(notice, err=True)
@@ -204,8 +235,10 @@ def _print_end(report: Report, form: str, width: int, *, verbose: bool, duration
         print_report(form, report)
         return
     from gradcheck_cli.cli.console import console_for, print_lines  # noqa: PLC0415 (late, as above)
+    from gradcheck_cli.reporting.closing import failed_lines  # noqa: PLC0415
 
-    lines = closing_lines(report, width, verbose=verbose, durations=durations)
+    lines = [] if is_quiet else failed_lines(report, width)
+    lines += closing_lines(report, width, verbose=verbose, durations=durations)
     print_lines(console_for(sys.stdout), lines)
 
 
@@ -223,7 +256,10 @@ def _watch(
     def read() -> tuple[Case, ...]:
         found = select(load_cases(paths, seed=given["seed"]), cache, **options).cases
         return with_extent(
-            in_each_mode(found, given["modes"], given["device"]), given["power"], given["require"]
+            in_each_mode(found, given["modes"], given["device"]),
+            given["power"],
+            given["require"],
+            given["budget"],
         )
 
     return watch_command(ctx, paths, read, in_processes)

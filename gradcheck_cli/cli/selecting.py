@@ -14,7 +14,7 @@ from gradcheck_cli.cli import completing
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.spec.case import Case
@@ -124,7 +124,18 @@ def selection_options(function: Function) -> Function:
         (
             naming_options,
             click.option(
-                "--last-failed", is_flag=True, help="Check what failed when it last ran; all, if nothing did."
+                "--lf",
+                "--last-failed",
+                "last_failed",
+                is_flag=True,
+                help="Check what failed when it last ran; all, if nothing did.",
+            ),
+            click.option(
+                "--ff",
+                "--failed-first",
+                "failed_first",
+                is_flag=True,
+                help="Check what failed when it last ran first.",
             ),
             click.option(
                 "--changed",
@@ -183,6 +194,7 @@ def select(  # noqa: PLR0913 (one argument per option)
     tags: Sequence[str],
     op_types: Sequence[str],
     last_failed: bool,
+    failed_first: bool,
     changed: str | None,
     shard: tuple[int, int] | None,
 ) -> Selected:
@@ -203,6 +215,10 @@ def select(  # noqa: PLR0913 (one argument per option)
         if not failed:
             notices.append("--last-failed: nothing is known to have failed; checking all")
         chosen = failed or chosen
+    elif failed_first:
+        failed = failed_before(chosen, read_history(cache))
+        first = {id(case) for case in failed}
+        chosen = (*failed, *(case for case in chosen if id(case) not in first))
     if changed is not None:
         from gradcheck_cli.running.selection.changed import changed_cases  # noqa: PLC0415
 
@@ -216,6 +232,21 @@ def select(  # noqa: PLR0913 (one argument per option)
         chosen, cut = shard_of(chosen, *shard, read_history(cache))
         notices.append(f"shard {shard[0]}/{shard[1]}: {len(chosen)} of {_cases(whole)}")
     return Selected(chosen, tuple(notices), cut)
+
+
+def narrowing(
+    options: Mapping[str, Any], *, stop_first: bool, max_failures: int | None, max_time: float | None
+) -> list[str]:
+    """Say in words what narrows a run down: the selection's options, and those that end it early."""
+    several = (("--op", "ops"), ("--case", "names"), ("--tag", "tags"), ("--op-type", "op_types"))
+    words = [f"{option} {value}" for option, key in several for value in options[key]]
+    words += [] if options["expression"] is None else [f"-k {options['expression']!r}"]
+    words += ["--last-failed"] if options["last_failed"] else []
+    words += [] if options["changed"] is None else [f"--changed {options['changed']}"]
+    words += [] if options["shard"] is None else ["--shard {}/{}".format(*options["shard"])]
+    words += ["-x"] if stop_first else []
+    words += [] if max_failures is None else [f"--max-failures {max_failures}"]
+    return words if max_time is None else [*words, f"--max-time {max_time:g}"]
 
 
 def _cases(number: int) -> str:

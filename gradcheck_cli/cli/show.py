@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.plotting import TERMINAL, plot, plot_option
 from gradcheck_cli.cli.selecting import one_of_several
 from gradcheck_cli.errors import UsageError
 
@@ -46,6 +47,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     callback=_index,
     help="One element of the output, such as 0,0: its row, in the input's shape.",
 )
+@plot_option
 @one_of_several
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -57,29 +59,40 @@ def command(  # noqa: PLR0913 (one argument per option)
     spec: str,
     label: str,
     index: tuple[int, ...] | None,
+    target: str | None,
     ops: tuple[str, ...],
     names: tuple[str, ...],
     form: str,
 ) -> None:
-    """Print the analytic and the numeric Jacobian of one pair of SPEC, and where they differ.
+    """Print the analytic and the numeric Jacobian of one pair of SPEC, and what `run` says of them.
 
-    Row: element of the output. Column: element of the input. Both in C order.
-    """
+    Row: element of the output. Column: element of the input. Both in C order. Of a complex output there is a
+    row for an upstream of 1, and one for 1j. The case is checked as `run` checks it: values, what is allowed
+    and verdicts are its own, at the sample point that tells most.
+
+    \b
+    Exit codes: 0 printed, whatever the verdict, 2 bad usage or a bad spec, 3 the
+    case can't be checked, 5 no spec matched.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width  # noqa: PLC0415
     from gradcheck_cli.cli.selection import cases_with, each_case, select_cases  # noqa: PLC0415
     from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
 
     cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+    if target is not None:
+        if target != TERMINAL and len(cases) > 1:
+            raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
+        ctx.exit(each_case(cases, lambda case: plot(case, label, target)))
 
     from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text  # noqa: PLC0415
-    from gradcheck_cli.running.session import pair_jacobian  # noqa: PLC0415
+    from gradcheck_cli.running.showing import pair_view  # noqa: PLC0415
 
     def show(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-            view = pair_jacobian(case, label)
+            view = pair_view(case, label)
         if index is not None:
-            _check_index(index, view.output, view.output_shape)
+            _check_index(index, view.output.name, view.output.shape)
         if form == "json":
             click.echo(jacobian_json(case, view, index), nl=False)
         else:

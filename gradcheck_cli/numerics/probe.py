@@ -17,21 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.probe_direction import CHUNK, Direction, chunks, signed
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from gradcheck_cli.numerics.precision import Float, Precision
+    from gradcheck_cli.numerics.precision import Float
 
-# Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
-# sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
-# where there are many, as in a sort.
-STEPS = {
-    "float64": (2.0**-26, 2.0**-17, 2.0**-9),
-    "float32": (2.0**-12, 2.0**-7, 2.0**-4),
-    "float16": (2.0**-5, 2.0**-3, 2.0**-2),
-    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1),
-}
-SHORT, MIDDLE, LONG = 0, 1, 2
 # Rows whose two differences disagree by more than this part are left out: a smooth row's do by h^2 and its
 # curvature, a spoilt one's by any part.
 _SPOILT = 2.0**-10
@@ -52,105 +44,25 @@ _STILLEST = 2.0**-20
 _SIGMAS = 6.0
 # What a vjp may lose, in units of u times its terms: a few hundred operations (checking/upstream.py).
 _VJP_ROUNDINGS = 2.0**10
+# What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
+_VALUE_ROUNDINGS = 2.0**10
+# What rounding inside a forward leaves of values that don't move, in units of u times the largest.
+_NOISE_ROUNDINGS = 2.0**6
 # A vjp whose elements are all within rtol of the truth is right, whatever that adds up to.
 _COHERENT = 3.0
+# An alarm is looked at again at so many times the step.
+_FARTHER = 4.0
 # While an alarm is followed, the step is shortened until this many bounds are left of it, to this at most.
 _CLEAR = 8.0
 _NEAREST = 2.0**-10
 # Rounds in which rows are sampled: a few, to see how many elements each has, then as many as fit.
 _FIRST_ROWS = 4
 _SAMPLED_ROUNDS = 2
-# Elements handled at a time, so that temporary arrays stay small beside the tensors themselves.
-CHUNK = 2**18
-
-
-@dataclass
-class Target:
-    """A pair as a function of one packed input, with its vjp; one point, one upstream at a time.
-
-    Attributes:
-        evaluate: (n,) -> (m,), NaN where undefined.
-        pull: (m,) -> (n,).
-        point: (n,).
-        base: (m,) f(x), for scales and sides; its last bits needn't be those of `evaluate`.
-        typical: the inputs' typical size, which steps are scaled by where an input is smaller.
-        low: bound that no point goes below; may be infinite.
-        high: likewise above.
-        unit: unit roundoff of the values.
-        precision: what points are rounded to.
-        working: the coarsest precision in play.
-        rtol: relative error that an element may have.
-        atol: absolute error that it may have beside.
-        is_lenient: whether a user set these: then what they allow is no alarm.
-    """
-
-    evaluate: Callable[[Float], Float]
-    pull: Callable[[Float], Float]
-    point: Float
-    base: Float
-    typical: float
-    low: float
-    high: float
-    unit: float
-    precision: Precision
-    working: Precision
-    rtol: float
-    atol: float = 0.0
-    is_lenient: bool = False
-    evaluations: int = 0
-
-    def at(self, point: Float) -> Float:
-        """Evaluate at one point."""
-        self.evaluations += 1
-        with np.errstate(all="ignore"):
-            return np.asarray(self.evaluate(point), dtype=np.float64)
-
-    def row(self, number: int) -> Float:
-        """Return a row of the analytic Jacobian, (n,)."""
-        upstream = np.zeros(self.base.size)
-        upstream[number] = 1.0
-        return self.pull(upstream)
-
-
-@dataclass(frozen=True)
-class Direction:
-    """A random direction: the steps of each input, (n,), up to `share` of its scale; factors scale them."""
-
-    target: Target
-    steps: Float
-    share: float
-
-    def side(self, factor: float, part: slice = slice(None)) -> Float:
-        """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
-        target = self.target
-        there = target.point[part] + factor * self.steps[part]
-        np.clip(there, target.low, target.high, out=there)
-        return target.precision.round(there)
-
-    def difference(self, factor: float) -> Float:
-        """Return f(x + factor v) - f(x - factor v), (m,)."""
-        change = np.array(self.target.at(self.side(factor)))
-        with np.errstate(all="ignore"):
-            change -= self.target.at(self.side(-factor))
-        return change
-
-    def moved(self, gradient: Float, factor: float) -> tuple[float, float]:
-        """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
-        total = squares = 0.0
-        for part in chunks(self.steps.size):
-            with np.errstate(all="ignore"):
-                terms = gradient[part] * (self.side(factor, part) - self.side(-factor, part))
-                # What doesn't move doesn't matter, whatever its gradient is.
-                terms = np.where(self.steps[part] != 0, terms, 0.0)
-                total += float(terms.sum())
-                squares += float(np.square(terms).sum())
-        return total, float(np.sqrt(squares))
-
-    def only(self, part: slice) -> Direction:
-        """Return the same direction for some inputs; the others stay where they are."""
-        steps = np.zeros(self.steps.size)
-        steps[part] = self.steps[part]
-        return Direction(self.target, steps, self.share)
+# ... and more of them while so few elements of an input were seen that nothing could be said of it.
+_MOST_ROUNDS = 8
+_ENOUGH_SEEN = 100
+# So few rows are all looked at.
+_ALL_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -162,12 +74,14 @@ class Differenced:
         change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
         doubt: (m,) that less half of f(x+2v) - f(x-2v).
         weight: (m,) 1 / (how far a row moves), or an upstream made of that; 0 where it is spoilt.
+        is_noise: whether nothing moves by more than rounding of the largest value may.
     """
 
     direction: Direction
     change: Float
     doubt: Float
     weight: Float
+    is_noise: bool
 
     @property
     def is_spoilt(self) -> npt.NDArray[np.bool_]:
@@ -182,6 +96,7 @@ class Probe:
     Attributes:
         error: |u'Jv of the vjp - u'Jv of the differences|.
         bound: what rounding and truncation may make of it.
+        rounding: the part of the bound that comes from rounding of values.
         tolerated: what errors within every element's tolerance may make of it.
         size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
         upstream: u.
@@ -191,6 +106,7 @@ class Probe:
 
     error: float
     bound: float
+    rounding: float
     tolerated: float
     size: float
     upstream: Float
@@ -198,23 +114,14 @@ class Probe:
     level: float
 
     @property
+    def is_curved(self) -> bool:
+        """Whether kinks and curvature make more of the bound than rounding does: a shorter step sees more."""
+        return self.bound > 2 * self.rounding
+
+    @property
     def is_alarm(self) -> bool:
         """Whether there is more than the numbers explain; NaN is."""
         return not self.error <= self.level
-
-
-def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
-    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
-    share = STEPS[target.working.name][reach]
-    steps = signed(generator, target.point.size)
-    for part in chunks(steps.size):
-        steps[part] *= share * np.maximum(np.abs(target.point[part]), target.typical)
-        if np.isfinite(target.low) or np.isfinite(target.high):
-            x = target.point[part]
-            # Twice the step is taken to both sides.
-            room = np.maximum(np.minimum(x - target.low, target.high - x), 0.0) / 2
-            steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
-    return Direction(target, steps, share)
 
 
 def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
@@ -230,15 +137,6 @@ def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice)
     return weight
 
 
-def signed(generator: np.random.Generator, size: int) -> Float:
-    """Draw magnitudes between a half and one, with random signs: none so small that it hides an element."""
-    drawn = generator.random(size)
-    # One draw gives both: the first half of the interval is negative.
-    np.subtract(drawn, 0.5, out=drawn)
-    drawn += np.copysign(0.5, drawn)
-    return drawn
-
-
 def take_difference(direction: Direction) -> Differenced:
     """Difference along a direction, and find the rows that can't be trusted.
 
@@ -249,6 +147,7 @@ def take_difference(direction: Direction) -> Differenced:
     most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
     change, bend = _change_and_bend(direction, 1.0)
     far_change, far_bend = _change_and_bend(direction, 2.0)
+    is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
     sizes: list[Float] = []
     ratios: list[Float] = []
     for part in chunks(base.size):
@@ -275,7 +174,7 @@ def take_difference(direction: Direction) -> Differenced:
             least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[part]))
             scale = np.maximum(np.abs(change[part]), least)
             weight[part] = np.where(weight[part] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
-    return Differenced(direction, change, doubt, weight)
+    return Differenced(direction, change, doubt, weight, is_noise)
 
 
 def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
@@ -290,10 +189,9 @@ def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]
     return above, below
 
 
-def chunks(size: int) -> Iterator[slice]:
-    """Cut a length into slices small enough for temporary arrays."""
-    for start in range(0, size, CHUNK):
-        yield slice(start, min(start + CHUNK, size))
+def _largest(values: Float) -> float:
+    """Return the largest magnitude, without a temporary array of that size; NaN where one is."""
+    return float(np.max([np.max(np.abs(values[part])) for part in chunks(values.size)], initial=0.0))
 
 
 def _median(parts: list[Float]) -> float:
@@ -307,11 +205,15 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     gradient = target.pull(upstream)
     from_vjp, terms = differenced.direction.moved(gradient, 1.0)
     numeric, size, noise, doubt, squares = _sums(differenced, upstream)
-    bound = _SIGMAS * noise + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
-    tolerated = bound + _tolerated(differenced, upstream, abs(numeric), max(size, terms))
+    rounding = _SIGMAS * noise
+    bound = rounding + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
+    largest = abs(numeric) + _COHERENT * max(size, terms)
+    bound += target.shared * largest
+    tolerated = bound + _tolerated(differenced, upstream, largest)
     return Probe(
         error=abs(from_vjp - numeric),
         bound=bound,
+        rounding=rounding,
         tolerated=tolerated,
         size=size,
         upstream=upstream,
@@ -320,10 +222,22 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     )
 
 
-def _tolerated(differenced: Differenced, upstream: Float, total: float, size: float) -> float:
+def persists(differenced: Differenced, probe: Probe) -> bool:
+    """Say whether an alarm grows as the step does; what rounding inside the forward leaves doesn't."""
+    direction, upstream = differenced.direction, probe.upstream
+    if not np.isfinite(probe.error):
+        return True
+    with np.errstate(all="ignore"):
+        change = direction.difference(_FARTHER)
+        numeric = float(np.sum(np.where(upstream != 0, upstream * change, 0.0)))
+        error = abs(direction.moved(probe.gradient, _FARTHER)[0] - numeric)
+    return not error <= _FARTHER / 2 * probe.error
+
+
+def _tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
     """Return what errors within every element's tolerance may add up to."""
     target = differenced.direction.target
-    allowed = target.rtol * (total + _COHERENT * size)
+    allowed = target.rtol * largest
     if target.atol:
         moved = 2 * np.linalg.norm(differenced.direction.steps)
         allowed += target.atol * _COHERENT * float(np.linalg.norm(upstream) * moved)
@@ -348,9 +262,38 @@ def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, floa
     return total, float(size), float(noise), doubt, float(unsure_size)
 
 
-def unseen_share(
-    direction: Direction, probe: Probe, size: float, generator: np.random.Generator
-) -> tuple[int, int]:
+@dataclass
+class Unseen:
+    """Elements in which an error would have stayed below the bound, and all that were looked at, by input.
+
+    Attributes:
+        hidden: (spans,) how many would have.
+        seen: (spans,) of how many that can be told from zero.
+        is_sample: whether there are elements that weren't looked at.
+    """
+
+    hidden: npt.NDArray[np.int64]
+    seen: npt.NDArray[np.int64]
+    is_sample: bool = False
+
+    def add(self, other: Unseen) -> None:
+        """Count another one's elements too."""
+        self.hidden = self.hidden + other.hidden
+        self.seen = self.seen + other.seen
+        self.is_sample |= other.is_sample
+
+    def shares(self) -> Float:
+        """Return the share that is hidden, by input; NaN where nothing was looked at.
+
+        With nothing missed of N, three in N is the upper limit at 95 % (the rule of three).
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((self.hidden + (3 if self.is_sample else 0)) / self.seen).clip(max=1.0)
+
+
+def count_unseen(
+    direction: Direction, probe: Probe, size: float, rows: slice, generator: np.random.Generator
+) -> Unseen:
     """Count the elements in which an error of some relative size would have stayed below the bound.
 
     Elements are those of sampled rows: a few one by one, or many at a time where rows have so few elements
@@ -360,49 +303,63 @@ def unseen_share(
         direction: of the probe.
         probe: without its gradient, if need be.
         size: of the error.
+        rows: among which to look.
         generator: chooses the rows.
-
-    Returns:
-        How many of how many nonzero elements.
     """
-    hidden = seen = 0
+    nothing = np.zeros(len(direction.target.spans), np.int64)
+    found = Unseen(nothing, nothing)
     # An error shows where it exceeds the bound, also after what the rest erred by the other way.
     level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    count = rows.stop - rows.start
+    if count <= _ALL_ROWS:
+        for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
+            found.add(_below(direction, probe.upstream, np.array([row]), level))
+        return found
     many, elements = _FIRST_ROWS, direction.steps.size
-    for _ in range(_SAMPLED_ROUNDS):
-        chosen = _some_rows(probe.upstream, many, generator)
+    for round_number in range(_MOST_ROUNDS):
+        if round_number >= _SAMPLED_ROUNDS and found.seen.min() >= _ENOUGH_SEEN:
+            break
+        chosen = _some_rows(probe.upstream, rows, many, generator)
         if not chosen.size:
-            return 0, 0
-        below, touched = _below(direction, probe.upstream, chosen, level)
-        hidden, seen = hidden + below, seen + touched
-        many = max(1, min(probe.upstream.size, int(elements / 4 / max(touched / chosen.size, 1))))
-    return hidden, seen
+            break
+        found.add(_below(direction, probe.upstream, chosen, level))
+        per_row = int(found.seen.sum()) / (chosen.size * (round_number + 1))
+        many = max(1, min(count, int(elements / 4 / max(per_row, 1))))
+    found.is_sample = True
+    return found
 
 
-def _below(
-    direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float
-) -> tuple[int, int]:
-    """Count the elements of some rows whose effect is below a level, and all that have one."""
+def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float) -> Unseen:
+    """Count the elements of some rows whose effect is below a level, and all that have one, by input."""
     alone = np.zeros(upstream.size)
     alone[rows] = upstream[rows]
-    gradient = direction.target.pull(alone)
+    target = direction.target
+    gradient = target.pull(alone)
+    # What is smaller is zero, as far as the value's own rounding lets anyone tell (numerics/tolerance.py).
+    with np.errstate(all="ignore"):
+        values = float(np.sum(np.abs(upstream[rows] * target.base[rows])))
+    faint = _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
     del alone
-    touched = hidden = 0
-    for part in chunks(gradient.size):
-        with np.errstate(all="ignore"):
-            effect = np.abs(gradient[part] * (2 * direction.steps[part]))
-            touched += int(np.count_nonzero(effect > 0))
-            hidden += int(np.count_nonzero((effect > 0) & ~(effect > level)))
-    return hidden, touched
+    hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
+    for number, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
+        for _, part in target.by_span(slice(start, start + span.size)):
+            with np.errstate(all="ignore"):
+                effect = np.abs(gradient[part] * (2 * direction.steps[part]))
+                seen[number] += np.count_nonzero(effect > faint)
+                hidden[number] += np.count_nonzero((effect > faint) & ~(effect > level))
+    return Unseen(hidden, seen)
 
 
-def _some_rows(upstream: Float, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+def _some_rows(
+    upstream: Float, rows: slice, count: int, generator: np.random.Generator
+) -> npt.NDArray[np.int64]:
     """Choose about so many rows that take part, at random."""
-    if upstream.size <= CHUNK:
-        rows = np.flatnonzero(upstream)
-        return generator.choice(rows, min(count, rows.size), replace=False)
+    height = rows.stop - rows.start
+    if height <= CHUNK:
+        found = np.flatnonzero(upstream[rows]) + rows.start
+        return np.asarray(generator.choice(found, min(count, found.size), replace=False))
     # Listing the rows of a large one would take as much memory as the output itself.
-    drawn = np.unique(generator.integers(upstream.size, size=2 * min(count, upstream.size // 4)))
+    drawn = np.unique(generator.integers(height, size=2 * min(count, height // 4))) + rows.start
     drawn = drawn[upstream[drawn] != 0]
     return drawn if drawn.size <= count else generator.choice(drawn, count, replace=False)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gradcheck_cli.numerics.confirm import confirm
 from gradcheck_cli.numerics.noise import BOUND_PER_SIGMA
+from gradcheck_cli.numerics.precision import FLOAT64
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.resolve import Resolution, resolve
 from gradcheck_cli.numerics.series import REACHES, Elements, sample
@@ -162,6 +163,10 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
         )
         with np.errstate(invalid="ignore"):
             is_better &= ~(new.is_flat & (new.uncertainty > TELLING * seen[which]) & (seen[which] > 0))
+            # Nearer by, a tread is as flat, and tells no more of the stairs; below float64, whose few digits
+            # made them, nor does anything else.
+            tells = ~new.is_flat & (problem.working is FLOAT64)
+            is_better &= tells | (old.reason != Reason.STAIRCASE)
             # What bends from one step to the next, and is straight nearer by, is no kink at this point.
             is_straight = ~new.is_kink & (new.uncertainty <= STRAIGHT * (old.high - old.low))
             is_better = np.where(old.is_kink, is_straight, is_better)

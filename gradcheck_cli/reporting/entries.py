@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.codes import (
+    code_of,
+    code_of_change,
+    code_of_check,
+    code_of_error,
+    code_of_pair,
+)
 from gradcheck_cli.reporting.pair_table import named_numbers
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.reporting.codes import Code
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
 
 
@@ -53,6 +61,7 @@ class Entry:
         line: 1-based; 0 for the whole file.
         case: the case it belongs to.
         pair: the pair it is about.
+        code: what kind of finding it is; `None` of what passed.
     """
 
     rule: str
@@ -64,6 +73,12 @@ class Entry:
     line: int = 0
     case: CaseResult | None = None
     pair: PairResult | None = None
+    code: Code | None = None
+
+    @property
+    def headline(self) -> str:
+        """The title, with the code that `gradcheck explain` takes."""
+        return self.title if self.code is None else f"{self.title} ({self.code.number})"
 
     @property
     def case_name(self) -> str:
@@ -81,10 +96,13 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
         _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
-    found += [Entry("unchecked", Outcome.UNDECIDED, "run", text, text) for text in report.unchecked]
+    unchecked = code_of("unchecked")
+    found += [
+        Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked) for text in report.unchecked
+    ]
     if report.interrupted:
         text = "interrupted: cases that hadn't ended weren't checked"
-        found.append(Entry("unchecked", Outcome.UNDECIDED, "run", text, text))
+        found.append(Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
     return tuple(found)
 
 
@@ -126,12 +144,14 @@ def _of_case(case: CaseResult, report: Report) -> Iterator[Entry]:
         title = f"{case.error.kind}: {first_line(case.error.message)}"
         about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.source
         file, line = _of_frames(case.error.traceback) or place(case.spec if about_spec else case.source)
-        yield Entry(f"error/{case.error.kind}", Outcome.UNDECIDED, "case", title, text, file, line, case)
+        rule, code = f"error/{case.error.kind}", code_of_error(case.error)
+        yield Entry(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
         file, line = place(case.source or case.spec)
-        yield Entry("precision", outcome, "precision", title, warning, file, line, case)
+        code = code_of("precision")
+        yield Entry("precision", outcome, "precision", title, warning, file, line, case, code=code)
 
 
 def _outcome(status: Status, *, strict: bool) -> Outcome:
@@ -151,9 +171,9 @@ def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Entry:
     text = (
         "" if outcome is Outcome.PASSED else "\n".join([*pair_lines(pair), *_reason(case), *_reproduce(case)])
     )
-    return Entry(
-        str(pair.status), outcome, pair.label, f"{pair.label} {words}{note}", text, file, line, case, pair
-    )
+    title = f"{pair.label} {words}{note}"
+    code = code_of_pair(pair)
+    return Entry(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
 
 
 def pair_lines(pair: PairResult) -> list[str]:
@@ -179,7 +199,8 @@ def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Entry:
     file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
     title = f"check {check.name} {str(check.status).replace('_', ' ')}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
-    return Entry(f"check/{check.name}", outcome, f"check {check.name}", title, text, file, line, case)
+    name, code = f"check {check.name}", code_of_check(check)
+    return Entry(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
 
 
 def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
@@ -192,7 +213,8 @@ def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
         about_code = finding.change in _IN_THE_CODE and case.source
         file, line = place(case.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
-    return Entry(f"baseline/{finding.change}", outcome, where, f"{where}: {words}", text, file, line)
+    rule, code = f"baseline/{finding.change}", code_of_change(finding)
+    return Entry(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
 
 
 def _reason(case: CaseResult) -> list[str]:

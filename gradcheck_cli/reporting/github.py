@@ -47,28 +47,28 @@ def _command(  # noqa: PLR0913, PLR0917 (what a group is keyed by, and the group
     level: str, file: str, line: int, name: str, entries: list[Entry], root: Path
 ) -> str:
     more = f" (and {len(entries) - 1} more)" if len(entries) > 1 else ""
-    title = f"{name}: {entries[0].title}{more}" if name else f"{entries[0].title}{more}"
+    title = f"{name}: {entries[0].headline}{more}" if name else f"{entries[0].headline}{more}"
     properties = {"title": f"gradcheck: {title}"}
     if file:
         properties = {"file": relative(file, root), **({"line": str(line)} if line else {}), **properties}
     lines = []
     for entry in entries:
         if len(entries) > 1:
-            lines.append(f"{entry.title}:")
+            lines.append(f"{entry.headline}:")
         lines += entry.text.splitlines() or [entry.title]
     lines = list(dict.fromkeys(lines))  # what is said of each of them (how to reproduce it) is said once
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more lines in the log"]
-    named = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{level} {named}::{_data(chr(10).join(lines))}\n"
+    named = ",".join(f"{key}={escape_property(value)}" for key, value in properties.items())
+    return f"::{level} {named}::{escape_data(chr(10).join(lines))}\n"
 
 
-def _data(text: str) -> str:
+def escape_data(text: str) -> str:
     """Escape a command's message as GitHub's own toolkit does; other control characters are shown."""
     lines = "\n".join(layout.lines_of(text))
     return lines.replace("%", "%25").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
+def escape_property(text: str) -> str:
     """Escape a command's property: these end at commas and colons."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.packing import index_of, part_of
+from gradcheck_cli.checking.pair import RANK
+from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.json_report import number
+from gradcheck_cli.reporting.pair_table import VERDICTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
+    from gradcheck_cli.checking.packing import Float
+    from gradcheck_cli.checking.pair_view import PairView
     from gradcheck_cli.spec.case import Case
 
     Matrix = npt.NDArray[np.inexact]
@@ -23,45 +29,15 @@ if TYPE_CHECKING:
 MAX_ROWS = 24  # a terminal's height; two matrices of it still scroll by in one piece
 MAX_SLICES = 8
 MAX_DIFFERENCES = 10
+_WORDS = {
+    Verdict.PASS: "pass",
+    Verdict.KINK: "kink",
+    Verdict.MISMATCH: "MISMATCH",
+    Verdict.INCONCLUSIVE: "INCONCLUSIVE",
+}
 
 
-class JacobianView(Protocol):
-    """What `show` needs of a pair; matrices have shape (output size, input size), C order."""
-
-    @property
-    def label(self) -> str:
-        """The pair, `dOUT/dIN`."""
-
-    @property
-    def output(self) -> str:
-        """The output's name."""
-
-    @property
-    def input(self) -> str:
-        """The input's name."""
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The output's shape."""
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The input's shape."""
-
-    @property
-    def analytic(self) -> Matrix:
-        """The Jacobian from the gradient under test."""
-
-    @property
-    def numeric(self) -> Matrix:
-        """The Jacobian from differences."""
-
-    @property
-    def uncertainty(self) -> Matrix:
-        """The bound on the numeric values' own error."""
-
-
-def jacobian_json(case: Case, view: JacobianView, index: tuple[int, ...] | None = None) -> str:
+def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = None) -> str:
     """Render a pair's Jacobian, or the row of one output element, as JSON text; nothing is elided.
 
     Args:
@@ -70,28 +46,61 @@ def jacobian_json(case: Case, view: JacobianView, index: tuple[int, ...] | None 
         index: the output element whose row is asked for, shaped like the input; `None` for all rows.
 
     Returns:
-        The text, ending in a newline; complex numbers are `[re, im]`.
+        The text, ending in a newline; complex numbers are `[re, im]`. Rows are those of an upstream of 1;
+        of a complex output those of 1j are under `imaginary`.
     """
+    whole: list[dict[str, object]] = [
+        {name: _nested(_matrix(view, values, index, part)) for name, values in _arrays(view).items()}
+        | {"verdict": _words(view, index, part)}
+        for part in view.parts
+    ]
     content = {
         "op": case.op,
         "case": case.name,
         "spec": case.spec,
         "dtype": case.dtype,
         "label": view.label,
-        "output": view.output,
-        "input": view.input,
-        "output_shape": list(view.output_shape),
-        "input_shape": list(view.input_shape),
+        "output": view.output.name,
+        "input": view.taken.name,
+        "output_shape": list(view.output.shape),
+        "input_shape": list(view.taken.shape),
         "output_index": None if index is None else list(index),
-        "analytic": _nested(_select(view, view.analytic, index)),
-        "numeric": _nested(_select(view, view.numeric, index)),
-        "uncertainty": _nested(_select(view, view.uncertainty, index)),
+        "numeric_dtype": view.result.reference_dtype,
+        "sample": view.point,
+        "status": str(view.result.status),
+        "message": view.result.message,
+        "checks": [
+            {"name": one.name, "status": str(one.status), "message": one.message} for one in view.failing
+        ],
+        "warnings": list(view.warnings),
+        **whole[0],
+        "imaginary": whole[1] if len(whole) > 1 else None,
     }
     return json.dumps(content, allow_nan=False) + "\n"
 
 
+def _arrays(view: PairView) -> dict[str, Float]:
+    found = view.found
+    return {
+        "analytic": found.analytic,
+        "numeric": found.numeric,
+        "uncertainty": found.uncertainty,
+        "allowed": found.allowed,
+    }
+
+
+def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
+    """Return every element's verdict; of a complex one that of the part which is worse off."""
+    codes = view.found.verdict[view.rows(index, part)]
+    if view.taken.is_complex:
+        codes = np.stack(np.split(codes, 2, axis=1))
+        codes = np.take_along_axis(codes, np.argmax(RANK[codes], axis=0)[None], axis=0)[0]
+    words = np.array([Verdict(code).name.lower() for code in range(len(Verdict))])[codes]
+    return (words if index is None else words.reshape(view.taken.shape)).tolist()
+
+
 def jacobian_text(
-    case: Case, view: JacobianView, index: tuple[int, ...] | None = None, *, width: int = 80
+    case: Case, view: PairView, index: tuple[int, ...] | None = None, *, width: int = 80
 ) -> str:
     """Render a pair's Jacobian, or the row of one output element, as text.
 
@@ -102,37 +111,44 @@ def jacobian_text(
         width: columns there are; what doesn't fit is elided, with a notice.
 
     Returns:
-        The text: a heading, the analytic values, the numeric ones, and where they differ.
+        The text: a heading, the analytic values, the numeric ones, which elements don't simply pass, and what
+        `run` says of the pair.
     """
-    title = view.label
+    title, output = view.label, view.output.name
     if index is not None:
-        title = f"d{layout.element(view.output, index)}/d{view.input}"
-    parts = [case.path, case.op, case.dtype]
+        title = f"d{layout.element(output, index)}/d{view.taken.name}"
+    judged_in = view.result.reference_dtype
+    parts = [case.path, case.op, case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"]
     if case.name != "default":
         parts.append(f"case {case.name}")
-    shapes = f"{view.output} {view.output_shape}, {view.input} {view.input_shape}"
+    if view.point:
+        parts.append(f"sample point {view.point}")
+    shapes = f"{output} {view.output.shape}, {view.taken.name} {view.taken.shape}"
     lines = layout.pack([*parts, f"{title}  ({shapes})"], separator=" · ", width=width, indent=4)
-    for name, matrix in (("analytic", view.analytic), ("numeric", view.numeric)):
-        lines.append(name)
-        if index is None:
-            lines += _matrix_lines(matrix, _row_names(view), width)
-        else:
-            lines += _shaped_lines(_select(view, matrix, index), view.input, width)
-    return "".join(f"{layout.clean(line)}\n" for line in lines + _difference_lines(view, index))
+    for part in view.parts:
+        of = "" if len(view.parts) == 1 else f", upstream {part}"
+        for name in ("analytic", "numeric"):
+            lines.append(name + of)
+            matrix = _matrix(view, getattr(view.found, name), index, part)
+            if index is None:
+                lines += _matrix_lines(matrix, _row_names(view), width)
+            else:
+                lines += _shaped_lines(matrix, view.taken.name, width)
+    lines += _element_lines(view, index, width)
+    return "".join(f"{layout.clean(line)}\n" for line in [*lines, *_verdict_lines(view, width)])
 
 
-def _select(view: JacobianView, matrix: Matrix, index: tuple[int, ...] | None) -> Matrix:
-    """Return the whole matrix, or one row in the input's shape."""
-    if index is None:
-        return matrix
-    row = int(np.ravel_multi_index(index, view.output_shape)) if index else 0
-    shaped: Matrix = matrix[row].reshape(view.input_shape)
-    return shaped
+def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: str) -> Matrix:
+    """Return the rows of one upstream, or one of them in the input's shape."""
+    joined = view.joined(values[view.rows(index, part)])
+    if values is view.found.uncertainty or values is view.found.allowed:
+        joined = np.abs(joined)
+    return joined if index is None else joined.reshape(view.taken.shape)
 
 
-def _row_names(view: JacobianView) -> Callable[[int], str]:
+def _row_names(view: PairView) -> Callable[[int], str]:
     def name(row: int) -> str:
-        return layout.element(view.output, _position(row, view.output_shape))
+        return layout.element(view.output.name, _position(row, view.output.shape))
 
     return name
 
@@ -198,35 +214,61 @@ def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
     return len(widths)
 
 
-def _difference_lines(view: JacobianView, index: tuple[int, ...] | None) -> list[str]:
-    """Say where analytic and numeric are further apart than the numeric value's own uncertainty."""
-    rows = range(view.analytic.shape[0])
-    if index is not None:
-        row = int(np.ravel_multi_index(index, view.output_shape)) if index else 0
-        rows = range(row, row + 1)
-    analytic, numeric = view.analytic[rows.start : rows.stop], view.numeric[rows.start : rows.stop]
-    with np.errstate(invalid="ignore"):
-        error = np.abs(analytic - numeric)
-    agrees = error <= view.uncertainty[rows.start : rows.stop]  # so that NaN never agrees
-    if agrees.all():
-        largest = f", largest difference {error.max():.3e}" if error.size else ""
-        return [f"equal within the numeric values' uncertainty{largest}"]
-    places = np.argwhere(~agrees)
-    order = np.argsort(-np.nan_to_num(error[~agrees], nan=np.inf, posinf=np.inf), kind="stable")
-    lines = [f"apart by more than the numeric value's uncertainty: {len(places):,} of {error.size:,}"]
+def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:
+    """Say which elements don't simply pass, the gravest and furthest off first, and what is allowed."""
+    rows = view.rows(index)
+    found = {name: values[rows] for name, values in _arrays(view).items()}
+    verdict = view.found.verdict[rows]
+    error = np.abs(np.where(found["analytic"] == found["numeric"], 0.0, found["analytic"] - found["numeric"]))
+    if (verdict == Verdict.PASS).all():
+        if not error.size:
+            return ["no elements"]
+        place = np.unravel_index(int(np.argmax(error)), error.shape)
+        allowed = (found["allowed"] + found["uncertainty"])[place]
+        return [f"equal: the largest difference is {error[place]:.3e}, where {allowed:.1e} is allowed"]
+    places = np.argwhere(verdict != Verdict.PASS)
+    size = np.nan_to_num(error[verdict != Verdict.PASS], nan=np.inf, posinf=np.inf)
+    order = np.lexsort((-size, -RANK[verdict[verdict != Verdict.PASS]]))
+    counts = [
+        f"{number:,} {_WORDS[code]}" for code in Verdict if (number := int(np.count_nonzero(verdict == code)))
+    ]
+    lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
     for row, column in places[order[:MAX_DIFFERENCES]]:
-        first, second = layout.apart(analytic[row, column].item(), numeric[row, column].item())
+        first, second = layout.apart(
+            found["analytic"][row, column].item(), found["numeric"][row, column].item()
+        )
+        at = int(rows[row])
         where = (
-            f"{layout.element(view.output, _position(rows.start + int(row), view.output_shape))} / "
-            f"{layout.element(view.input, _position(int(column), view.input_shape))}"
+            f"{layout.element(view.output.name, index_of(at, view.output), part_of(at, view.output))} / "
+            f"{layout.element(view.taken.name, index_of(column, view.taken), part_of(column, view.taken))}"
         )
-        lines.append(
-            f"  {where}   analytic {first}   numeric {second}"
-            f" ± {view.uncertainty[rows.start + row, column]:.1e}   difference {error[row, column]:.3e}"
-        )
+        parts = [
+            f"  {where}",
+            f"analytic {first}",
+            f"numeric {second} ± {found['uncertainty'][row, column]:.1e}",
+            f"difference {error[row, column]:.3e}",
+            f"allowed {found['allowed'][row, column]:.1e}",
+            _WORDS[verdict[row, column]],
+        ]
+        lines += layout.pack(parts, separator="   ", width=width, indent=6)
     if len(places) > MAX_DIFFERENCES:
         lines.append(f"  elided: {len(places) - MAX_DIFFERENCES:,} smaller ones; {ALL}")
     return lines
+
+
+def _verdict_lines(view: PairView, width: int) -> list[str]:
+    """Say what `run` says of the pair, over all sample points, and of its case where that fails."""
+    result = view.result
+    told = [f"run: {VERDICTS[result.status][0]}" + (f"  {result.note}" if result.note else "")]
+    if not result.connected:
+        told.append("the gradient is None (disconnected): zeros stand for it here")
+    told += [text for text in (result.message, *view.warnings) if text]
+    told += [f"check {one.name}: {VERDICTS[one.status][0]}: {one.message}" for one in view.failing]
+    return [
+        line.plain
+        for place, text in enumerate(told)
+        for line in layout.wrap(text, width=width, indent=2 if place else 0)
+    ]
 
 
 def _short(value: np.inexact) -> str:

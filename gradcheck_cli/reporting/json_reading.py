@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
-# What a pair is without the fields that older reports lack.
+# What a report and a pair are without the fields that older ones lack.
+_REPORT_BEFORE: Object = {
+    "selection": None,
+    **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
+}
 _PAIR_BEFORE: Object = {
-    **dict.fromkeys(("mismatch", "worst_error", "worst_bound", "stop_change")),
+    **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
     "not_float64": "",
     "stops": [],
 }
@@ -48,7 +52,8 @@ def read_report(file: Path) -> Report:
             f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
         )
     try:
-        report = typed_json.read(Report, content, special={CaseResult: _case, Projection: _projection})
+        plain = {**_REPORT_BEFORE, **content}
+        report = typed_json.read(Report, plain, special={CaseResult: _case, Projection: _projection})
         _require_sums(content, report)
     except TypeFault as error:
         old = "; was it written by an older gradcheck?" if " lacks " in str(error) else ""
@@ -99,7 +104,7 @@ def _pair(content: object, place: str) -> PairResult:
     if not isinstance(content, dict):
         raise TypeFault(f"{place} must be a mapping, but is {type(content).__name__}")
     plain = {**_PAIR_BEFORE, **content}
-    plain["mismatch"] = _or_empty(plain["mismatch"])
+    plain |= {key: _or_empty(plain[key]) for key in ("mismatch", "undecided")}
     return typed_json.read(PairResult, plain, place, special={Projection: _projection})  # type: ignore[no-any-return]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Shard, Tolerance
+    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Selection, Shard, Tolerance
+    from gradcheck_cli.reporting.codes import Code
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
 
 SCHEMA_VERSION = 1
@@ -35,6 +38,9 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "gradcheck_version": report.gradcheck_version,
         "tensorflow_version": report.tensorflow_version,
         "python_version": report.python_version,
+        "keras_version": report.keras_version,
+        "numpy_version": report.numpy_version,
+        "platform": report.platform,
         "seed": report.seed,
         "exit_code": report.exit_code if exit_code is None else exit_code,
         "interrupted": report.interrupted,
@@ -46,6 +52,7 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
         "evaluations_per_element": round(report.evaluations_per_element, 3),
         "notices": list(report.notices),
         "shard": None if report.shard is None else _shard(report.shard),
+        "selection": None if report.selection is None else _selection(report.selection),
         "baseline": [_finding(finding) for finding in report.baseline],
         "cases": [_case(case) for case in report.cases],
     }
@@ -53,6 +60,15 @@ def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
 
 def _shard(shard: Shard) -> dict[str, object]:
     return {"index": shard.index, "count": shard.count, "plan": [list(one) for one in shard.plan]}
+
+
+def _selection(selection: Selection) -> dict[str, object]:
+    return {
+        "paths": list(selection.paths),
+        "options": list(selection.options),
+        "modes": list(selection.modes),
+        "left_out": [list(one) for one in selection.left_out],
+    }
 
 
 def _finding(finding: BaselineFinding) -> dict[str, object]:
@@ -64,6 +80,7 @@ def _finding(finding: BaselineFinding) -> dict[str, object]:
         "pair": finding.pair,
         "change": str(finding.change),
         "failure": finding.is_failure,
+        "code": _code(code_of_change(finding)),
         "message": finding.message,
         "spec": finding.spec,
     }
@@ -97,6 +114,7 @@ def _case(case: CaseResult) -> dict[str, object]:
         if case.error is None
         else {
             "kind": case.error.kind,
+            "code": _code(code_of_error(case.error)),
             "message": case.error.message,
             "traceback": list(case.error.traceback),
         },
@@ -124,7 +142,16 @@ def _output(case: CaseResult) -> object:
 
 
 def _check(check: CheckResult) -> dict[str, object]:
-    return {"name": check.name, "status": str(check.status), "message": check.message}
+    return {
+        "name": check.name,
+        "status": str(check.status),
+        "message": check.message,
+        "code": _code(code_of_check(check)),
+    }
+
+
+def _code(code: Code | None) -> str | None:
+    return None if code is None else code.number
 
 
 def _pair(pair: PairResult) -> dict[str, object]:
@@ -156,13 +183,25 @@ def _pair(pair: PairResult) -> dict[str, object]:
         "stops": list(pair.stops),
         "stop_change": None if pair.stop_change is None else number(pair.stop_change),
         "mismatch": pair.mismatch or None,
+        "undecided": pair.undecided or None,
+        "code": _code(code_of_pair(pair)),
         "worst_error": number(pair.error),
         "worst_bound": number(pair.bound),
         "worst_ratio": None if pair.ratio is None else number(pair.ratio),
         "relative_error": None if pair.relative_error is None else number(pair.relative_error),
         "tolerance": None if pair.tolerance is None else _tolerance(pair.tolerance),
         "fingerprint": None if pair.fingerprint is None else _fingerprint(pair.fingerprint),
+        "figure": None if pair.figure is None else _plain(asdict(pair.figure)),
     }
+
+
+def _plain(value: object) -> object:
+    """Return nested values as JSON holds them."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return number(value) if isinstance(value, float) else value
 
 
 def _tolerance(tolerance: Tolerance) -> dict[str, object]:

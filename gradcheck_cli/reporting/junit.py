@@ -69,11 +69,11 @@ def _add(suite: ET.Element, entry: Entry, seconds: float) -> None:
         suite, "testcase", classname=_classname(entry), name=_clean(name), time=f"{seconds:.3f}"
     )
     if entry.outcome is Outcome.FAILED:
-        ET.SubElement(element, "failure", message=_clean(entry.title)).text = _clean(entry.text)
+        ET.SubElement(element, "failure", message=_clean(entry.headline)).text = _clean(entry.text)
     elif entry.outcome is Outcome.UNDECIDED:
-        ET.SubElement(element, "error", message=_clean(entry.title)).text = _clean(entry.text)
+        ET.SubElement(element, "error", message=_clean(entry.headline)).text = _clean(entry.text)
     elif entry.outcome is Outcome.SKIPPED:
-        skipped = ET.SubElement(element, "skipped", type="gradcheck.skip", message=_clean(entry.title))
+        skipped = ET.SubElement(element, "skipped", type="gradcheck.skip", message=_clean(entry.headline))
         skipped.text = _clean(entry.text)
     elif entry.text:
         ET.SubElement(element, "system-out").text = _clean(entry.text)

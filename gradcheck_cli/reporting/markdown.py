@@ -78,7 +78,7 @@ def _row_of(entry: Entry, root: Path) -> Sequence[str]:
     where = relative(entry.file, root) if entry.file else ""
     if entry.line:
         where += f":{entry.line}"
-    cells = (entry.case_name, entry.title, entry.text, where)
+    cells = (entry.case_name, entry.headline, entry.text, where)
     return (_MARKS[entry.outcome], *(escape(cell) for cell in cells))
 
 

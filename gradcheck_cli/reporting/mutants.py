@@ -13,15 +13,15 @@ from rich.text import Text
 
 from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.json_report import number
-from gradcheck_cli.results import CAUGHT, LEFT_OPEN, MISSED, Status
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gradcheck_cli.results import CaseResult, Mutant, Report
 
-OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED)
-STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red"}
+OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED, HIDES)
+STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red", HIDES: "yellow"}
 FIELDS = (
     "op",
     "case",
@@ -54,7 +54,7 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """How many corruptions were tried."""
+        """How many corruptions there were, those out of sight included."""
         return sum(sum(counts.values()) for counts in self.by_kind.values())
 
     def count(self, outcome: str) -> int:
@@ -115,12 +115,14 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
     """Lay out the counts of each kind, and of all."""
     from gradcheck_cli.checking.corruption import CORRUPTIONS  # noqa: PLC0415 (loads NumPy: after the run)
 
-    rows: list[tuple[str, ...]] = [("corruption", "tried", *OUTCOMES)]
+    outcomes = OUTCOMES if tally.count(HIDES) else OUTCOMES[:-1]
+    rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]
     kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]
     for kind in kinds:
         counts = tally.by_kind[kind]
-        numbers = [f"{counts.get(outcome, 0):,}" for outcome in OUTCOMES]
-        rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{sum(counts.values()):,}", *numbers))
+        numbers = [f"{counts.get(outcome, 0):,}" for outcome in outcomes]
+        tried = sum(counts.values()) - counts.get(HIDES, 0)
+        rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
     widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for place, row in enumerate(rows if kinds else []):

@@ -7,26 +7,17 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from gradcheck_cli.reporting.codes import code_of, link_of, page_of
 from gradcheck_cli.reporting.entries import Entry, Outcome, entries_of, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gradcheck_cli.reporting.codes import Code
     from gradcheck_cli.results import Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
-_RULES = {
-    "mismatched": "The analytic gradient differs from the numeric derivative.",
-    "unexpected_pass": "A gradient that the spec says is wrong is right.",
-    "inconclusive": "The numbers can't decide whether the gradient is right.",
-    "error": "A gradient couldn't be checked.",
-    "skipped": "A gradient wasn't checked.",
-    "check": "A structural property of the gradient doesn't hold.",
-    "precision": "The formula is right, but loses digits in the declared dtype.",
-    "baseline": "A gradient differs from what the baseline remembers of it.",
-    "unchecked": "Not all that was to be checked was.",
-}
 INTERRUPTED = 130
 
 
@@ -41,11 +32,11 @@ def to_sarif(report: Report, root: Path) -> str:
         The text, ending in a newline.
     """
     entries = [entry for entry in entries_of(report) if entry.outcome in _LEVELS]
-    rules = sorted({entry.rule for entry in entries})
+    rules = sorted({_code(entry) for entry in entries})
     driver = {
         "name": "gradcheck",
         "version": report.gradcheck_version,
-        "rules": [_rule(rule) for rule in rules],
+        "rules": [rule_of(rule) for rule in rules],
     }
     invocation = {
         "executionSuccessful": report.exit_code != INTERRUPTED,
@@ -59,36 +50,48 @@ def to_sarif(report: Report, root: Path) -> str:
                 "tool": {"driver": driver},
                 "invocations": [invocation],
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(entry, rules.index(entry.rule), root) for entry in entries],
+                "results": [_result(entry, rules.index(_code(entry)), root) for entry in entries],
             }
         ],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _rule(rule: str) -> dict[str, object]:
-    text = _RULES.get(rule) or _RULES[rule.partition("/")[0]]
-    return {"id": rule, "shortDescription": {"text": text}}
+def _code(entry: Entry) -> Code:
+    return entry.code or code_of(entry.rule)
+
+
+def rule_of(code: Code) -> dict[str, object]:
+    """Return a code as SARIF describes a rule, with its page as help."""
+    page = page_of(code).partition("\n")[2].strip()
+    rule: dict[str, object] = {
+        "id": code.number,
+        "name": code.name,
+        "shortDescription": {"text": code.title},
+        "help": {"text": page, "markdown": page},
+    }
+    link = link_of(code)
+    return {**rule, "helpUri": link} if link else rule
 
 
 def _result(entry: Entry, rule: int, root: Path) -> dict[str, object]:
     name = f"{entry.case_name}: " if entry.case is not None else ""
     result: dict[str, object] = {
-        "ruleId": entry.rule,
+        "ruleId": _code(entry).number,
         "ruleIndex": rule,
         "level": _LEVELS[entry.outcome],
         "message": {"text": "\n".join(filter(None, [f"{name}{entry.title}", entry.text]))},
         "partialFingerprints": {"gradcheck/v1": _identity(entry)},
     }
     if entry.file:
-        location: dict[str, object] = {"artifactLocation": _artifact(relative(entry.file, root))}
+        location: dict[str, object] = {"artifactLocation": artifact(relative(entry.file, root))}
         if entry.line:
             location["region"] = {"startLine": entry.line}
         result["locations"] = [{"physicalLocation": location}]
     return result
 
 
-def _artifact(file: str) -> dict[str, str]:
+def artifact(file: str) -> dict[str, str]:
     """Return a URI: relative to the root where the file is below it."""
     if file.startswith("/"):
         return {"uri": f"file://{quote(file, errors='surrogateescape')}"}

@@ -47,8 +47,11 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
     for one in passes:
         lines += heading(case, one.output, one.inputs, width)
         lines += _table(one, width)
-        for name, gradient in zip(one.inputs, one.gradients, strict=True):
+        notes = one.notes or ("",) * len(one.inputs)
+        for name, gradient, note in zip(one.inputs, one.gradients, notes, strict=True):
             lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width=width, indent=2)
+            if note:
+                lines += layout.wrap(f"^ {note}", width=width, indent=4, style="bold red")
         if one.left_out:
             what = layout.count(one.left_out, "Identity op")
             lines += layout.wrap(
@@ -160,6 +163,7 @@ def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
                     name: _tensor_json(gradient)
                     for name, gradient in zip(one.inputs, one.gradients, strict=True)
                 },
+                "notes": dict(zip(one.inputs, one.notes, strict=False)),
                 "left_out": one.left_out,
                 "ops": [_op_json(op) for op in one.ops],
             }

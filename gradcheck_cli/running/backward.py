@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.backward import PassTrace, summary_of, traced
+from gradcheck_cli.checking.backward import PassTrace, note_of, summary_of, traced
+from gradcheck_cli.checking.blame_result import Blame, told_of
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.sample import pairs_of
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.running.blaming import PathBlame, blame_path
+from gradcheck_cli.running.blaming import PathBlame, blame_path, exit_code_of, held_to_run
 from gradcheck_cli.running.pairs import open_pair
-from gradcheck_cli.running.session import start_tensorflow, users_code
+from gradcheck_cli.running.session import check, start_tensorflow, users_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +39,8 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     start_tensorflow()
     with users_code(case):
         from gradcheck_cli.tensorflow_backend.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
-        from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
 
-        _, op, paths = _paths(GraphOpener(case), label)
+        _, op, paths = _paths(case, label)
         found, known = [], set()
         for output, numbers in paths:
             try:
@@ -61,6 +62,10 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                     shown,
                     tuple(summary_of(gradient) for gradient in gradients),
                     len(ops) - len(shown) if not types else 0,
+                    tuple(
+                        note_of(gradient, ops, walked.ends(number) if gradient is None else ())
+                        for number, gradient in zip(numbers, gradients, strict=True)
+                    ),
                 )
             )
     missing = [name for name in types if name not in known]
@@ -73,7 +78,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 
 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
-    """Find the op to blame, at every sample point.
+    """Find the op to blame, at every sample point; where there is none, hold that to what a run finds.
 
     Args:
         case: the case.
@@ -85,19 +90,65 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """
     start_tensorflow()
     with users_code(case):
-        from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415 (late: TensorFlow)
-        from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+        from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
 
-        opener, _, paths = _paths(GraphOpener(case), label)
+        opener, op, paths = _paths(case, label)
+        samples = points(case)
+        found = [_blame(opener, op, output, numbers, samples) for output, numbers in paths]
+        if exit_code_of(found):
+            return tuple(found)
+        held = held_to_run(found, check(case, explains=False), label)
         return tuple(
-            blame_path(opener.case, output, numbers, points(case), opener) for output, numbers in paths
+            _again(one, opener, op, path, samples) if one.blame.run else one
+            for one, path in zip(held, paths, strict=True)
         )
 
 
-def _paths(
-    opener: GraphOpener, label: str | None
-) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
+def _blame(
+    opener: GraphOpener, op: GraphOperation, output: int, numbers: Sequence[int], samples: Sequence[int]
+) -> PathBlame:
+    """Find the op to blame between an output and those of some inputs that aren't variables."""
+    arguments = [number for number in numbers if number < op.at.count]
+    if arguments:
+        return blame_path(opener.case, output, arguments, samples, opener)
+    names = tuple(op.inputs[number].name for number in numbers)
+    told = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
+    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
+
+
+def _again(
+    found: PathBlame,
+    opener: GraphOpener,
+    op: GraphOperation,
+    path: tuple[int, Sequence[int]],
+    samples: Sequence[int],
+) -> PathBlame:
+    """Look once more at a path on which every op is right, and a run fails; keep what names one.
+
+    What is right in float64 may be wrong in the declared dtype; and a variable's gradient may be, by which no
+    op is moved: the functions that it comes from are named.
+    """
+    from gradcheck_cli.tensorflow_backend.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
+
+    output, numbers = path
+    arguments = [number for number in numbers if number < op.at.count]
+    variables = [number for number in numbers if number >= op.at.count]
+    if arguments and opener.in_float64(op) is not None:
+        again = blame_path(opener.case, output, arguments, samples, opener, declared=True)
+        if again.blame.named:
+            return again
+    makers = [told_of(place) for number in variables for place in walk(op, output, [number]).makers]
+    if not makers:
+        return found
+    whose = f"{found.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
+    return replace(found, blame=replace(found.blame, run=whose))
+
+
+def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
     """Return (output number, input numbers) of what is asked for, the op that has them, and its opener."""
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
+
+    opener = opener_of(case, "graph")
     if label is not None:
         found = open_pair(opener, label)
         output, number = found.pair

@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.blame import find_blame
-from gradcheck_cli.checking.blame_result import Blame, sentence
+from gradcheck_cli.checking.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.checking.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
 from gradcheck_cli.running.pairs import open_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation, UnheldStop
     from gradcheck_cli.tensorflow_backend.opening import GraphOpener
@@ -47,8 +48,14 @@ class PathBlame:
     blame: Blame
 
 
-def blame_path(
-    case: Case, output: int, numbers: Sequence[int], samples: Sequence[int], opener: GraphOpener
+def blame_path(  # noqa: PLR0913 (a path, and how it is looked at)
+    case: Case,
+    output: int,
+    numbers: Sequence[int],
+    samples: Sequence[int],
+    opener: GraphOpener,
+    *,
+    declared: bool = False,
 ) -> PathBlame:
     """Find the op to blame between an output and some inputs.
 
@@ -58,6 +65,7 @@ def blame_path(
         numbers: numbers of the inputs.
         samples: numbers of the sample points; the first at which an op is named is the last to be looked at.
         opener: opens the case.
+        declared: look at the ops in the declared dtypes, not in float64.
 
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
@@ -71,10 +79,11 @@ def blame_path(
         if reason:
             blame = Blame((), None, reason)
         else:
+            wide = None if declared else opener.in_float64(op)
             try:
-                blame = find_blame(WalkedPath.of(opener.in_float64(op) or op, output, numbers))
+                blame = find_blame(WalkedPath.of(wide or op, output, numbers))
             except GradientFormError as error:
-                raise CaseFailedError("gradient", error.message) from error
+                blame = _of_form(error)
         names = tuple(op.inputs[number].name for number in numbers)
         here = PathBlame(op.outputs[output].name, names, sample, blame)
         if found is None or _RANK[blame.status] > _RANK[found.blame.status]:
@@ -84,6 +93,52 @@ def blame_path(
     if found is None:
         raise ValueError("samples: expected at least one")
     return found
+
+
+def _of_form(error: GradientFormError) -> Blame:
+    """Blame the op whose gradient has the wrong form.
+
+    Raises:
+        CaseFailedError: which op that is can't be told.
+    """
+    if error.place is None:
+        raise CaseFailedError("gradient", error.message) from error
+    return Blame(
+        (OpVerdict(error.place, Status.MISMATCHED, evidence=error.message),), agrees=False, is_form=True
+    )
+
+
+def held_to_run(
+    found: Sequence[PathBlame], findings: Findings, label: str | None = None
+) -> tuple[PathBlame, ...]:
+    """Leave undecided what is right op by op where a run fails.
+
+    Args:
+        found: what was found of each path.
+        findings: what a run finds of the case.
+        label: the pair that was asked for, whose verdict alone counts then, beside the case's checks.
+    """
+    checks = [f"check {one.name}: {one.message}" for one in findings.checks if one.status in _FAILS]
+    held = []
+    for one in found:
+        pairs = [
+            f"{pair.label} is {pair.status}{_details(pair)}"
+            for pair in findings.pairs
+            if pair.status in _FAILS
+            and (pair.label == label if label else pair.order > 1 or pair.output == one.output)
+        ]
+        told = "; ".join([*pairs, *checks])
+        held.append(replace(one, blame=replace(one.blame, run=told)) if told else one)
+    return tuple(held)
+
+
+_FAILS = FAILING | UNDECIDED
+
+
+def _details(pair: PairResult) -> str:
+    """Say what is known of a failing pair."""
+    told = pair.message or "; ".join(pair.diagnosis)
+    return f" ({told})" if told else ""
 
 
 _RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
@@ -174,7 +229,7 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
         return f"no op can be named: {type(error).__name__}: {error}"
-    return sentence(found) if len(found.ops) > 1 else ""
+    return sentence(found) if len(found.ops) > 1 or found.is_form else ""
 
 
 def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[UnheldStop]:

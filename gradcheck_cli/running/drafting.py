@@ -1,42 +1,36 @@
-"""Draft a spec: describe the function, then find shapes by trying which of them it can be opened with."""
+"""Draft a spec: describe the function, find inputs that it takes, run it, and mend what fails."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.running.session import list_pairs, start_tensorflow
+from gradcheck_cli.results import Status
+from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
+from gradcheck_cli.spec import guesses
 from gradcheck_cli.spec.load import load_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.draft import Draft, DraftInput
 
-# What is tried for tensors that gradients are taken of, the likeliest first, and for those that select.
-_SHAPES: tuple[list[int], ...] = (
-    [3],
-    [2, 3],
-    [],
-    [3, 3],
-    [2, 3, 2],
-    [1, 4, 4, 2],
-    [2, 2, 2, 2],
-    [1, 3, 3, 3, 1],
-)
-_INTEGERS: tuple[Any, ...] = (0, [0], [0, 1], [1, 1], [2, 3], [[0, 0]])
-_MOST = 400  # tries; each takes a trace
+_MOST_OPENED = 250  # tries; each takes a trace
+_MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
+_HOPELESS = frozenset({"import", "attribute", "gradient_count"})
+_NO_VARIABLES = "uses no trainable variable"
 
 
 class Drafted:
-    """A draft, and what came of opening it: whether it runs as it stands."""
+    """A draft, and what came of running it as it stands."""
 
     def __init__(self, draft: Draft, found: CaseResult | None) -> None:
-        """Keep both; `found` is what opening it came to."""
+        """Keep both; `found` is what running it came to, or opening it where it can't be run."""
         self.draft, self.found = draft, found
 
     @property
@@ -45,10 +39,34 @@ class Drafted:
         return self.found is not None and self.found.error is None and bool(self.found.pairs)
 
     @property
+    def is_right(self) -> bool:
+        """Whether a run of it ends with 0: something was tested, and nothing is wrong or undecided."""
+        return self.found is not None and self.found.status is Status.PASSED
+
+    @property
     def trouble(self) -> str:
-        """Say why it can't be opened."""
-        error = self.found.error if self.found is not None else None
-        return f"{error.kind}: {error.message}" if error is not None else ""
+        """Say why a run of it doesn't end with 0; empty where it does."""
+        found = self.found
+        if found is None:
+            return ""
+        if found.error is not None:
+            return f"{found.error.kind}: {found.error.message}"
+        told = [
+            f"{pair.label} is {pair.status}: {_why(pair)}" for pair in found.pairs if pair.status not in _FINE
+        ]
+        told += [
+            f"check {one.name} is {one.status}: {one.message}"
+            for one in found.checks
+            if one.status not in _FINE
+        ]
+        return "\n  ".join(told)
+
+
+_FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
+
+
+def _why(pair: Any) -> str:  # noqa: ANN401 (a PairResult)
+    return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
 
 
 def draft_function(target: str) -> Drafted:
@@ -66,7 +84,7 @@ def draft_function(target: str) -> Drafted:
     from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
 
     with settings(), importable(str(Path.cwd())):
-        return _with_shapes(describe(target))
+        return _tried(describe(target))
 
 
 def draft_op_type(op_type: str) -> Drafted:
@@ -78,68 +96,142 @@ def draft_op_type(op_type: str) -> Drafted:
     start_tensorflow()
     from gradcheck_cli.tensorflow_backend.describing_ops import describe_op_type  # noqa: PLC0415 (late)
 
-    return _with_shapes(describe_op_type(op_type))
+    return _tried(describe_op_type(op_type))
 
 
-def _with_shapes(draft: Draft) -> Drafted:
-    """Return the first of what can be tried that can be opened; the first of all, where none can."""
-    first: Drafted | None = None
-    tries = itertools.islice(_tries(draft.inputs), _MOST)
-    for dtype, inputs in itertools.product((None, "float32"), [*tries]):
-        tried = replace(draft, inputs=inputs)
-        if dtype is not None:
-            tried = _in_dtype(tried, dtype)
+def _tried(draft: Draft) -> Drafted:
+    """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
+    best: Drafted | None = None
+    runs: Counter[str] = Counter()
+    for kind, tried in itertools.islice(_tries(draft), _MOST_OPENED):
+        if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
+            continue
         drafted = Drafted(tried, _opened(tried))
+        if drafted.found is not None and drafted.found.error is not None:
+            error = drafted.found.error
+            if _NO_VARIABLES in error.message and "variables" in draft.keys:
+                return _tried(draft.without_key("variables"))
+            if error.kind in _HOPELESS:  # no value will mend that
+                return Drafted(tried, drafted.found)
         if drafted.runs:
-            return Drafted(_with_outputs(tried, drafted.found), drafted.found)
-        first = first or drafted
-        error = None if drafted.found is None else drafted.found.error
-        if error is not None and error.kind in {"import", "attribute"}:
-            break  # no shape will mend that
-    return first or Drafted(draft, None)
+            runs[kind] += 1
+            named = _with_outputs(tried, drafted.found)
+            drafted = Drafted(named, _run(named))
+            if _is_decided(drafted.found):
+                return drafted
+        if best is None or _rank(drafted) > _rank(best):
+            best = drafted
+    return best or Drafted(draft, None)
 
 
-def _tries(inputs: Sequence[DraftInput]) -> Iterator[tuple[DraftInput, ...]]:
-    """Yield inputs with every guess filled in: first all of one shape, then each of its own."""
-    choices = [_choices(one) for one in inputs]
-    seen = []
-    most = max(map(len, choices), default=0)
-    together = [tuple(own[min(place, len(own) - 1)] for own in choices) for place in range(most)]
-    for inputs_tried in itertools.chain(together, itertools.product(*choices)):
-        says = [one.says for one in inputs_tried]
-        if says not in seen:
-            seen.append(says)
-            yield tuple(inputs_tried)
+def _is_decided(found: CaseResult | None) -> bool:
+    """Whether other values won't tell more: all is right, or some number is wrong beyond doubt.
+
+    What isn't finite, or `None`, may be so outside of a domain alone.
+    """
+    if found is None:
+        return False
+    return found.status is Status.PASSED or any("value" in pair.mismatch for pair in found.pairs)
 
 
-def _choices(one: DraftInput) -> list[DraftInput]:
+def _rank(drafted: Drafted) -> int:
+    """Say how near a draft comes to one that is right: it is one that opens, and leaves least undecided."""
+    if drafted.found is None or not drafted.runs:
+        return 0 if drafted.found is None else 1
+    passed = sum(pair.status is Status.PASSED for pair in drafted.found.pairs)
+    return 2 + passed
+
+
+def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
+    seen = set()
+    mixed = (("mixed", inputs) for _, inputs in _by_kind(draft, mixed=True))
+    for kind, inputs in itertools.chain(_by_kind(draft), _with_integers(draft), mixed):
+        key = repr([one.says for one in inputs])
+        if key not in seen:
+            seen.add(key)
+            yield kind, replace(draft, inputs=inputs)
+
+
+def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
+    if _takes_an_axis(draft):
+        shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
+    kinds = ["", "float32"] if mixed else list(guesses.KINDS)
+    for kind in kinds:
+        choices = [
+            [_guessed(one, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
+            for one in draft.inputs
+        ]
+        together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
+        each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
+        yield from ((kind, inputs) for inputs in (each if mixed else together))
+
+
+def _takes_an_axis(draft: Draft) -> bool:
+    names = {*draft.mapping().get("attrs", {}), *(one.name for one in draft.inputs)}
+    return bool(names & {"axis", "dim", "dims", "axes"}) or any(
+        guesses.kind_of(one.name, names) in {"row", "probabilities"} for one in draft.inputs
+    )
+
+
+def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
+    """Return an input with a guess for what isn't known of it."""
     if isinstance(one.says, list):  # a list input: its elements alike
-        return [replace(one, says=[{"shape": shape, **part} for part in one.says]) for shape in _SHAPES]
+        return replace(one, says=[{**guesses.KINDS[kind](shape), **part} for part in one.says])
     says = one.says or {}
-    if "shape" in says or "value" in says:
-        return [one]
-    if says.get("dtype", "float64").startswith(("int", "uint")):
-        return [replace(one, says={"value": value, **says}, is_guess=True) for value in _INTEGERS]
-    return [replace(one, says={"shape": shape, **says}, is_guess=True) for shape in _SHAPES]
+    if "shape" in says or "value" in says or "object" in says:
+        return one
+    number = guesses.SHAPES.index(shape)
+    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name, names) == "integers":
+        value = guesses.INTEGERS[number % len(guesses.INTEGERS)]
+        return replace(one, says={"dtype": "int32", **says, "value": value}, is_guess=True)
+    if "dtype" in says:
+        made = guesses.KINDS[kind](shape)
+        return replace(one, says={**made, **says}, is_guess=True)
+    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name, names))
+    made = (by_name or guesses.KINDS[kind])(shape)
+    if kind == "float32" and "dtype" not in made:
+        made = {**made, "dtype": "float32"}
+    return replace(one, says=made, is_guess=True)
 
 
-def _in_dtype(draft: Draft, dtype: str) -> Draft:
-    """Return the draft with a dtype for each input that names none: a forward may take no float64."""
-
-    def typed(says: Any) -> Any:  # noqa: ANN401 (YAML)
-        if isinstance(says, list):
-            return [typed(part) for part in says]
-        return says if "dtype" in says else {**says, "dtype": dtype}
-
-    return replace(draft, inputs=tuple(replace(one, says=typed(one.says)) for one in draft.inputs))
+def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
+    unknown = [place for place, one in enumerate(draft.inputs) if not one.says]
+    names = [one.name for one in draft.inputs]
+    subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
+    for chosen in reversed(subsets):
+        if len(chosen) == len(draft.inputs):
+            continue
+        for shape, value in itertools.product(guesses.SHAPES[:4], guesses.INTEGERS[:6]):
+            yield (
+                "integers",
+                tuple(
+                    replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
+                    if place in chosen
+                    else _guessed(one, "", shape, names)
+                    for place, one in enumerate(draft.inputs)
+                ),
+            )
 
 
 def _opened(draft: Draft) -> CaseResult | None:
+    case = _case(draft)
+    return None if case is None else list_pairs(case)
+
+
+def _run(draft: Draft) -> CaseResult | None:
+    case = _case(draft)
+    return None if case is None else run_case(case)
+
+
+def _case(draft: Draft) -> Any:  # noqa: ANN401 (a Case)
     try:
         (case,) = load_mapping(draft.mapping())
     except GradcheckError:
         return None
-    return list_pairs(case)
+    return case
 
 
 def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:

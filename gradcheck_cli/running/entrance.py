@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import NoSpecsError
+from gradcheck_cli.running.given import written
 from gradcheck_cli.running.session import run_cases
 from gradcheck_cli.spec.faults import suggest
 from gradcheck_cli.spec.load import load_cases, load_mapping
 from gradcheck_cli.spec.modes import in_each_mode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gradcheck_cli.results import Report
 
 
-def check(
-    spec_or_path: Mapping[str, object] | str | Path, *, case: str | None = None, seed: int | None = None
-) -> Report:
+Spec = Mapping[str, object] | str | Path
+
+
+def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed: int | None = None) -> Report:
     """Check the gradients that a spec describes, in this process.
 
     Args:
-        spec_or_path: a spec as a mapping, with what a YAML file would hold; or the path of a file or folder.
+        spec_or_path: a spec as a mapping, with what a YAML file would hold, and functions and arrays in place
+            of names and numbers; or the path of a file or folder; or a list of such.
         case: check the cases of this name alone.
         seed: overrides the specs' own seeds.
 
@@ -33,15 +35,26 @@ def check(
     Raises:
         SpecError: the spec has faults: all of them at once.
         NoSpecsError: nothing matched.
+        TypeError: it is neither a mapping nor a path, nor a list of them.
 
     Example:
-        >>> report = gradcheck_cli.check({"forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}})
+        >>> report = gradcheck_cli.check({"forward": tf.square, "inputs": {"x": np.ones(3)}})
         >>> assert report.exit_code == 0, gradcheck_cli.render_report(report)
     """
-    if isinstance(spec_or_path, Mapping):
-        cases = load_mapping(spec_or_path, seed=seed)
-    else:
-        cases = load_cases([spec_or_path], seed=seed)
+    several = spec_or_path if isinstance(spec_or_path, list | tuple) else [spec_or_path]
+    strange = [one for one in several if not isinstance(one, Mapping | str | Path)]
+    if strange:
+        kind = type(strange[0]).__name__
+        raise TypeError(f"a spec must be a mapping or the path of a file, or a list of such, but is {kind}.")
+    mappings = [written(one) for one in several if isinstance(one, Mapping)]
+    paths = [one for one in several if isinstance(one, str | Path)]
+    cases = load_cases(paths, seed=seed) if paths else ()
+    if len(mappings) == 1:
+        cases += load_mapping(mappings[0], seed=seed)
+    elif mappings:
+        cases += load_mapping({"ops": mappings}, seed=seed)
+    if not cases:
+        raise NoSpecsError("there is no spec to check: the list is empty.")
     if case is not None:
         names = sorted({one.name for one in cases})
         cases = tuple(one for one in cases if one.name == case)

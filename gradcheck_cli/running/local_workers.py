@@ -13,7 +13,7 @@ from gradcheck_cli.running.limits import DEFAULT_TIMEOUT
 from gradcheck_cli.running.messages import Exit, Place
 from gradcheck_cli.running.output import Kept
 from gradcheck_cli.running.running_task import Limits, Numbered, RunningTask
-from gradcheck_cli.running.workers import Ended, Started, Waited
+from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ class LocalWorkers:
 
     def run(
         self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
-    ) -> Iterator[Started | Ended | Waited]:
+    ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in a place of their own if one is given; see `Workers.run`."""
         self._listing, self._place = listing, place
         numbered = [Numbered(number, case) for number, case in enumerate(cases)]
@@ -113,7 +113,7 @@ class LocalWorkers:
             self._server, self._forked, cases, self._limits, listing=self._listing, place=self._place
         )
 
-    def _attend(self) -> Iterator[Started | Ended | Waited]:
+    def _attend(self) -> Iterator[Event]:
         """Wait until something happens, and deal with it."""
         now = time.monotonic()
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
@@ -139,14 +139,16 @@ class LocalWorkers:
         if any(task.outlives_its_end(now) for task in self._running.values()):
             self._server.give_up()
 
-    def _listen(self, task: RunningTask) -> Iterator[Started | Ended]:
+    def _listen(self, task: RunningTask) -> Iterator[Event]:
         while (message := task.receive()) is not None:
-            if message.result is None:
+            if message.share is not None:
+                yield Progressed(task.left[0].number, message.share)
+            elif message.result is None:
                 yield Started(task.start(message).number)
             else:
                 yield task.finish(message, message.result, self._kept)
 
-    def _bury(self) -> Iterator[Started | Ended]:
+    def _bury(self) -> Iterator[Event]:
         """Take note of a process that has ended, or of the end of the server, which takes them all along."""
         try:
             _, exit_ = self._server.reports.recv()
@@ -155,7 +157,7 @@ class LocalWorkers:
             return
         yield from self._conclude(self._running.pop(exit_.task), exit_)
 
-    def _conclude(self, task: RunningTask, exit_: Exit) -> Iterator[Started | Ended]:
+    def _conclude(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
         yield from self._listen(task)
         ended = task.conclude(exit_, self._kept)
         if ended is not None:
@@ -164,7 +166,7 @@ class LocalWorkers:
             self._waiting.appendleft(task.left)
         task.close()
 
-    def _replace_server(self) -> Iterator[Started | Ended]:
+    def _replace_server(self) -> Iterator[Event]:
         """Start another server in place of one that was killed: by a process that it forked, or from outside.
 
         Only a process that ran alone is to blame. Where there were several, each gets a chance to show alone

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.gate import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,9 @@ def merge(reports: Mapping[str, Report]) -> Report:
         tensorflow_version=_joined(report.tensorflow_version for report in several),
         gradcheck_version=_joined(report.gradcheck_version for report in several),
         python_version=_joined(report.python_version for report in several),
+        keras_version=_joined(report.keras_version for report in several),
+        numpy_version=_joined(report.numpy_version for report in several),
+        platform=_joined(report.platform for report in several),
         interrupted=any(report.interrupted for report in several),
         strict=any(report.strict for report in several),
         strict_precision=any(report.strict_precision for report in several),
@@ -60,6 +64,26 @@ def merge(reports: Mapping[str, Report]) -> Report:
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
+        selection=_selection(several),
+    )
+
+
+def _selection(reports: Sequence[Report]) -> Selection | None:
+    """Join what reports were asked for; `None` where one doesn't say."""
+    selections = [report.selection for report in reports if report.selection is not None]
+    if len(selections) < len(reports):
+        return None
+    done = {_planned(case) for report in reports for case in report.cases if case.pairs}
+    left_out = dict.fromkeys(key for one in selections for key in one.left_out if key not in done)
+    modes = dict.fromkeys(mode for one in selections for mode in one.modes)
+    options = dict.fromkeys(
+        word for one in selections for word in one.options if not word.startswith("--shard ")
+    )
+    return Selection(
+        tuple(dict.fromkeys(path for one in selections for path in one.paths)),
+        tuple(options),
+        tuple(modes) if all(one.modes for one in selections) else (),
+        tuple(left_out),
     )
 
 

@@ -32,10 +32,14 @@ class Task:
 
 
 class Message(NamedTuple):
-    """A case has started, or ended if there is a result; so many bytes of output stood there then."""
+    """A case has started, or ended if there is a result; so many bytes of output stood there then.
+
+    With a share, it only says that so much of the case is done.
+    """
 
     printed: int
     result: CaseResult | None = None
+    share: float | None = None
 
 
 class Exit(NamedTuple):

@@ -6,11 +6,10 @@ import shlex
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import CaseResult, Status
-from gradcheck_cli.spec.case import Power
+from gradcheck_cli.spec.case import Case, Power
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseError
-    from gradcheck_cli.spec.case import Case
 
 
 def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
@@ -46,4 +45,6 @@ def reproduce(case: Case) -> str:
         command += " --require full"
     if case.power != Power():
         command += f" --power {case.power}"
+    if case.budget != Case.budget:
+        command += f" --budget {case.budget:g}"
     return command

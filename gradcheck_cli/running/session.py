@@ -6,26 +6,24 @@ import contextlib
 import platform
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 import gradcheck_cli
 from gradcheck_cli.checking.case import check_case
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.jacobian import analytic_rows, packed_function, packed_point, working_precision
 from gradcheck_cli.checking.mutate import mutate
-from gradcheck_cli.checking.packing import packed_size
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics import estimate
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, case_status
 from gradcheck_cli.running.blaming import with_blame
+from gradcheck_cli.running.drawing import with_figures
 from gradcheck_cli.running.endings import tells_of_memory
 from gradcheck_cli.running.outcome import reproduce
-from gradcheck_cli.running.pairs import listed_pairs, open_pair
+from gradcheck_cli.running.own_checks import own_checks
+from gradcheck_cli.running.pairs import listed_pairs
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,12 +89,13 @@ def run_cases(  # noqa: PLR0913 (who is told of what)
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.unchecked(len(cases), len(results)),
+        **surroundings(),
     )
 
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
-    return _result(case, _mutate if case.corruptions else _check)
+    return _result(case, _mutate if case.corruptions else check)
 
 
 def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
@@ -156,7 +155,17 @@ def list_pairs(case: Case) -> CaseResult:
     return _result(case, lambda case: Findings(listed_pairs(case)))
 
 
-def _check(case: Case) -> Findings:
+def check(case: Case, *, explains: bool = True) -> Findings:
+    """Check an open case: what every command's verdict comes from.
+
+    Args:
+        case: the case.
+        explains: whether to look for the op to blame for a mismatch.
+
+    Raises:
+        CaseSkippedError: it can't have its mode, or its device.
+        CaseFailedError: it can't be checked.
+    """
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
@@ -168,9 +177,12 @@ def _check(case: Case) -> Findings:
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
         with opener.shared.state.restored():
             findings = check_case(opener.case, opener, points(case), others)
-            if case.mode != "graph":  # its ops, one by one, are those of a graph as it is
-                return findings
-            return with_blame(opener.case, findings, opener, time.perf_counter() - began)
+            if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
+                findings = with_blame(opener.case, findings, opener, time.perf_counter() - began)
+            if findings.first is not None:
+                own = own_checks(opener.case, findings.first)
+                findings = replace(findings, checks=(*findings.checks, *own))
+            return with_figures(findings, opener) if case.drawn else findings
 
 
 def _mutate(case: Case) -> Findings:
@@ -219,75 +231,3 @@ def _unforeseen(failure: BaseException) -> CaseError:
         "relies on; please report it with the spec.",
         frames.user_frames(failure),
     )
-
-
-@dataclass(frozen=True)
-class JacobianView:
-    """One pair's Jacobians at one sample point, (output size, input size), C order, real or complex.
-
-    Of a complex tensor the gradient for an upstream of 1 is shown, in TensorFlow's convention.
-    """
-
-    label: str
-    output: str
-    input: str
-    output_shape: tuple[int, ...]
-    input_shape: tuple[int, ...]
-    analytic: np.ndarray[Any, Any]
-    numeric: np.ndarray[Any, Any]
-    uncertainty: np.ndarray[Any, Any]
-
-
-def pair_jacobian(case: Case, label: str, sample: int = 0) -> JacobianView:
-    """Compute the analytic and the numeric Jacobian of one pair.
-
-    Args:
-        case: the case.
-        label: the pair, such as `dM1/dM0`.
-        sample: number of the sample point.
-
-    Raises:
-        UsageError: there is no such pair.
-        CaseFailedError: the case can't be evaluated.
-    """
-    start_tensorflow()
-    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
-
-    with users_code(case), on_device(case.device):
-        from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
-
-        opener, declared, (output, number) = open_pair(opener_of(case, case.mode), label, sample)
-        case = opener.case
-        differenced = declared if case.reference is None else opener.surrogate(sample)
-        differenced = opener.in_float64(differenced) or differenced
-        matrix = analytic_rows(declared, output)[number]
-        produced, taken = declared.outputs[output], declared.inputs[number]
-        found = estimate(
-            packed_function(differenced, number, [output]),
-            packed_point(differenced, number),
-            input_precision=working_precision(differenced, differenced.inputs[number].dtype),
-            row_precision=working_precision(differenced, differenced.outputs[output].dtype),
-            low=case.tensors[number].domain[0],
-            high=case.tensors[number].domain[1],
-            scale=case.tensors[number].scale,
-        )
-    shape = (packed_size(produced), packed_size(taken))
-    analytic = np.zeros(shape) if matrix is None else matrix
-    return JacobianView(
-        label,
-        produced.name,
-        taken.name,
-        produced.shape,
-        taken.shape,
-        _complex_rows(analytic, produced.size, taken.size),
-        _complex_rows(found.numeric, produced.size, taken.size),
-        np.abs(_complex_rows(found.uncertainty, produced.size, taken.size)),
-    )
-
-
-def _complex_rows(matrix: np.ndarray[Any, Any], rows: int, columns: int) -> np.ndarray[Any, Any]:
-    """Take the rows of real upstreams, and join real and imaginary columns."""
-    upper = matrix[:rows]
-    if upper.shape[1] == columns:
-        return upper
-    return upper[:, :columns] + 1j * upper[:, columns:]

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from gradcheck_cli.checking.progress import listening
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running import process
 from gradcheck_cli.running.endings import with_limit
@@ -82,7 +83,14 @@ class _Runner:
         process.limit_memory(task.memory)
         for case in task.cases:
             self._send()
-            self._send(_done(list_pairs if task.listing else run_case, case, task.memory))
+            with listening(self._tell):
+                result = _done(list_pairs if task.listing else run_case, case, task.memory)
+            self._send(result)
+
+    def _tell(self, share: float) -> None:
+        """Send how far the case is; nothing in a process that the user's code forked."""
+        if os.getpid() == self._process:
+            self._connection.send(Message(0, share=share))
 
     def _send(self, result: CaseResult | None = None) -> None:
         if os.getpid() != self._process:

@@ -17,6 +17,7 @@ from gradcheck_cli import __version__
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import CaseResult, Report
 from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Progressed:
+    """About this share of a case's work is done; not every case tells."""
+
+    number: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Ended:
     """A case has ended, well or not."""
 
@@ -42,6 +51,9 @@ class Ended:
 @dataclass(frozen=True)
 class Waited:
     """Nothing has happened for a while: time to look at the clock."""
+
+
+Event = Started | Progressed | Ended | Waited
 
 
 class WorkersLostError(GradcheckError):
@@ -58,7 +70,7 @@ class Workers(Protocol):
         """The version of TensorFlow there; empty as long as it isn't known."""
         ...
 
-    def run(self, cases: Sequence[Case]) -> Iterator[Started | Ended | Waited]:
+    def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases, each to its end.
 
         Args:
@@ -91,6 +103,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
     seed: int | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
     on_start: Callable[[Case], None] | None = None,
+    on_progress: Callable[[Case, float], None] | None = None,
     stopper: Stopper | None = None,
 ) -> Report:
     """Run cases in workers, which are closed afterwards.
@@ -101,6 +114,7 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         seed: the seed that the command line gave, for the report.
         on_case: called with each result, in the order of the cases, as soon as those before it are there.
         on_start: called as a case begins, in whatever order they do.
+        on_progress: called now and then with the share of a case's work that is done.
         stopper: asked after each event whether to end the run now; what runs then is given up.
 
     Returns:
@@ -125,8 +139,8 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
                     done[event.number] = event.result
                     while len(told) in done:
                         tell(len(told))
-                elif isinstance(event, Started) and on_start is not None:
-                    on_start(cases[event.number])
+                elif isinstance(event, Started | Progressed):
+                    _announce(event, cases[event.number], on_start, on_progress)
             if stopper.is_time():
                 break
     except (KeyboardInterrupt, WorkersLostError) as error:
@@ -146,7 +160,21 @@ def run_in_workers(  # noqa: PLR0913 (who is told of what)
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        **surroundings(),
     )
+
+
+def _announce(
+    event: Started | Progressed,
+    case: Case,
+    on_start: Callable[[Case], None] | None,
+    on_progress: Callable[[Case, float], None] | None,
+) -> None:
+    if isinstance(event, Progressed):
+        if on_progress is not None:
+            on_progress(case, event.share)
+    elif on_start is not None:
+        on_start(case)
 
 
 @contextmanager

@@ -169,6 +169,7 @@ class Case:
         timeout: seconds after which the case is given up; `None` leaves it to the command line.
         method: how a pair is judged: element by element, by random probes, or as its size asks for.
         power: what probes must be able to see.
+        budget: seconds that `auto` may take to judge the case, beyond what can't be done without.
         full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
         corruptions: ways in which its gradients are corrupted, to see whether that is found; empty to
@@ -178,6 +179,7 @@ class Case:
         is_alone: whether no case of the op has elements to differentiate by: where this one has none either,
             nothing of the op is checked.
         remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
+        drawn: which pairs a picture is made of: "doubtful" for all that aren't a plain pass, or a label.
     """
 
     op: str
@@ -207,6 +209,7 @@ class Case:
     tags: tuple[str, ...] = ()
     method: str = "auto"  # auto, central, ladder, complex_step, full, probe
     power: Power = Power()
+    budget: float = 10.0
     full_only: bool = False
     checks_off: frozenset[str] = frozenset()
     nondeterminism: float = 0.0
@@ -223,6 +226,7 @@ class Case:
     tensorflow: str = ""
     is_alone: bool = True
     remembered: bool = True
+    drawn: str = ""
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:

@@ -49,6 +49,10 @@ class Draft:
         remarks = {**self.remarks, key: remark} if remark else self.remarks
         return replace(self, keys={**self.keys, key: value}, remarks=remarks)
 
+    def without_key(self, key: str) -> Draft:
+        """Return the draft without a key."""
+        return replace(self, keys={name: value for name, value in self.keys.items() if name != key})
+
     def text(self) -> str:
         """Return the YAML, comments beside what is a guess."""
         lines = [f"op: {as_flow(self.op)}"]
@@ -57,7 +61,7 @@ class Draft:
             lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
         lines.append("inputs:")
         for one in self.inputs:
-            guess = "  # a shape that it takes: put in yours" if one.is_guess else ""
+            guess = "  # values that it takes: put in yours" if one.is_guess else ""
             lines.append(f"  {as_flow(one.name)}: {as_flow(one.says)}{guess}")
         lines += [f"# {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

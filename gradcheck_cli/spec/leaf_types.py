@@ -112,6 +112,7 @@ Flag = Annotated[bool, expects("true or false")]
 Real = Annotated[float, Field(allow_inf_nan=False), expects("a finite number")]
 Reals = Annotated[list[Real], Field(min_length=1), expects("a list of numbers, such as [0]")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), expects("a finite number above 0")]
+Chance = Annotated[float, Field(gt=0, lt=1), expects("a number above 0 and below 1")]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), expects("a finite number of 0 or more")]
 # numpy draws integers of 64 bits at most; `high` is excluded, so it may be one beyond.
 Integer = Annotated[int, Field(ge=-(2**63), le=2**64), expects("an integer between -2**63 and 2**64")]

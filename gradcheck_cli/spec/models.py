@@ -25,6 +25,7 @@ from gradcheck_cli.spec.input_model import (
 )
 from gradcheck_cli.spec.leaf_types import (
     Binding,
+    Chance,
     Count,
     Device,
     DtypeField,
@@ -90,6 +91,13 @@ class ToleranceModel(Strict):
 
     atol: NonNegative | None = described("Absolute tolerance.", 1e-6)
     rtol: NonNegative | None = described("Relative tolerance.", 1e-4)
+
+
+class PowerModel(Strict):
+    """What random probes must be able to see."""
+
+    size: Positive = Field(description="Relative size of an error in one element.", examples=[0.01])
+    miss: Chance = Field(description="Probability with which it may be missed.", examples=[0.1])
 
 
 class NondeterminismModel(Strict):
@@ -235,6 +243,16 @@ class Shared(Strict):
         "most 8 elements is drawn from so few booleans, integers or choices: each is taken in turn.",
     )
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
+    budget: Positive | None = described(
+        "Seconds in which `method: auto` judges a case, beside what it can't do without; what is left unseen "
+        "then is inconclusive. 10 unless written.",
+        30,
+    )
+    power: PowerModel | None = described(
+        "What random probes must see; unless written, an error of 0.01 in one element but for a probability "
+        "of 0.1.",
+        {"size": 0.1, "miss": 0.2},
+    )
     timeout: Positive | None = described(
         "Seconds after which a case is given up, where cases run in processes of their own.", 120
     )

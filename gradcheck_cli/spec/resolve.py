@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.bindings import binding_of, check_binding, function_ref
-from gradcheck_cli.spec.case import Argument, Case, Tolerance
+from gradcheck_cli.spec.case import Argument, Case, Power, Tolerance
 from gradcheck_cli.spec.inputs import takes_variant
 from gradcheck_cli.spec.merge import merge_op
 from gradcheck_cli.spec.models import OpModel
@@ -151,6 +151,8 @@ def _cases(log: FaultLog, node: Node, name: str, origin: Origin) -> list[Case]:
             second_order=model.second_order,
             seed=model.seed if origin.seed is None else origin.seed,
             timeout=model.timeout,
+            budget=Case.budget if model.budget is None else model.budget,
+            power=Power() if model.power is None else Power(model.power.size, model.power.miss),
             tags=tuple(model.tags),
             method=str(model.method),
             checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),

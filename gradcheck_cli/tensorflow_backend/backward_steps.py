@@ -93,7 +93,10 @@ def _end(op: Any, flows: Mapping[int, Sequence[Any]], moving: set[int]) -> Step 
 
 
 def _flow(flow: Any, tensor: Any) -> Any:
-    return dense(flow, tensor) if isinstance(flow, tf.IndexedSlices) else flow
+    if isinstance(flow, tf.IndexedSlices):
+        # A variable's handle has no shape: the slices say of what they are.
+        return tf.convert_to_tensor(flow) if tensor.dtype == tf.resource else dense(flow, tensor)
+    return flow
 
 
 def _moving(wanted: Sequence[Any], stops: Sequence[Any]) -> set[int]:

@@ -17,11 +17,13 @@ from gradcheck_cli.tensorflow_backend import (
     dtypes,
     frozen,
     low_precision,
+    path,
     private,
     private_gradients,
     tracing,
 )
 from gradcheck_cli.tensorflow_backend.backward_steps import Step, is_numeric, steps_of
+from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
 from gradcheck_cli.tensorflow_backend.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.override_reach import require_override
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
+
+
+_READ = "ReadVariableOp"
 
 
 @dataclass
@@ -208,6 +213,40 @@ class Walk:
         ]
         return passes, [found.get(id(gradient)) for gradient in self.gradients]
 
+    def ends(self, number: int) -> list[str]:
+        """Say which ops backpropagation doesn't go through, between an input and the output."""
+        if number >= len(self.inputs):
+            return []
+        start = self.inputs[number]
+        between = set(path.ops_between([start], [self.result]))
+        found, stack, seen = [], [start], set()
+        while stack:
+            for op in stack.pop().consumers():
+                if op in seen or op not in between:
+                    continue
+                seen.add(op)
+                on = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
+                if op.type in path.FLAT or not on:
+                    place = place_in_users_code(op)
+                    kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
+                    found.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
+                else:
+                    stack += on
+        return sorted(found)
+
+    @property
+    def makers(self) -> list[OpPlace]:
+        """The ops whose own gradients are for what is read from a variable, or for the variable itself."""
+
+        def is_read(tensor: Any) -> bool:
+            return bool(tensor.dtype == tf.resource or tensor.op.type == _READ)
+
+        return [
+            place
+            for step, place in zip(self.steps, self.places, strict=True)
+            if step.op.type != _READ and any(is_read(step.op.inputs[number]) for number in step.gradients)
+        ]
+
     @cached_property
     def places(self) -> list[OpPlace]:
         """What each op is called, and where its gradient is."""
@@ -220,7 +259,7 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     Args:
         source: a case, opened at a sample point.
         output: number of the output that it starts from.
-        numbers: numbers of the inputs that it leads to; of arguments, not of variables.
+        numbers: numbers of the inputs that it leads to, variables among them.
 
     Raises:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
@@ -240,10 +279,15 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
             outputs = bound.call(*inputs)
         kept["forward"] = graph.get_operations()
         order.add()
-        wanted = [inputs[number] for number in numbers]
+        every = [*inputs, *source.shared.variables]
+        # A variable stands in the graph by its handle.
+        wanted = [
+            inputs[number] if number < len(inputs) else graph.capture(every[number].handle)
+            for number in numbers
+        ]
         with private_gradients.backward_log() as visits:
-            found = gradients_of([outputs[output]], wanted, [upstream])
-        kept["gradients"] = [dense(one, tensor) for one, tensor in zip(found, wanted, strict=True)]
+            found = gradients_of([outputs[output]], [every[number] for number in numbers], [upstream])
+        kept["gradients"] = [dense(one, every[number]) for one, number in zip(found, numbers, strict=True)]
         order.add()
         kept["inputs"], kept["upstream"], kept["outputs"] = inputs, upstream, outputs
         stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze is not False else ()

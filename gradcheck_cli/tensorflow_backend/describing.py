@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 import typing
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.draft import Draft, DraftInput
 from gradcheck_cli.spec.dtypes import DTYPES
+from gradcheck_cli.spec.guesses import MADE_WITH, SETTINGS
 from gradcheck_cli.tensorflow_backend import loading, private_variables
 from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
@@ -38,33 +41,78 @@ def describe(target: str) -> Draft:
     """
     value = loading.load(target, "forward")
     name = target.rpartition(":")[2].rpartition(".")[2]
+    _refuse_method(target, value)
     keys: dict[str, Any] = {"forward": target}
     remarks: dict[str, str] = {}
     notes: list[str] = []
     called = value
-    if inspect.isclass(value):
-        keys["build"] = _required(value)
+    made = _made(value)
+    if made is not None or inspect.isclass(value):
+        keys["build"] = _built_with(value)
         if keys["build"]:
-            remarks["build"] = "what its constructor needs: put in yours"
+            remarks["build"] = "what it is made with: put in yours"
+    if made is not None:
+        value = called = made
+    if inspect.isclass(value):
         called = getattr(value, "call", None) or value.__call__
         keys["variables"] = True
     elif isinstance(value, tf.Module) or private_variables.is_layer(value):
         called = getattr(value, "call", None) or value
         keys["variables"] = True
-    elif has_custom_gradient(value):
-        pass
-    else:
+    elif made is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
     if attrs:
         keys["attrs"] = attrs
-        remarks["attrs"] = "its defaults; never differentiated"
+        remarks["attrs"] = "its defaults, and settings that it needs; never differentiated"
     if "binding" not in keys:
         notes += ["second_order: true   # is the gradient differentiated again, as by a gradient penalty?"]
         notes += ["modes: [graph, eager, dynamic, xla]"]
     if not keys.get("gradient") and "variables" not in keys:
         notes += ["reference: module:function   # of a deliberate surrogate: whose derivative is meant?"]
     return Draft(name.lower(), keys, tuple(inputs), remarks, tuple(notes))
+
+
+def _refuse_method(target: str, value: Any) -> None:
+    """Refuse a method that was named on its class: `self` is no tensor.
+
+    Raises:
+        CaseFailedError: of kind "forward".
+    """
+    parts = target.partition(":")[2].split(".")
+    if len(parts) > 1 and next(iter(_parameters(value)), "") == "self":
+        owner = f"{target.partition(':')[0]}:{'.'.join(parts[:-1])}"
+        raise CaseFailedError(
+            "forward",
+            f"{target} is a method, and self is no tensor: name the class, {owner}, whose call is checked, "
+            "or a function that makes an object and calls it.",
+        )
+
+
+def _built_with(value: Any) -> dict[str, Any]:
+    """Return what a factory or a class is called with; a layer computes in float64."""
+    is_layer = inspect.isclass(value) and issubclass(value, _layers())
+    return {**_required(value), **({"dtype": "float64"} if is_layer else {})}
+
+
+def _layers() -> tuple[type, ...]:
+    """Return the classes of layers of the Kerases that are imported, which take a dtype."""
+    kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
+    return tuple(kind.layers.Layer for kind in kinds if kind is not None)
+
+
+def _made(value: Any) -> Any:
+    """Return what a factory makes: a plain function with another inside, that returns something to call."""
+    code = getattr(value, "__code__", None)
+    if not inspect.isfunction(value) or code is None or has_custom_gradient(value):
+        return None
+    if not any(inspect.iscode(one) for one in code.co_consts):
+        return None
+    try:
+        made = value(**_required(value))
+    except Exception:  # noqa: BLE001 (what takes no numbers is no factory of settings)
+        return None
+    return made if callable(made) and not isinstance(made, tf.Tensor | np.ndarray) else None
 
 
 def _required(kind: Any) -> dict[str, Any]:
@@ -74,7 +122,10 @@ def _required(kind: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         return {}
     wanted = {one.name: one.annotation for one in parameters if one.default is one.empty and _is_named(one)}
-    return {name: 1.0 if annotation in (float, "float") else 2 for name, annotation in wanted.items()}
+    return {
+        name: MADE_WITH.get(name, 1.0 if annotation in (float, "float") else 2)
+        for name, annotation in wanted.items()
+    }
 
 
 def _is_named(parameter: inspect.Parameter) -> bool:
@@ -141,7 +192,9 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
         is_default = one.default is not one.empty
         if is_default and isinstance(one.default, _PLAIN):
             attrs[one.name] = one.default
-        elif not is_default or one.default is not None:
+        elif not is_default and one.name in SETTINGS and _said(spec, None) is None:
+            attrs[one.name] = SETTINGS[one.name]
+        elif not is_default or not (one.default is None or callable(one.default)):
             inputs.append(DraftInput(one.name, _said(spec, one.default if is_default else None)))
     return inputs, attrs
 
@@ -162,9 +215,30 @@ def _said(annotation: Any, default: Any) -> dict[str, Any] | None:
             return _with_dtype({"shape": shape}, one.dtype.name)
         if isinstance(one, tuple | list) and all(isinstance(size, int) for size in one):
             return {"shape": [int(size) for size in one]}
+    fields = _fields(annotation)
+    if fields:
+        place = f"{annotation.__module__}:{annotation.__qualname__}"
+        return {
+            "object": place,
+            "fields": {name: _said(kind, None) or {"shape": [3]} for name, kind in fields.items()},
+        }
     if annotation in (int, float):
         return {"shape": []} if annotation is float else {"shape": [], "dtype": "int32"}
     return None if default is None else _said_by_value(default)
+
+
+def _fields(annotation: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass or named tuple, with their types; none of anything else."""
+    if not inspect.isclass(annotation):
+        return {}
+    if dataclasses.is_dataclass(annotation):
+        names = [one.name for one in dataclasses.fields(annotation) if one.init]
+    elif issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+        names = list(annotation._fields)
+    else:
+        return {}
+    hints = _hints(annotation)
+    return {name: hints.get(name) for name in names}
 
 
 def _said_by_value(default: Any) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from gradcheck_cli.tensorflow_backend.variables import plain_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gradcheck_cli.checking.sight import Site
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
@@ -71,6 +72,10 @@ class EagerOperation(CalledCase):
         """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
         found = self._call.record.stops(self._places[number], self._base[output])
         return {stop.key: stop.place for stop, value in self._call.stops if identity(value) in found}
+
+    def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
+        """Return nothing: a graph shows them, not ops that run."""
+        return ()
 
     def closed(self, output: int, number: int) -> list[str]:
         """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""

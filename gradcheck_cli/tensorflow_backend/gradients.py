@@ -12,9 +12,12 @@ import tensorflow as tf
 from gradcheck_cli.checking.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import behaviour, frames, private
+from gradcheck_cli.tensorflow_backend.gradient_place import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from gradcheck_cli.checking.backward import OpPlace
 
 _COUNT_CLASH = "custom_gradient function expected to return"
 # TensorFlow writes the whole node into its message, and the reason after it.
@@ -105,7 +108,7 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
     expected, found = (_shape_text(clash[key]) for key in ("expected", "found"))
     missing = " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, found) else ""
     told = f"must have shape {expected}, as its input has, but has {found}.{missing}"
-    return ShapeClashError(guilty, where, told)
+    return ShapeClashError(guilty, where, told, None if op is None else place_of(op))
 
 
 def shape_fault(op: Any, number: int, gradient: Any, inputs: Sequence[Any]) -> str:
@@ -129,21 +132,22 @@ class ShapeClashError(GradientFormError):
         inputs: places of the inputs whose gradient it is, among those that are differentiated by.
         where: what it is the gradient for, where that is no input.
         told: what is wrong.
+        place: the op whose gradient it is.
     """
 
-    def __init__(self, inputs: tuple[int, ...], where: str, told: str) -> None:
+    def __init__(self, inputs: tuple[int, ...], where: str, told: str, place: OpPlace | None) -> None:
         """Keep the parts."""
         self.told = told
-        super().__init__(inputs, f"the gradient for {where} {told}")
+        super().__init__(inputs, f"the gradient for {where} {told}", place)
 
     def of_inputs(self, known: Sequence[tuple[int, str]]) -> GradientFormError:
         """Return the error with the numbers and names of the inputs that are differentiated by."""
         if not self.inputs:
-            return GradientFormError((), self.message)
+            return GradientFormError((), self.message, self.place)
         named = [known[place] for place in self.inputs]
         names = " and ".join(name for _, name in named)
         return GradientFormError(
-            tuple(number for number, _ in named), f"the gradient for {names} {self.told}"
+            tuple(number for number, _ in named), f"the gradient for {names} {self.told}", self.place
         )
 
 

@@ -14,6 +14,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import declared_outputs, frozen, path
 from gradcheck_cli.tensorflow_backend.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.frozen import Stop
+from gradcheck_cli.tensorflow_backend.sites import sites_of
 from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.stand_ins import STOP
@@ -25,6 +26,7 @@ from gradcheck_cli.tensorflow_backend.variables import plain_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gradcheck_cli.checking.sight import Site
     from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.widening import Kept
 
@@ -114,7 +116,7 @@ class GraphOperation(TracedCase):
         if self.narrow is not None:  # whose ops know where they come from
             return self._declared.stops_between(output, number)
         op = self._holding
-        trace, starts = op.forward, op._starts(number)  # noqa: SLF001 (of its own class)
+        trace, starts = op.forward, op.starts(number)
         between = set(path.ops_between(starts, [trace.outputs[output]]))
         found = [tensor for tensor in frozen.stops_among(starts, trace.met) if tensor.op in between]
         return {stop.key: stop.place for stop in op._stops(found)}  # noqa: SLF001
@@ -125,7 +127,7 @@ class GraphOperation(TracedCase):
             return self._declared.closed(output, number)
         op = self._holding
         trace = op.forward
-        between = set(path.ops_between(op._starts(number), [trace.outputs[output]]))  # noqa: SLF001
+        between = set(path.ops_between(op.starts(number), [trace.outputs[output]]))
         return [one.name for one in trace.held.closed if one in between]
 
     def holding(self, stops: Collection[str]) -> GraphOperation:
@@ -279,6 +281,10 @@ class GraphOperation(TracedCase):
         variables = self.shared.variables
         return variables if self.narrow is None else [*map(self.shared.twins.variables.of, variables)]
 
+    def sites(self, pairs: Sequence[tuple[int, int]]) -> list[Site]:
+        """Return where the gradients of some pairs could be wrong unseen; see `Operation`."""
+        return sites_of(self, pairs)
+
     def run_once(self) -> list[Array]:
         """Run the forward at the base point as it is run for differences, and return its outputs."""
         return self._batched_forward.once()
@@ -292,7 +298,7 @@ class GraphOperation(TracedCase):
         trace = self._forward
         return any(
             path.leads_to(start, trace.outputs[output], self.held_stops, stops=not self.holds_every_stop)
-            for start in self._starts(number)
+            for start in self.starts(number)
         )
 
     def unheld_stops(self, output: int, number: int) -> list[UnheldStop]:
@@ -300,7 +306,7 @@ class GraphOperation(TracedCase):
 
         Of a vjp: those in gradient functions, if there are any, since these alone would be enough.
         """
-        trace, starts = self._forward, self._starts(number)
+        trace, starts = self._forward, self.starts(number)
         held = {id(tensor) for tensor in self.held_stops}
         forwards = {id(tensor) for tensor in frozen.stops_among(starts, trace.met)}
         between = path.ops_between(starts, [trace.outputs[output]])
@@ -308,7 +314,7 @@ class GraphOperation(TracedCase):
         found = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forwards) for tensor in stops]
         return [stop for stop in found if not stop.is_of_forward] or found
 
-    def _starts(self, number: int) -> list[Any]:
+    def starts(self, number: int) -> list[Any]:
         """Return the graph's tensors that hold an input; of a variable, what is read from its handle."""
         trace = self._forward
         if number < self.at.count:
@@ -321,7 +327,7 @@ class GraphOperation(TracedCase):
         trace = self._forward
         return any(
             path.passes_numpy(trace.function.graph, start, trace.outputs[output])
-            for start in self._starts(number)
+            for start in self.starts(number)
         )
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:

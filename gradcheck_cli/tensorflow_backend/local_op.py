@@ -19,6 +19,7 @@ from gradcheck_cli.tensorflow_backend.trace_faults import run_error
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gradcheck_cli.checking.sight import Site
     from gradcheck_cli.tensorflow_backend.backward_steps import Step
     from gradcheck_cli.tensorflow_backend.backward_walk import Walk
     from gradcheck_cli.tensorflow_backend.stacks import Stack
@@ -156,6 +157,10 @@ class LocalOperation:
     def stops_between(self, output: int, number: int) -> dict[str, str]:  # noqa: ARG002 (as `Operation` has it)
         """Return nothing: a `stop_gradient` inside one op, such as a loop, can't be held here."""
         return {}
+
+    def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
+        """Return nothing: what the graph has of it counts for the whole."""
+        return ()
 
     def closed(self, output: int, number: int) -> list[str]:  # noqa: ARG002 (as `Operation` has it)
         """Return nothing: see `stops_between`."""

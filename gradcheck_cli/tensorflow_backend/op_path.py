@@ -141,7 +141,7 @@ class WalkedPath:
             what = f"its gradient for its input {number}"
             if flow is not None and is_numeric(tensor) and flow.dtype != tensor.dtype:
                 return f"{what} must be {tensor.dtype.name}, as the input is, but is {flow.dtype.name}"
-            if value is not None and value.shape != shape:
+            if value is not None and is_numeric(tensor) and value.shape != shape:
                 return f"{what} must have shape {list(shape)}, as the input has, but has {list(value.shape)}"
         return ""
 

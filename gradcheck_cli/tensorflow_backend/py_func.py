@@ -34,7 +34,7 @@ def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
 
     Args:
         func: arrays in, one array or a list of arrays out.
-        inputs: tensors, or what converts to tensors.
+        inputs: a list of tensors, or of what converts to tensors.
         Tout: dtype of the output, or a list of dtypes.
         grad: `(op, *upstream)` to one gradient, or `None`, per input; `op` has inputs and outputs.
         stateful: as in `tf.compat.v1.py_func`: `False` allows TensorFlow to call `func` fewer times.
@@ -45,10 +45,14 @@ def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
         A tensor, or a list of them where `Tout` is a list.
 
     Raises:
+        TypeError: `inputs` is a tensor, not a list of tensors.
         CaseFailedError: `grad` returned something that is no gradient.
         GradientFormError: `grad` returned a gradient of another shape or dtype than its input.
         tf.errors.InvalidArgumentError: an output hasn't the shape that `shapes` says (as it runs).
     """
+    if not isinstance(inputs, list | tuple):  # a tensor would be taken apart into its elements
+        kind = type(inputs).__name__
+        raise TypeError(f"inputs: must be a list of tensors, but is a {kind}; write [x] for a single one.")
     tensors = [tf.convert_to_tensor(value) for value in inputs]
     gradient = guarded(grad, [f"input {number}" for number in range(len(tensors))])
     is_list = isinstance(Tout, list | tuple)

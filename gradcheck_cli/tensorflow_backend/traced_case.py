@@ -275,16 +275,23 @@ class TracedCase:
             return self.graphs.base
         if self.narrow is not None:
             self.narrow.base  # noqa: B018 (makes the draws, if there are any)
+        return self._run(self.held_stops)
+
+    def _run(self, fetched: Sequence[Any]) -> Base:
+        """Run the forward at the base point, and fetch tensors of its graph beside the outputs."""
         point = [
             tf.constant(value, dtype)
             for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
         try:
-            return run_at_base(
-                self._forward, point, self.shared, (self.sample, self.surrogate), self.held_stops
-            )
+            return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate), fetched)
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
+
+    def values_at_point(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the values of tensors of the forward's graph at the base point, with its draws held."""
+        self.base  # noqa: B018 (makes the draws, if there are any)
+        return self._run(tensors).values[: len(tensors)] if tensors else ()
 
     @cached_property
     def differenced(self) -> Any:

@@ -8,6 +8,7 @@ import sys
 import pytest
 import yaml
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.drafting import draft_function, draft_op_type
 
 pytestmark = pytest.mark.once
@@ -103,7 +104,7 @@ def drafted(project, monkeypatch):
         ("swish", {"gradient": "functions_of_init:swish_grad"}),
         ("conv", {}),
         ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
-        ("Scale", {"build": {"units": 2}, "variables": True}),
+        ("Scale", {"build": {"units": 2, "dtype": "float64"}, "variables": True}),
         ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
     ],
 )
@@ -113,6 +114,66 @@ def test_what_is_drafted_runs(drafted, name, expected):
     written = yaml.safe_load(found.draft.text())
     assert {key: written.get(key) for key in expected} == expected
     assert written == found.draft.mapping()
+
+
+# What people write, and what its spec must say for a run to test something.
+WRITTEN = {
+    "huber": {"attrs": {"delta": 1.0}},
+    "dense": {"inputs": {"x": {"shape": [2, 3]}, "bias": {"shape": [3]}}},
+    "with_axis": {"attrs": {"axis": 1}, "inputs": {"x": {"shape": [2, 3]}}},
+    "masked": {},
+    "activation": {"inputs": {"x": {"shape": [3]}}},
+    "state": {},
+    "pair": {},
+    "factory": {"build": {"power": 1.0}},
+    "Module": {"variables": True},
+    "Plain": {"variables": None},
+    "Dense": {"build": {"units": 2, "dtype": "float64"}, "variables": True},
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_people_write_is_run_and_right(name):
+    found = draft_function(f"drafted_functions:{name}")
+    assert found.is_right, (found.draft.text(), found.trouble)
+    written = found.draft.mapping()
+    assert {key: written.get(key) for key in WRITTEN[name]} == WRITTEN[name]
+
+
+def test_arguments_of_other_kinds_are_told_by_name_and_type():
+    mask = draft_function("drafted_functions:masked").draft.mapping()["inputs"]["mask"]
+    assert mask["dtype"] == "bool"
+    state = draft_function("drafted_functions:state").draft.mapping()["inputs"]["state"]
+    assert (state["object"], list(state["fields"])) == ("drafted_functions:State", ["h", "c"])
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("tensorflow.linalg:cholesky", "spd"),
+        ("tensorflow.math:lgamma", ""),
+        ("tensorflow.math:acosh", "uniform"),
+        ("tensorflow:sqrt", "uniform"),
+    ],
+)
+def test_domains_are_found_by_what_fails(target, says):
+    found = draft_function(target)
+    assert found.is_right, (found.draft.text(), found.trouble)
+    assert says in found.draft.text()
+
+
+def test_a_method_is_refused_with_what_to_name_instead():
+    with pytest.raises(CaseFailedError, match="self is no tensor: name the class, drafted_functions:Plain"):
+        draft_function("drafted_functions:Plain.method")
+
+
+def test_a_draft_of_which_a_run_fails_is_never_silent(project):
+    (project / "functions_of_init.py").write_text(
+        "import tensorflow as tf\n@tf.custom_gradient\ndef off(x):\n    return x * x, lambda u: 2.1 * x * u\n"
+    )
+    made = run("init", "functions_of_init:off", folder=project)
+    assert made.returncode == 0
+    assert "a run of it as it stands doesn't end with 0:\n  dy/dx is mismatched: " in made.stderr
 
 
 def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):
@@ -141,9 +202,12 @@ def test_op_types(op_type):
 def test_from_an_empty_folder_to_a_verdict(project):
     made = run("init", "functions_of_init:log1pexp", folder=project)
     assert (made.returncode, made.stdout) == (0, "")
-    assert made.stderr.splitlines() == ["wrote log1pexp.yaml", "check it: gradcheck run log1pexp.yaml"]
-    assert run("validate", "log1pexp.yaml", folder=project).returncode == 0
-    checked = run("run", "log1pexp.yaml", folder=project)
+    assert made.stderr.splitlines() == [
+        "wrote specs/log1pexp.yaml",
+        "check it: gradcheck run specs/log1pexp.yaml",
+    ]
+    assert run("validate", folder=project).returncode == 0
+    checked = run("run", folder=project)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     again = run("init", "functions_of_init:log1pexp", folder=project)
     assert again.returncode == 2
@@ -160,8 +224,8 @@ def test_into_the_folder_of_specs(project):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "name either MODULE:FUNCTION or --op-type TYPE"),
-        (("a:b", "--op-type", "MatMul"), "name either MODULE:FUNCTION or --op-type TYPE"),
+        ((), "name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE"),
+        (("a:b", "--op-type", "MatMul"), "name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE"),
         (("huber",), "must be MODULE:FUNCTION, such as ops:huber, but got 'huber'"),
         (("functions_of_init:hubr",), "Did you mean 'huber'?"),
         (("nowhere:f",), "no module named 'nowhere'"),
@@ -174,3 +238,45 @@ def test_bad_usage(project, arguments, told):
     assert done.returncode in (2, 3)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_has_no_spec_gets_one_each(project):
+    """Of a gradient function it is the forward's; the schema beside specs is named to editors."""
+    (project / "specs").mkdir()
+    package = project / "own"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "ops.py").write_text(OWN)
+    (project / "gradcheck.schema.json").write_text("{}")
+    assert run("init", "own.ops:soft_grad", folder=project).returncode == 0
+    soft = (project / "specs" / "soft.yaml").read_text()
+    assert soft.startswith("# yaml-language-server: $schema=../gradcheck.schema.json\nop: soft\n")
+    assert "gradient: own.ops:soft_grad" in soft
+    made = run("init", "--missing", "own", folder=project)
+    assert made.returncode == 0, made.stderr
+    assert "own: 2 of 2 gradients have no spec" in made.stderr
+    assert {"first.yaml", "second.yaml"} <= {file.name for file in (project / "specs").iterdir()}
+    assert "own: 0 of 2 gradients have no spec" in run("init", "--missing", "own", folder=project).stderr
+
+
+OWN = """\
+import tensorflow as tf
+
+
+@tf.custom_gradient
+def first(x):
+    return x * x, lambda u: 2 * x * u
+
+
+@tf.custom_gradient
+def second(x):
+    return tf.sin(x), lambda u: tf.cos(x) * u
+
+
+def soft(x):
+    return tf.math.softplus(x)
+
+
+def soft_grad(op, upstream):
+    return upstream * tf.sigmoid(op.inputs[0])
+"""

@@ -201,3 +201,47 @@ def test_public_names():
     assert {"check", "py_func", "render_report", "__version__"} <= set(dir(gradcheck_cli))
     with pytest.raises(AttributeError, match="has no attribute 'chekc'"):
         gradcheck_cli.chekc  # noqa: B018 (asked for, and not there)
+
+
+def test_several_specs_with_functions_and_arrays_in_them(tmp_path):
+    (tmp_path / "sine.yaml").write_text("forward: tensorflow:sin\ninputs: {x: {shape: [2]}}\n")
+    factor = 3.0  # closed over: no module holds the function under a name
+
+    def scaled(x, w):
+        return factor * x * tf.exp(w)
+
+    inputs = {"x": np.array([1.0, 2.0]), "w": tf.constant([0.5, 0.25], tf.float64)}
+    given = {"forward": scaled, "inputs": inputs}
+    report = gradcheck_cli.check([TANH, given, tmp_path / "sine.yaml"])
+    assert report.exit_code == 0, gradcheck_cli.render_report(report)
+    assert sorted(case.op for case in report.cases) == ["scaled", "sine", "tanh"]
+    (case,) = [case for case in report.cases if case.op == "scaled"]
+    assert [pair.elements for pair in case.pairs] == [4, 4]
+
+
+def test_a_gradient_given_as_a_function():
+    spec = {"forward": tf.square, "gradient": lambda op, u: 3 * op.inputs[0] * u, "inputs": {"x": np.ones(2)}}
+    assert gradcheck_cli.check(spec).exit_code == 1
+
+
+def test_complex_and_whole_numbers_in_arrays():
+    spec = {"forward": tf.gather, "inputs": {"x": np.array([1 + 2j, -1j]), "ids": np.array([1, 1, 0])}}
+    report = gradcheck_cli.check(spec)
+    assert report.exit_code == 0, gradcheck_cli.render_report(report)
+
+
+@pytest.mark.parametrize("given", [3, [3], [TANH, None], np.ones(2)])
+def test_what_is_no_spec_is_named(given):
+    with pytest.raises(TypeError, match="a spec must be a mapping or the path of a file, or a list of such"):
+        gradcheck_cli.check(given)
+
+
+def test_an_empty_list_is_no_success():
+    with pytest.raises(NoSpecsError, match="there is no spec to check"):
+        gradcheck_cli.check([])
+
+
+def test_py_func_takes_a_list():
+    x = tf.constant([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"must be a list of tensors, but is a \w+; write \[x\]"):
+        gradcheck_cli.py_func(np.square, x, tf.float32, grad=lambda op, u: 2 * op.inputs[0] * u)

@@ -40,7 +40,7 @@ def mutate(tmp_path, monkeypatch):
 def test_a_sharp_spec_misses_nothing(mutate):
     done = mutate("-k", "sharp", "--fail-under", "100")
     assert done.code == 0
-    assert "1 case · 6 of 6 corruptions called a mismatch (100.0 %)" in done.out
+    assert "1 case · 10 of 10 corruptions called a mismatch (100.0 %)" in done.out
     assert "missed (" not in done.out
 
 
@@ -50,7 +50,7 @@ def test_a_blunt_one_misses_what_its_tolerance_hides(mutate):
     lines = done.out.splitlines()
     assert lines[0] == "spec.yaml · blunt · float64 · graph"
     assert lines[1].startswith("  dy/dx  factor: missed (off by ")
-    assert "1 case · 4 of 6 corruptions called a mismatch (66.6 %), 2 missed" in done.out
+    assert "1 case · 8 of 10 corruptions called a mismatch (80.0 %), 2 missed" in done.out
     assert mutate("--tag", "blunt", "--fail-under", "99").code == 3
     assert mutate("--tag", "blunt", "--kind", "sign", "--fail-under", "99").code == 0
 
@@ -89,3 +89,124 @@ def test_second_order_is_corrupted_too(tmp_path, mutate):
     done = mutate("--format", "json", "--kind", "factor")
     found = {one["pair"]: (one["order"], one["outcome"]) for one in json.loads(done.out)["mutants"]}
     assert found == {"dy/dx": (1, "caught"), "d2y/dx.dx": (2, "caught"), "d2y/dx.du": (2, "caught")}
+
+
+# What hides a wrong gradient, by the corruption that is to be called out of sight, with words of why; and
+# inputs that show it.
+HIDDEN = {
+    "mean for sum at a batch of 1": (
+        "dense",
+        "{x: {shape: [1, 3]}, weights: {shape: [3, 2]}, bias: {shape: [2]}}",
+        "{x: {shape: [4, 3]}, weights: {shape: [3, 2]}, bias: {shape: [2]}}",
+        ("mean", "the batch has size 1"),
+    ),
+    "relu6's upper limit": (
+        "tensorflow.nn:relu6",
+        "{x: {shape: [4], uniform: {low: -2, high: 2}}}",
+        "{x: {shape: [3], value: [-1.0, 1.0, 7.0]}}",
+        ("branch", "no element is above 6"),
+    ),
+    "a mask that is all ones": (
+        "masked",
+        "{x: {shape: [3]}, mask: {shape: [3], value: 1.0}}",
+        "{x: {shape: [3]}, mask: {shape: [3], value: [1.0, 0.5, 2.0]}}",
+        ("ones", "a factor of it is 1 throughout"),
+    ),
+    "a constant equal to the batch size": (
+        "over_batch",
+        "{x: {shape: [4, 2]}}",
+        "",
+        ("size", "it divides by 4 in every case"),
+    ),
+    "the negative side of leaky relu": (
+        "leaky",
+        "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
+        "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}",
+        ("branch", "no element is below 0"),
+    ),
+    "segments of one": (
+        "segments",
+        "{x: {shape: [3]}, ids: {value: [0, 1, 2], dtype: int32}}",
+        "{x: {shape: [3]}, ids: {value: [0, 0, 1], dtype: int32}}",
+        ("repeats", "no index comes twice"),
+    ),
+    "huber's far branch": (
+        "huber",
+        "{x: {shape: [3], uniform: {low: -1, high: 1}}}",
+        "{x: {shape: [3], value: [1.0, 5.0, -5.0]}}",
+        ("branch", "it is nowhere false"),
+    ),
+    "an axis hidden by its size": (
+        "tensorflow.nn:softmax",
+        "{logits: {shape: [1, 4]}}",
+        "{logits: {shape: [2, 4]}}",
+        ("axis", "all other axes have size 1"),
+    ),
+    "indices that never repeat": (
+        "gather",
+        "{x: {shape: [4]}, ids: {value: [2, 0], dtype: int32}}",
+        "{x: {shape: [4]}, ids: {value: [2, 2], dtype: int32}}",
+        ("repeats", "no index comes twice"),
+    ),
+    "the ends of a clip": (
+        "clip",
+        "{x: {shape: [3], uniform: {low: -0.4, high: 0.4}}}",
+        "{x: {shape: [3], value: [0.1, 1.5, -1.5]}}",
+        ("branch", "the second operand is nowhere the larger"),
+    ),
+    "a scale of 1": (
+        "scaled",
+        "{x: {shape: [3]}, scale: {shape: [], value: 1.0}}",
+        "{x: {shape: [3]}, scale: {shape: [], value: 2.0}}",
+        ("ones", "a factor of it is 1 throughout"),
+    ),
+    "the filters of one image": (
+        "convolution",
+        "{x: {shape: [1, 3, 3, 1]}, filters: {shape: [2, 2, 1, 2]}}",
+        "{x: {shape: [2, 3, 3, 1]}, filters: {shape: [2, 2, 1, 2]}}",
+        ("mean", "the batch has size 1"),
+    ),
+    "abs on one side": (
+        "tensorflow:abs",
+        "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
+        "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}",
+        ("branch", "no element is below 0"),
+    ),
+    "a sum along one": (
+        "along",
+        "{x: {shape: [3, 1]}}",
+        "{x: {shape: [3, 2]}}",
+        ("mean", "it goes along axes of size 1"),
+    ),
+    "a choice that is never made": (
+        "chosen",
+        "{mask: {shape: [3], dtype: bool, value: true}, x: {shape: [3]}}",
+        "{mask: {shape: [3], dtype: bool, value: [true, false, true]}, x: {shape: [3]}}",
+        ("branch", "it is nowhere false"),
+    ),
+    "a floor that is never reached": (
+        "log_of",
+        "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
+        "{x: {shape: [3], value: [0.01, 1.0, 2.0]}}",
+        ("branch", "the second operand is nowhere the larger"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_no_point_can_show_is_out_of_sight(tmp_path, monkeypatch, command, name):
+    function, hiding, showing, (kind, words) = HIDDEN[name]
+    target = function if ":" in function else f"hidden_functions:{function}"
+    source = ROOT / "tests" / "acceptance" / "hidden_functions.py"
+    (tmp_path / "hidden_functions.py").write_text(source.read_text())
+    monkeypatch.chdir(tmp_path)
+
+    def unseen(inputs, more=""):
+        (tmp_path / "spec.yaml").write_text(f"op: it\nforward: {target}\ninputs: {inputs}\n{more}")
+        done = command("mutate", "spec.yaml", "-j", "0", "--kind", kind, "--format", "json")
+        mutants = json.loads(done.out)["mutants"]
+        return [one["message"] for one in mutants if one["outcome"] == "out of sight"]
+
+    assert any(words in told for told in unseen(hiding)), unseen(hiding)
+    other = "cases: [{name: more, inputs: {x: {shape: [3, 2]}}}]\n" if kind == "size" else ""
+    assert not unseen(showing or hiding, other)

@@ -20,6 +20,7 @@ GROUPS = {
     "jacobian": "the whole verdict against tf.test.compute_gradient",
     "others": "the whole verdict against PyTorch's gradcheck and JAX's check_grads",
     "plants": "errors planted into a large matmul: ours, PyTorch's fast mode; cost of a probe verdict",
+    "models": "single errors planted into an MLP, an LSTM and a transformer; common mistakes",
     "growth": "time and memory against the number of elements",
     "specs": "all of specs/ at -j 2 against -j 1",
     "cluster": "a Dask cluster: what the scheduler takes, and how runs grow with workers",
@@ -48,7 +49,9 @@ def _options():
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="jacobian, others, growth: this function"
     )
-    parser.add_argument("--plants", type=_count, default=200, help="plants: how many errors (default 200)")
+    parser.add_argument(
+        "--plants", type=_count, default=200, help="plants, models: how many errors (default 200)"
+    )
     parser.add_argument("--size", type=_count, default=512, help="plants: rows of the matrices (default 512)")
     parser.add_argument("--tasks", type=_count, default=10_000, help="cluster: how many (default 10000)")
     parser.add_argument("--method", help="plants, growth: as in a spec (default: probe, auto)")

@@ -117,6 +117,9 @@ class NumpyOperation:
     def closed(self, output, number):
         return [name for name, pair in self.shut if pair == (output, number)]
 
+    def sites(self, pairs):  # noqa: ARG002 (the real one's signature)
+        return ()
+
     def holding(self, stops):
         return replace(self, forward=self.held(stops))
 

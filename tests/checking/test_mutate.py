@@ -34,7 +34,19 @@ def matmul():
 
 def test_each_way_of_being_wrong_is_caught():
     outcomes, findings, _ = tried(matmul())
-    kinds = ("factor", "sign", "element", "upstream", "none", "transpose", "swap")
+    kinds = (
+        "factor",
+        "sign",
+        "element",
+        "upstream",
+        "none",
+        "transpose",
+        "swap",
+        "small",
+        "mean",
+        "row",
+        "zero",
+    )
     assert outcomes == {(pair, kind): "caught" for pair in ("dy/da", "dy/db") for kind in kinds}
     assert {pair.status for pair in findings.pairs} == {Status.PASSED}
 

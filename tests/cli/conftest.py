@@ -9,6 +9,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.checking.pair_sample import PairSample
+from gradcheck_cli.checking.pair_view import PairView
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, CaseResult, PairResult, Report, Status, WorstElement
 
@@ -37,7 +40,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
-    fields |= {"remembered": True, **changes}
+    fields |= {"remembered": True, "drawn": "", **changes}
     return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 
@@ -87,7 +90,7 @@ class Engine:
         self.asked.update(processes=processes)
         return self.run_cases
 
-    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, stopper=None):  # noqa: ARG002
+    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, **rest):  # noqa: ARG002
         self.asked.update(cases=list(cases), seed=seed)
         self.during()
         for case, result in zip(cases, self.results, strict=False):
@@ -96,8 +99,8 @@ class Engine:
         fields = {"seed": seed or 0, "cases": tuple(self.results), "duration_s": 0.9, **self.report}
         return Report("0.1.0", "2.21.0", "3.11.7", **fields)
 
-    def pair_jacobian(self, case, label, sample=0):
-        self.asked.update(case=case, label=label, sample=sample)
+    def pair_view(self, case, label):
+        self.asked.update(case=case, label=label)
         self.during()
         return self.view
 
@@ -105,13 +108,14 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch, tmp_path):
     fake = Engine()
-    load, session = ModuleType("load"), ModuleType("session")
+    load, session, showing = ModuleType("load"), ModuleType("session"), ModuleType("showing")
     load.load_cases, load.load = fake.load_cases, fake.load
-    session.pair_jacobian = fake.pair_jacobian
+    showing.pair_view = fake.pair_view
     monkeypatch.setattr("gradcheck_cli.cli.run.case_runner", fake.case_runner)
     session.start_tensorflow = lambda: None
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.showing", showing)
     monkeypatch.setattr("gradcheck_cli.cli.run.default_cache", lambda: tmp_path / "cache")
     return fake
 
@@ -144,13 +148,9 @@ def a_result():
 def a_view():
     """The pair dc/da of c = a b, b = [[5, 6], [7, 8]]."""
     matrix = np.kron(np.eye(2), np.array([[5.0, 7.0], [6.0, 8.0]]))
-    return SimpleNamespace(
-        label="dc/da",
-        output="c",
-        input="a",
-        output_shape=(2, 2),
-        input_shape=(2, 2),
-        analytic=matrix,
-        numeric=matrix,
-        uncertainty=np.full(matrix.shape, 1e-9),
-    )
+    codes = np.zeros(matrix.shape, np.int8)
+    error = np.full(matrix.shape, 1e-9)
+    own = {"is_connected": True, "evaluations": 1, "method": "central", "numeric_dtype": "float64"}
+    sample = PairSample(matrix, matrix, error, error, codes, codes, **own)
+    output, taken = TensorInfo("c", "float64", (2, 2)), TensorInfo("a", "float64", (2, 2))
+    return PairView("dc/da", output, taken, 0, sample, PairResult("dc/da", "c", "a", Status.PASSED))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import CheckResult, Status
 
 MEMORY = {
     "tolerance": Tolerance(1e-6, 1e-10),
@@ -56,7 +56,7 @@ def test_a_drift_fails(recorded, invoke, tmp_path):
     )
     assert "since the baseline: 1 drifted\n" in result.out
     assert (
-        "::error file=specs/huber.yaml,line=1,title=gradcheck%3A huber · dy/dx%3A drifted::huber · dy/dx"
+        "::error file=specs/huber.yaml,line=1,title=gradcheck%3A huber · dy/dx%3A drifted (GC503)::huber"
         in result.out
     )
     (finding,) = json.loads(file.read_text())["baseline"]
@@ -184,3 +184,47 @@ def test_a_case_that_can_not_be_checked_any_more_is_broken(project, invoke, a_re
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 1
     assert "huber · dy/dx" in result.out
+
+
+def test_what_was_not_asked_for_has_not_vanished(project, invoke):
+    invoke("run", "--report", "json=whole.json")
+    project.results = project.results[:1]
+    invoke("run", "--op", "huber", "--report", "json=part.json")
+    result = invoke("diff", "whole.json", "part.json")
+    assert (result.code, result.out) == (0, "whole.json -> part.json: no change\n")
+    assert result.err == (
+        "part.json: wasn't asked for 1 of the pairs in whole.json (it is of specs --op huber)\n"
+    )
+    # The other way round nothing is new: it was there, and wasn't asked for.
+    assert invoke("diff", "part.json", "whole.json").out == "part.json -> whole.json: no change\n"
+
+
+def test_what_is_gone_from_what_was_asked_for_has_vanished(project, invoke):
+    invoke("run", "--report", "json=whole.json")
+    project.results, project.cases = project.results[:1], project.cases[:1]
+    invoke("run", "--report", "json=less.json")
+    result = invoke("diff", "whole.json", "less.json")
+    assert result.code == 1
+    assert "  VANISHED  conv · dy/dx\n" in result.out
+
+
+def test_what_was_mended_is_listed(project, invoke, a_result):
+    whole = project.results
+    project.results = [with_memory(a_result("huber", Status.MISMATCHED)), whole[1]]
+    invoke("run", "--report", "json=old.json")
+    project.results = whole
+    invoke("run", "--report", "json=new.json")
+    result = invoke("diff", "old.json", "new.json")
+    assert result.code == 0
+    assert "  mended  huber · dy/dx\n    was mismatched, and is passed now\n" in result.out
+
+
+def test_a_check_that_has_come_to_fail_is_broken(project, invoke):
+    invoke("run", "--report", "json=old.json")
+    failing = CheckResult("linearity", Status.MISMATCHED, "not linear")
+    project.results[0] = replace(project.results[0], checks=(failing,), status=Status.MISMATCHED)
+    invoke("run", "--report", "json=new.json")
+    result = invoke("diff", "old.json", "new.json")
+    assert result.code == 1
+    assert "  BROKE  huber · check linearity\n    didn't fail, and is mismatched now\n" in result.out
+    assert "mended  huber · check linearity" in invoke("diff", "new.json", "old.json").out

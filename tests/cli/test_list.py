@@ -263,8 +263,9 @@ def test_too_little_coverage_fails(package, percent, code):
     }
 
 
-def test_a_part_that_can_not_be_imported_is_not_covered(package):
-    done = package("--specs", "covering", "--import", "broken_part", "--fail-under", "0")
+@pytest.mark.parametrize("asked", [("--fail-under", "0"), ("--uncovered",)])
+def test_a_part_that_can_not_be_imported_is_not_covered(package, asked):
+    done = package("--specs", "covering", "--import", "broken_part", *asked)
     assert done.returncode == 3
     assert "--import broken_part.half: can't be imported: ModuleNotFoundError" in done.stderr
     assert done.stdout.endswith(

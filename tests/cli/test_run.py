@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from gradcheck_cli.cli.run import command as run_command
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 
@@ -50,7 +51,7 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):  # noqa: ARG001 (sta
 def test_results_stream(invoke, engine, a_case, a_result, capsys):
     seen = []
 
-    def watch(cases, *, seed, on_case, on_start, stopper):  # noqa: ARG001
+    def watch(cases, *, seed, on_case, on_start, **rest):  # noqa: ARG001
         for case, result in zip(cases, engine.results, strict=True):
             on_start(case)
             on_case(result)
@@ -222,7 +223,9 @@ def test_several_reports_of_several_kinds(invoke, engine, a_result, tmp_path, mo
     assert result.code == 1
     assert result.err == ""
     assert "MISMATCH" in result.out
-    assert "::error file=specs/op.yaml,line=1,title=gradcheck%3A op%3A dy/dx mismatched::" in result.out
+    assert (
+        "::error file=specs/op.yaml,line=1,title=gradcheck%3A op%3A dy/dx mismatched (GC101)::" in result.out
+    )
     assert json.loads(files["json"].read_text())["exit_code"] == 1
     assert '<testsuites name="gradcheck">' in files["junit"].read_text()
     assert json.loads(files["sarif"].read_text())["version"] == "2.1.0"
@@ -261,8 +264,8 @@ def test_annotations_leave_another_programs_standard_output_alone(invoke, engine
     ("values", "message"),
     [
         (
-            ["html=a.html"],
-            "must be json=FILE, junit=FILE, markdown=FILE, sarif=FILE or github, but got 'html",
+            ["pdf=a.pdf"],
+            "must be json=FILE, junit=FILE, markdown=FILE, sarif=FILE, html=FILE or github, but got 'pdf",
         ),
         (["json"], "must be json=FILE"),
         (["junit="], "must be json=FILE"),
@@ -285,3 +288,38 @@ def test_the_other_reports_are_written_where_one_can_not_be(invoke, engine, tmp_
     result = invoke("run", f"--report=json={folder / 'a.json'}", f"--report=junit={good}")
     assert result.code == 2
     assert good.exists()
+
+
+def test_the_end_lists_what_failed(invoke, engine, a_result):
+    engine.results[:] = [
+        a_result("good"),
+        a_result("bad", Status.MISMATCHED),
+        a_result("worse", Status.ERROR),
+    ]
+    end = invoke("run").out.partition("failed:\n")[2].splitlines()
+    assert end[0].split() == ["GC101", "value", "specs/bad.yaml", "·", "bad", "·", "dy/dx"]
+    assert end[1].startswith("  GC310 forward")
+    assert end[2] == "  `gradcheck explain GC101` says what that means, and what to do"
+    assert "failed:" not in invoke("run", "-q").out
+
+
+def test_concise_is_a_line_for_each_pair(invoke, engine, a_result):
+    engine.results[:] = [a_result("good"), a_result("bad", Status.MISMATCHED)]
+    lines = invoke("run", "--format", "concise").out.splitlines()
+    assert lines[0].startswith("specs/good.yaml:1: good · dy/dx: passed: error=")
+    assert lines[1].startswith("specs/bad.yaml:1: bad · dy/dx: mismatched GC101 value: error=")
+
+
+def test_pictures_are_asked_for_by_a_page_alone(invoke, engine, tmp_path):
+    assert invoke("run", "--report", f"json={tmp_path / 'a.json'}").code == 0
+    assert {case.drawn for case in engine.asked["cases"]} == {""}
+    assert invoke("run", "--report", f"html={tmp_path / 'a.html'}").code == 0
+    assert {case.drawn for case in engine.asked["cases"]} == {"doubtful"}
+    assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_options_stand_in_groups_and_none_is_lost(invoke):
+    text = invoke("run", "--help").out
+    for option in run_command.params[1:]:
+        assert max(option.opts, key=len) in text
+    assert text.index("Which cases:") < text.index("--tag") < text.index("How they are checked:")

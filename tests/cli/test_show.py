@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -62,7 +63,8 @@ def test_an_index_that_is_not_there(invoke, matmul, index, wording):  # noqa: AR
 
 
 def test_a_scalar_output_needs_no_index(invoke, matmul):
-    matmul.view.output_shape = ()
+    view = matmul.view
+    matmul.view = replace(view, output=replace(view.output, shape=()))
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "0")
     assert "c has shape (), but the index has 1 numbers; leave --output out" in result.err
 

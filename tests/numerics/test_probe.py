@@ -5,20 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64
-from gradcheck_cli.numerics import probe as probes
-from gradcheck_cli.numerics.probe import (
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, probe_direction
+from gradcheck_cli.numerics.probe import bisect_input, bisect_output, compare, count_unseen, take_difference
+from gradcheck_cli.numerics.probe_direction import (
     LONG,
     MIDDLE,
     SHORT,
+    Span,
     Target,
-    bisect_input,
-    bisect_output,
-    compare,
     draw_direction,
     signed,
-    take_difference,
-    unseen_share,
 )
 from gradcheck_cli.numerics.steps import typical_size
 
@@ -52,11 +48,8 @@ def target(forward, pull, point, *, precision=FLOAT64, low=-np.inf, high=np.inf)
         pull=pull,
         point=point,
         base=precision.round(forward(point)),
-        typical=typical_size(point, None),
-        low=low,
-        high=high,
+        spans=[Span(point.size, typical_size(point, None), precision, low, high)],
         unit=precision.unit_roundoff,
-        precision=precision,
         working=precision,
         rtol=1e-6,
     )
@@ -128,11 +121,11 @@ def test_what_is_said_to_be_missed_is_missed():
             op.wrong = {(row, int(op.columns[row, slot])): size * op.values[row, slot]}
             missed.append(not compare(differenced, upstream).is_alarm)
     op.wrong = {}
-    hidden, seen = unseen_share(differenced.direction, plain, size, generator)
+    unseen = count_unseen(differenced.direction, plain, size, slice(0, N), generator)
     truth = np.mean(missed)
     assert 0.05 < truth < 0.95
     # What is stated may only err upwards, but for chance.
-    assert truth - 0.05 <= hidden / seen <= truth + 0.25
+    assert truth - 0.05 <= unseen.hidden[0] / unseen.seen[0] <= truth + 0.25
 
 
 def test_a_wrong_sign_is_an_alarm_and_so_is_nan():
@@ -212,7 +205,7 @@ def test_signed_magnitudes_lie_between_a_half_and_one():
 def test_chunks_join_without_a_seam(monkeypatch):
     op = Linear()
     _, whole = probed(target(op.forward, op.pull, POINT))
-    monkeypatch.setattr(probes, "CHUNK", 100)
+    monkeypatch.setattr(probe_direction, "CHUNK", 100)
     _, cut = probed(target(op.forward, op.pull, POINT))
     np.testing.assert_array_equal(whole.upstream, cut.upstream)
     assert cut.bound == pytest.approx(whole.bound, rel=1e-9)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
+
+sys.path.insert(0, str(Path(__file__).parent))  # what these tests share is imported from here
 
 SQUARE = CaseResult(
     op="sparse_conv_2layer",

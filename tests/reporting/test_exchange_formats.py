@@ -87,12 +87,12 @@ def test_junit_has_a_case_for_each_pair_and_failure(report, tmp_path):
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (6, 2, 1, 0)
     (failure,) = cases["specs.huber.huber", "wide[float32-dy/dx]"].result
     assert isinstance(failure, junitparser.Failure)
-    assert failure.message == "dy/dx mismatched"
+    assert failure.message == "dy/dx mismatched (GC101)"
     assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00, numeric 9.980e-01 ± 3.1e-09" in failure.text
     assert "reproduce: gradcheck run specs/huber.yaml --case wide --seed 0" in failure.text
     (error,) = cases["specs.broken.broken", "default[case]"].result
     assert isinstance(error, junitparser.Error)
-    assert error.message == "import: No module named 'numpi'."
+    assert error.message == "import: No module named 'numpi'. (GC301)"
 
 
 def test_junit_counts_and_times_add_up(with_baseline, tmp_path):
@@ -175,13 +175,16 @@ def test_sarif_names_what_is_wrong_and_where(report, sarif):
     run = sarif(replace(report, cases=cases))
     found = [(result["ruleId"], result["level"]) for result in run["results"]]
     assert found == [
-        ("mismatched", "error"),
-        ("check/linearity", "error"),
-        ("precision", "warning"),
-        ("error/import", "error"),
+        ("GC101", "error"),
+        ("GC102", "error"),
+        ("GC405", "warning"),
+        ("GC301", "error"),
     ]
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+    linearity = run["tool"]["driver"]["rules"][1]
+    assert (linearity["id"], linearity["name"]) == ("GC102", "linearity")
+    assert "checks: {linearity: false}" in linearity["help"]["markdown"]
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "pkg/huber%20gradients.py", "uriBaseId": "%SRCROOT%"}
     assert place["region"] == {"startLine": 7}
@@ -206,7 +209,7 @@ def test_sarif_holds_any_name(report, name, sarif):
 
 def test_sarif_of_baseline_and_unchecked(with_baseline, sarif):
     found = [result["ruleId"] for result in sarif(with_baseline)["results"]]
-    assert found[-3:] == ["baseline/drifted", "baseline/vanished", "unchecked"]
+    assert found[-3:] == ["GC503", "GC501", "GC601"]
 
 
 # Markdown
@@ -236,10 +239,10 @@ def test_markdown_shows_what_is_wrong_first_then_every_pair(report):
     rows = tables(to_markdown(report, ROOT))
     assert rows[0] == ["", "op", "what", "details", "where"]
     assert [row[:3] for row in rows[1:5]] == [
-        ["❌", "huber · wide · float32", "dy/dx mismatched"],
-        ["❌", "huber · wide · float32", "check linearity mismatched"],
-        ["❔", "broken", "import: No module named 'numpi'."],
-        ["⚠️", "huber · wide · float32", "precision: precision: tanh saturates"],
+        ["❌", "huber · wide · float32", "dy/dx mismatched (GC101)"],
+        ["❌", "huber · wide · float32", "check linearity mismatched (GC102)"],
+        ["❔", "broken", "import: No module named 'numpi'. (GC301)"],
+        ["⚠️", "huber · wide · float32", "precision: precision: tanh saturates (GC405)"],
     ]
     assert rows[1][4] == "specs/huber.yaml:12"
     assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00" in rows[1][3]
@@ -317,7 +320,7 @@ def test_github_annotates_the_gradients_line(report):
     assert properties == {
         "file": "pkg/h.py",
         "line": "7",
-        "title": "gradcheck: huber · wide · float32: dy/dx mismatched",
+        "title": "gradcheck: huber · wide · float32: dy/dx mismatched (GC101)",
     }
     assert message.startswith("off by 2.000e-03, allowed 1.0e-06, ratio 2.0e+03\nworst: y[2,5]")
 
@@ -325,9 +328,9 @@ def test_github_annotates_the_gradients_line(report):
 def test_github_says_once_what_concerns_one_place(report):
     found = commands(to_github(report, ROOT))
     assert [(level, properties["title"]) for level, properties, _ in found] == [
-        ("error", "gradcheck: huber · wide · float32: dy/dx mismatched (and 1 more)"),
-        ("error", "gradcheck: broken: import: No module named 'numpi'."),
-        ("warning", "gradcheck: huber · wide · float32: precision: precision: tanh saturates"),
+        ("error", "gradcheck: huber · wide · float32: dy/dx mismatched (GC101) (and 1 more)"),
+        ("error", "gradcheck: broken: import: No module named 'numpi'. (GC301)"),
+        ("warning", "gradcheck: huber · wide · float32: precision: precision: tanh saturates (GC405)"),
     ]
     assert found[0][2].count("reproduce:") == 1
 

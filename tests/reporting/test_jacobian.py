@@ -1,36 +1,44 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.checking.pair import summarise
+from gradcheck_cli.checking.pair_sample import PairSample
+from gradcheck_cli.checking.pair_view import PairView
+from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text
 from gradcheck_cli.spec.case import Case
-
-
-@dataclass(frozen=True)
-class View:
-    output_shape: tuple[int, ...]
-    input_shape: tuple[int, ...]
-    analytic: np.ndarray
-    numeric: np.ndarray
-    uncertainty: np.ndarray
-    label: str = "dc/da"
-    output: str = "c"
-    input: str = "a"
-
 
 CASE = Case(
     "matmul", "default", "specs/matmul.yaml", "/specs", 1, None, "MatMul", "autodiff", None, (), "float64"
 )
 
 
-def view(output_shape, input_shape, matrix, error=None):
-    analytic = np.asarray(matrix)
+def view(output_shape, input_shape, matrix, error=None, **known):
+    """A pair with `matrix` for its packed Jacobian; where its `error` isn't 0, its elements mismatch."""
+    dtype, verdict = known.get("dtype", "float64"), known.get("verdict")
+    analytic = np.asarray(matrix, float)
     numeric = analytic if error is None else analytic + error
-    return View(output_shape, input_shape, analytic, numeric, np.full(analytic.shape, 1e-9))
+    if verdict is None:
+        verdict = np.where(analytic == numeric, Verdict.PASS, Verdict.MISMATCH)
+    output, taken = TensorInfo("c", dtype, output_shape), TensorInfo("a", dtype, input_shape)
+    sample = PairSample(
+        analytic=analytic,
+        numeric=numeric,
+        uncertainty=np.full(analytic.shape, 1e-9),
+        allowed=np.full(analytic.shape, 1e-6),
+        verdict=np.asarray(verdict, np.int8),
+        reason=np.zeros(analytic.shape, np.int8),
+        is_connected=True,
+        evaluations=1,
+        method="central",
+        numeric_dtype="float64",
+    )
+    return PairView("dc/da", output, taken, 0, sample, summarise("dc/da", output, taken, [sample]))
 
 
 def matmul_view():
@@ -51,7 +59,8 @@ def test_the_whole_jacobian():
         "  c[0,1]  6  8  0  0\n"
         "  c[1,0]  0  0  5  7\n"
         "  c[1,1]  0  0  6  8\n"
-        "equal within the numeric values' uncertainty, largest difference 0.000e+00\n"
+        "equal: the largest difference is 0.000e+00, where 1.0e-06 is allowed\n"
+        "run: pass\n"
     )
 
 
@@ -64,18 +73,32 @@ def test_one_row_has_the_inputs_shape():
 def test_differences_are_named_largest_first():
     error = np.zeros((4, 4))
     error[1, 2], error[3, 0] = 1e-3, np.nan
-    text = jacobian_text(CASE, view((2, 2), (2, 2), np.ones((4, 4)), error))
-    first, second = text.splitlines()[-2:]
-    assert "apart by more than the numeric value's uncertainty: 2 of 16\n" in text
+    text = jacobian_text(CASE, view((2, 2), (2, 2), np.ones((4, 4)), error), width=200)
+    first, second, run = text.splitlines()[-3:]
+    assert "of 16 elements: 14 pass, 2 MISMATCH\n" in text
     assert first.startswith("  c[1,1] / a[0,0]   analytic 1.000e+00   numeric nan")
-    assert second.startswith("  c[0,1] / a[1,0]   analytic 1.000e+00   numeric 1.001e+00 ± 1.0e-09")
+    assert second == (
+        "  c[0,1] / a[1,0]   analytic 1.000e+00   numeric 1.001e+00 ± 1.0e-09   difference 1.000e-03"
+        "   allowed 1.0e-06   MISMATCH"
+    )
+    assert run == "run: MISMATCH  2 of 16 elements"
+
+
+def test_a_kink_and_what_is_undecided_are_called_so_after_what_is_wrong():
+    verdict = [[Verdict.KINK, Verdict.INCONCLUSIVE], [Verdict.PASS, Verdict.MISMATCH]]
+    text = jacobian_text(
+        CASE, view((2,), (2,), np.ones((2, 2)), [[0.5, 0.2], [0.0, 0.1]], verdict=verdict), width=200
+    )
+    words = [line.rpartition("   ")[2] for line in text.splitlines() if line.startswith("  c[")][-3:]
+    assert words == ["MISMATCH", "INCONCLUSIVE", "kink"]
 
 
 def test_differences_in_other_rows_stay_out_of_one_row():
     error = np.zeros((4, 4))
     error[3, 0] = 1.0
     text = jacobian_text(CASE, view((2, 2), (2, 2), np.ones((4, 4)), error), (0, 0))
-    assert "equal within" in text
+    assert "equal: " in text
+    assert text.endswith("run: MISMATCH  1 of 16 elements\n")
 
 
 def test_a_large_jacobian_is_elided_with_a_notice():
@@ -99,7 +122,7 @@ def test_zero_size(shapes):
     matrix = np.zeros((int(np.prod(shapes[0])), int(np.prod(shapes[1]))))
     text = jacobian_text(CASE, view(*shapes, matrix))
     assert "(no elements)" in text
-    assert text.endswith("equal within the numeric values' uncertainty\n")
+    assert "no elements\n" in text
 
 
 def test_scalars():
@@ -108,8 +131,25 @@ def test_scalars():
     assert "analytic\n    2\n" in text
 
 
-def test_complex():
-    assert "1+2j" in jacobian_text(CASE, view((1,), (1,), [[1 + 2j]]))
+def of_conjugate():
+    """z -> z conj of itself in its gradient: the imaginary upstream alone shows the sign."""
+    return view((1,), (1,), [[1, 2], [-2, 1]], [[0, 0], [4, -2]], dtype="complex128")
+
+
+def test_a_complex_output_has_a_row_for_each_part_of_its_upstream():
+    text = jacobian_text(CASE, of_conjugate())
+    assert "analytic, upstream 1\n  c[0]  1+2j\nnumeric, upstream 1\n  c[0]  1+2j\n" in text
+    assert "analytic, upstream 1j\n  c[0]  -2+1j\nnumeric, upstream 1j\n  c[0]  2-1j\n" in text
+    assert "of 4 elements: 2 pass, 2 MISMATCH\n  im c[0] / re a[0] " in text
+
+
+def test_json_of_a_complex_output():
+    content = json.loads(jacobian_json(CASE, of_conjugate()))
+    assert content["numeric"] == [[[1.0, 2.0]]]
+    assert content["verdict"] == [["pass"]]
+    assert content["imaginary"]["numeric"] == [[[2.0, -1.0]]]
+    assert content["imaginary"]["verdict"] == [["mismatch"]]
+    assert content["status"] == "mismatched"
 
 
 def test_json_holds_everything():
@@ -122,5 +162,5 @@ def test_json_holds_everything():
 
 
 def test_json_words_for_numbers():
-    content = json.loads(jacobian_json(CASE, view((2,), (1,), [[complex(np.nan, 1)], [1j]])))
-    assert content["analytic"] == [[["nan", 1.0]], [[0.0, 1.0]]]
+    content = json.loads(jacobian_json(CASE, view((2,), (1,), [[np.nan], [-np.inf]])))
+    assert content["analytic"] == [["nan"], ["-inf"]]

@@ -88,7 +88,7 @@ def test_values_come_back(report):
         "input_part": "",
     }
     assert case["checks"] == [
-        {"name": "linearity", "status": "mismatched", "message": "vjp(2 u) isn't 2 vjp(u)"}
+        {"name": "linearity", "status": "mismatched", "message": "vjp(2 u) isn't 2 vjp(u)", "code": "GC102"}
     ]
 
 

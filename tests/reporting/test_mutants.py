@@ -95,8 +95,9 @@ def test_json_reads_back():
         "caught": 1,
         "undecided": 1,
         "missed": 1,
+        "out of sight": 0,
     }
-    assert content["kinds"]["factor"] == {"caught": 0, "undecided": 0, "missed": 1}
+    assert content["kinds"]["factor"] == {"caught": 0, "undecided": 0, "missed": 1, "out of sight": 0}
     assert content["mutants"][1] == {
         "op": "huber",
         "case": "default",

@@ -11,7 +11,7 @@ import pytest
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.outcome import failed_case
 from gradcheck_cli.running.stopping import Stopper
-from gradcheck_cli.running.workers import Ended, Started, Waited, run_in_workers
+from gradcheck_cli.running.workers import Ended, Progressed, Started, Waited, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
@@ -31,7 +31,7 @@ class Scripted:
         for step in self.script:
             if callable(step):
                 event = step()
-                if isinstance(event, Waited):
+                if isinstance(event, Waited | Progressed):
                     yield event
             elif isinstance(step, tuple):
                 yield Started(step[0])
@@ -137,3 +137,10 @@ def test_a_run_is_stopped_by_the_clock_while_nothing_comes(monkeypatch):
     report = run_in_workers(Scripted(0, wait, wait, 1), CASES, stopper=stopper)
     assert [result.op for result in report.cases] == ["op0"]
     assert report.exit_code == 3
+
+
+def test_how_far_a_case_is_comes_with_the_case():
+    told = []
+    workers = Scripted((0,), lambda: Progressed(0, 0.25), lambda: Progressed(0, 0.5), 0)
+    run_in_workers(workers, CASES[:1], on_progress=lambda case, share: told.append((case.op, share)))
+    assert told == [("op0", 0.25), ("op0", 0.5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.gate import BaselineFinding, Change
@@ -41,15 +42,26 @@ def compare(
         old: the baseline.
         new: the run.
         is_expected: whether a pair of the baseline that the run hasn't got should be in it.
-        breaks: also report pairs that were right and no longer are; a run reports these by itself.
+        breaks: also report pairs that were right and no longer are, which a run reports by itself, and those
+            that weren't and are.
 
     Returns:
         The findings, sorted by op, case and pair.
     """
     found: list[BaselineFinding] = []
     told: set[Key] = set()  # what concerns a whole case is told of one of its pairs
+    renamed = _renamed(old, new, is_expected)
     for key, entry in old.items():
-        if key in new:
+        if key in renamed:
+            now = new[renamed[key]]
+            was = " · ".join(part for part, other in zip(key, now.key, strict=True) if part != other)
+            found.append(
+                _finding(now, Change.RENAMED, f"was {was}; the gradient and its forward are the same")
+            )
+            found += [
+                _finding(now, change, message) for change, message in _changes(entry, now, breaks=breaks)
+            ]
+        elif key in new:
             case = (*key[:-1], "")
             if case not in told and (less := _less(entry, new[key])):
                 told.add(case)
@@ -61,9 +73,33 @@ def compare(
     found += [
         _finding(entry, Change.NEW, "isn't in the baseline yet")
         for key, entry in new.items()
-        if key not in old
+        if key not in old and key not in renamed.values()
     ]
     return tuple(sorted(found))
+
+
+def _renamed(
+    old: Mapping[Key, Entry], new: Mapping[Key, Entry], is_expected: Callable[[Entry], bool]
+) -> dict[Key, Key]:
+    """Find pairs whose op or case is gone under one name and new under another, by their fingerprints.
+
+    Values that are drawn depend on the op's name, so that this knows pairs again whose inputs are written
+    down. Where several fit, none is taken.
+    """
+    gone = {key: entry for key, entry in old.items() if key not in new and is_expected(entry)}
+    fresh = {key: entry for key, entry in new.items() if key not in old}
+    fits = {
+        key: [other for other, now in fresh.items() if _is_alike(entry, now)] for key, entry in gone.items()
+    }
+    taken = Counter(other for others in fits.values() for other in others)
+    return {key: others[0] for key, others in fits.items() if len(others) == 1 and taken[others[0]] == 1}
+
+
+def _is_alike(old: Entry, new: Entry) -> bool:
+    prints = (old.fingerprint, new.fingerprint)
+    is_known = all(one is not None and one.analytic and one.forward for one in prints)
+    is_same_pair = old.key[2:] == new.key[2:] and old.status is new.status
+    return is_known and is_same_pair and _moved(old, new) == ("", "")
 
 
 def is_same(old: Entry, new: Entry) -> bool:
@@ -92,6 +128,8 @@ def _changes(old: Entry, new: Entry, *, breaks: bool) -> Iterator[tuple[Change, 
         elif breaks and old.status in GREEN:
             yield Change.BROKE, f"was {_words(old)}, and is {_words(new)} now"
         return  # the run's own verdict says the rest
+    if breaks and old.status not in GREEN:
+        yield Change.MENDED, f"was {_words(old)}, and is {_words(new)} now"
     if old.status is Status.PASSED and new.status is Status.EXPECTED_MISMATCH:
         yield Change.WEAKENED, "was right, and the spec expects it to be wrong now"
     elif old.status in GREEN and old.connected and not new.connected:

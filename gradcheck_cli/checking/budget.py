@@ -1,0 +1,54 @@
+"""How much time a case may still take where more of it would only be more of the same."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _begin() -> tuple[float, float]:
+    return _now()
+
+
+class OverBudgetError(Exception):
+    """What was begun takes longer than it may."""
+
+
+@dataclass
+class Budget:
+    """Seconds since this was made: of the clock or of the processors, whichever are fewer.
+
+    On a busy machine the clock runs ahead, on one with many cores the processors' time does. Neither is to
+    change a verdict.
+    """
+
+    seconds: float = math.inf
+    _began: tuple[float, float] = field(default_factory=_begin)
+
+    @property
+    def spent(self) -> float:
+        """Seconds that were taken so far."""
+        return min(now - began for now, began in zip(_now(), self._began, strict=True))
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is nothing left."""
+        return self.spent >= self.seconds
+
+    def require(self) -> None:
+        """Go on, as long as there is time.
+
+        Raises:
+            OverBudgetError: there is none left.
+        """
+        if self.is_spent:
+            raise OverBudgetError
+
+    def share(self, part: float) -> Budget:
+        """Return a budget that began when this one did, and ends when a part of this one is spent."""
+        return Budget(self.seconds * part, self._began)

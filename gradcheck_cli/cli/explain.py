@@ -1,0 +1,59 @@
+"""`gradcheck explain`: prints what a finding's code means, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click.shell_completion import CompletionItem
+
+from gradcheck_cli.errors import UsageError
+
+
+def _codes(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from gradcheck_cli.reporting.codes import CODES  # noqa: PLC0415 (`explain --help` does without)
+
+    return [
+        CompletionItem(code.number, help=code.name)
+        for code in CODES
+        if code.number.startswith(incomplete.upper())
+    ]
+
+
+@click.command("explain", short_help="Say what a finding means, and what to do.")
+@click.argument("code", required=False, shell_complete=_codes)
+def command(code: str | None) -> None:
+    """Say what the finding CODE means, such as GC102 or linearity: an example, what to do, how to excuse it.
+
+    Without CODE, list them all.
+    """
+    # Late imports: `explain --help` shouldn't wait for them.
+    from gradcheck_cli.reporting.codes import CODES, find_code, page_of  # noqa: PLC0415
+
+    if code is None:
+        width = max(len(one.name) for one in CODES)
+        for one in CODES:
+            click.echo(f"{one.number}  {one.name:{width}}  {one.title}")
+        return
+    found = find_code(code)
+    if found is None:
+        raise UsageError(_unknown(code))
+    if not sys.stdout.isatty():
+        click.echo(page_of(found), nl=False)
+        return
+    from rich.markdown import Markdown  # noqa: PLC0415 (for a terminal only)
+
+    from gradcheck_cli.cli.console import console_for  # noqa: PLC0415
+
+    console_for(sys.stdout).print(Markdown(page_of(found).removeprefix("#")))
+
+
+def _unknown(text: str) -> str:
+    import difflib  # noqa: PLC0415 (only here)
+
+    from gradcheck_cli.reporting.codes import CODES  # noqa: PLC0415 (as above)
+
+    words = [word for code in CODES for word in (code.number.lower(), code.name)]
+    close = difflib.get_close_matches(text.lower(), words, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else "`gradcheck explain` lists them all."
+    return f"no finding has the code '{text}'; {hint}"

@@ -1,0 +1,177 @@
+"""A point to probe at, of one input or of several side by side, and the random directions from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gradcheck_cli.numerics.precision import Float, Precision
+
+# Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
+# sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
+# where there are many, as in a sort.
+STEPS = {
+    "float64": (2.0**-26, 2.0**-17, 2.0**-9),
+    "float32": (2.0**-12, 2.0**-7, 2.0**-4),
+    "float16": (2.0**-5, 2.0**-3, 2.0**-2),
+    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1),
+}
+SHORT, MIDDLE, LONG = 0, 1, 2
+# Elements handled at a time, so that temporary arrays stay small beside the tensors themselves.
+CHUNK = 2**18
+
+
+@dataclass(frozen=True)
+class Span:
+    """One input's stretch of a point, and how it moves.
+
+    Attributes:
+        size: how many elements.
+        typical: the input's typical size, which steps are scaled by where an element is smaller.
+        precision: what its elements are rounded to.
+        low: bound that none goes below; may be infinite.
+        high: likewise above.
+    """
+
+    size: int
+    typical: float
+    precision: Precision
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass
+class Target:
+    """Pairs as a function of one packed vector, with its vjp; one point, one upstream at a time.
+
+    Attributes:
+        evaluate: (n,) -> (m,), NaN where undefined.
+        pull: (m,) -> (n,).
+        point: (n,).
+        base: (m,) f(x), for scales and sides; its last bits needn't be those of `evaluate`.
+        spans: the inputs that the point is made of, in order.
+        unit: unit roundoff of the values.
+        working: the coarsest precision in play.
+        rtol: relative error that an element may have.
+        atol: absolute error that it may have beside.
+        is_lenient: whether a user set these: then what they allow is no alarm.
+        shared: relative error that all elements have together, where a formula's constants were seen to be
+            rounded to the dtype that it is declared in.
+        most_shared: what that may be.
+    """
+
+    evaluate: Callable[[Float], Float]
+    pull: Callable[[Float], Float]
+    point: Float
+    base: Float
+    spans: Sequence[Span]
+    unit: float
+    working: Precision
+    rtol: float
+    atol: float = 0.0
+    is_lenient: bool = False
+    shared: float = 0.0
+    most_shared: float = 0.0
+    evaluations: int = 0
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each span starts, and where the last one ends."""
+        return [0, *np.cumsum([span.size for span in self.spans]).tolist()]
+
+    def at(self, point: Float) -> Float:
+        """Evaluate at one point."""
+        self.evaluations += 1
+        with np.errstate(all="ignore"):
+            return np.asarray(self.evaluate(point), dtype=np.float64)
+
+    def row(self, number: int) -> Float:
+        """Return a row of the analytic Jacobian, (n,)."""
+        upstream = np.zeros(self.base.size)
+        upstream[number] = 1.0
+        return self.pull(upstream)
+
+    def by_span(self, part: slice) -> Iterator[tuple[Span, slice]]:
+        """Cut a stretch of the point where inputs meet, and where it is longer than a chunk."""
+        for span, start in zip(self.spans, self.starts, strict=False):
+            first, last = max(start, part.start), min(start + span.size, part.stop)
+            for begin in range(first, last, CHUNK):
+                yield span, slice(begin, min(begin + CHUNK, last))
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A random direction: the steps of each input, (n,), up to `share` of its scale; factors scale them."""
+
+    target: Target
+    steps: Float
+    share: float
+
+    def side(self, factor: float, part: slice | None = None) -> Float:
+        """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
+        part = slice(0, self.steps.size) if part is None else part
+        there = self.target.point[part] + factor * self.steps[part]
+        for span, piece in self.target.by_span(part):
+            own = there[piece.start - part.start : piece.stop - part.start]
+            own[:] = span.precision.round(np.clip(own, span.low, span.high))
+        return there
+
+    def difference(self, factor: float) -> Float:
+        """Return f(x + factor v) - f(x - factor v), (m,)."""
+        change = np.array(self.target.at(self.side(factor)))
+        with np.errstate(all="ignore"):
+            change -= self.target.at(self.side(-factor))
+        return change
+
+    def moved(self, gradient: Float, factor: float) -> tuple[float, float]:
+        """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
+        total = squares = 0.0
+        for part in chunks(self.steps.size):
+            with np.errstate(all="ignore"):
+                terms = gradient[part] * (self.side(factor, part) - self.side(-factor, part))
+                # What doesn't move doesn't matter, whatever its gradient is.
+                terms = np.where(self.steps[part] != 0, terms, 0.0)
+                total += float(terms.sum())
+                squares += float(np.square(terms).sum())
+        return total, float(np.sqrt(squares))
+
+    def only(self, part: slice) -> Direction:
+        """Return the same direction for some inputs; the others stay where they are."""
+        steps = np.zeros(self.steps.size)
+        steps[part] = self.steps[part]
+        return Direction(self.target, steps, self.share)
+
+
+def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
+    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
+    share = STEPS[target.working.name][reach]
+    steps = signed(generator, target.point.size)
+    for span, part in target.by_span(slice(0, steps.size)):
+        x = target.point[part]
+        steps[part] *= share * np.maximum(np.abs(x), span.typical)
+        if np.isfinite(span.low) or np.isfinite(span.high):
+            # Twice the step is taken to both sides.
+            room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
+            steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
+    return Direction(target, steps, share)
+
+
+def signed(generator: np.random.Generator, size: int) -> Float:
+    """Draw magnitudes between a half and one, with random signs: none so small that it hides an element."""
+    drawn = generator.random(size)
+    # One draw gives both: the first half of the interval is negative.
+    np.subtract(drawn, 0.5, out=drawn)
+    drawn += np.copysign(0.5, drawn)
+    return drawn
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Cut a length into slices small enough for temporary arrays."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))

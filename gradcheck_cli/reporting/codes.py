@@ -1,0 +1,203 @@
+"""The stable codes of findings, such as `GC102 linearity`: the same in every report, and never used anew.
+
+The hundreds say what a finding does to a run: 1 a gradient is wrong, 2 it can't be told, 3 it couldn't be
+checked, 4 it is told and no more, 5 it differs from the baseline, 6 not all was run, 7 a spec has a fault.
+`codes.md` beside this file has a page for each.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.results import CaseError, CheckResult, PairResult
+
+
+class Code(NamedTuple):
+    """A kind of finding: `GC102`, `linearity`, and what it says in one sentence."""
+
+    number: str
+    name: str
+    title: str
+
+    def __str__(self) -> str:
+        """Return both, as reports name it."""
+        return f"{self.number} {self.name}"
+
+
+# What a finding is called inside -> its code. Some share one: `None` is found as a value and by a check.
+_CODES = {
+    "pair/value": Code("GC101", "value", "The gradient isn't the derivative."),
+    "check/linearity": Code("GC102", "linearity", "The gradient isn't linear in its upstream."),
+    "pair/none": Code("GC103", "none", "The gradient is None, and the derivative isn't zero."),
+    "pair/nonfinite": Code("GC104", "nonfinite", "The gradient is NaN or infinite; the derivative isn't."),
+    "pair/form": Code("GC105", "form", "The gradient has another shape or dtype than its input."),
+    "check/zero_upstream": Code("GC106", "zero_upstream", "The gradient isn't zero for a zero upstream."),
+    "check/repeat": Code("GC107", "repeat", "The same upstream gives another gradient the next time."),
+    "check/retrace": Code("GC108", "retrace", "Another trace of the op has another gradient."),
+    "check/modes": Code("GC109", "modes", "Two modes have different gradients."),
+    "check/inputs_unmodified": Code("GC110", "inputs_unmodified", "The forward writes to its inputs."),
+    "check/reference_forward": Code("GC111", "reference_forward", "The forward isn't its reference."),
+    "check/variables_order": Code(
+        "GC112", "variables_order", "The gradient pairs variables by their position."
+    ),
+    "check/second_point": Code("GC113", "second_point", "The gradient is right at the first point only."),
+    "pair/raises": Code("GC114", "raises", "The gradient raises, where the spec expects another fault."),
+    "check/": Code("GC115", "own_check", "A check of another package found something."),
+    "pair/unexpected_pass": Code("GC120", "unexpected_pass", "A gradient that should be wrong is right."),
+    "undecided/": Code("GC200", "undecided", "The numbers can't tell whether the gradient is right."),
+    "undecided/all_zero": Code("GC201", "nothing_tested", "Derivative and gradient are zero everywhere."),
+    "undecided/stop_gradient": Code("GC202", "stop_gradient", "A stop_gradient changes the derivative."),
+    "undecided/bound": Code("GC203", "wide_bound", "The tolerance lets any gradient through."),
+    "undecided/probe": Code("GC204", "probe", "Random probes can't tell."),
+    "check/deterministic": Code("GC205", "deterministic", "The forward is another function each time."),
+    "check/frozen": Code("GC206", "frozen", "Something random couldn't be held still."),
+    "check/override": Code("GC207", "override", "The override missed some ops of its type."),
+    "check/variables": Code("GC208", "variables", "Gradients for variables weren't checked."),
+    "undecided/jump": Code("GC211", "jump", "The function jumps at this point."),
+    "undecided/noise": Code("GC212", "noise", "The forward's noise hides its slope."),
+    "undecided/singular": Code("GC213", "singular", "The function or its slope isn't finite here."),
+    "undecided/domain": Code("GC214", "domain", "The domain leaves no room to step."),
+    "undecided/unresolved": Code("GC215", "unresolved", "Differences don't settle on one slope."),
+    "undecided/staircase": Code("GC216", "staircase", "The function is a staircase, as rounding makes it."),
+    "undecided/low_precision": Code("GC217", "low_precision", "This precision shows too few digits."),
+    "undecided/not_analytic": Code("GC218", "not_analytic", "The complex step doesn't apply here."),
+    "undecided/ties": Code("GC219", "ties", "Inputs are tied at this point."),
+    "undecided/rounded_point": Code("GC220", "rounded_point", "The error is that of rounded constants."),
+    "error/import": Code("GC301", "import", "A module that the spec names can't be imported."),
+    "error/attribute": Code("GC302", "attribute", "A module has no such function."),
+    "error/op_type": Code("GC303", "op_type", "TensorFlow has no such op type, or takes it otherwise."),
+    "error/inputs": Code("GC304", "inputs", "The forward doesn't take these inputs."),
+    "error/values": Code("GC305", "values", "An input has no value that can be moved."),
+    "error/outputs": Code("GC306", "outputs", "The forward returns something else than the spec says."),
+    "error/pairs": Code("GC307", "pairs", "There is no such pair, or none at all."),
+    "error/variables": Code("GC308", "unusable_variables", "The variables can't be inputs."),
+    "error/covers": Code("GC309", "covers", "A gradient that the spec covers wasn't called."),
+    "error/forward": Code("GC310", "forward", "The forward raises."),
+    "error/gradient": Code("GC311", "gradient", "The gradient raises."),
+    "error/gradient_count": Code("GC312", "gradient_count", "The number of gradients is wrong."),
+    "error/override_missed": Code("GC313", "override_missed", "The override took effect nowhere."),
+    "error/reference": Code("GC314", "reference", "The reference can't stand for the forward."),
+    "error/crash": Code("GC315", "crash", "The process of the case crashed."),
+    "error/timeout": Code("GC316", "timeout", "The case took too long."),
+    "error/memory": Code("GC317", "memory", "The case ran out of memory."),
+    "error/internal": Code("GC318", "internal", "gradcheck failed; the gradient wasn't judged."),
+    "error/worker": Code("GC319", "worker", "A cluster's worker couldn't check the case."),
+    "error/versions": Code("GC320", "versions", "A cluster's worker has other versions than this machine."),
+    "error/": Code("GC300", "error", "The gradient couldn't be checked."),
+    "skipped": Code("GC401", "skipped", "The spec says not to check it."),
+    "check/mode": Code("GC402", "mode", "The op can't have this mode."),
+    "check/device": Code("GC403", "device", "The device isn't there."),
+    "check/tensorflow": Code("GC404", "tensorflow", "It is for other versions of TensorFlow."),
+    "precision": Code("GC405", "precision", "The formula is right; the declared dtype loses digits."),
+    "check/second_order": Code("GC406", "second_order", "The gradient's own gradient wasn't checked."),
+    "baseline/vanished": Code("GC501", "vanished", "A pair that was checked no longer is."),
+    "baseline/loosened": Code("GC502", "loosened", "A tolerance is wider than it was."),
+    "baseline/drifted": Code("GC503", "drifted", "An error grew tenfold within its tolerance."),
+    "baseline/gradient_changed": Code("GC504", "gradient_changed", "The gradient changed, its forward not."),
+    "baseline/weakened": Code("GC505", "weakened", "Less is checked than before."),
+    "baseline/broke": Code("GC506", "broke", "What was right in the older report is wrong."),
+    "baseline/both_changed": Code("GC507", "both_changed", "Forward and gradient changed together."),
+    "baseline/forward_changed": Code("GC508", "forward_changed", "The forward changed."),
+    "baseline/new": Code("GC509", "new", "A pair isn't in the baseline yet."),
+    "baseline/renamed": Code("GC510", "renamed", "A pair has another name than before."),
+    "baseline/mended": Code("GC511", "mended", "What was wrong in the older report is right."),
+    "unchecked": Code("GC601", "unchecked", "Not all that was to be checked was."),
+    "spec": Code("GC701", "spec", "A spec has a fault, and nothing was run."),
+}
+_SAME = {
+    "check/connected": "pair/none",
+    "check/finite": "pair/nonfinite",
+    "check/form": "pair/form",
+    "check/all_zero": "undecided/all_zero",
+    "check/precision": "precision",
+    "error/workers": "error/worker",
+}
+CODES = tuple(sorted(set(_CODES.values())))
+PAGES = "codes.md"
+# Of a check that is made of the vjp: `second_order.linearity`.
+_SECOND = re.compile(r"^second_order\.")
+
+
+def code_of(rule: str) -> Code:
+    """Return the code of what `entries` calls a rule, such as `check/linearity` or `error/import`."""
+    rule = _SAME.get(rule, rule)
+    kind = rule.partition("/")[0]
+    return _CODES.get(rule) or _CODES[f"{kind}/"]
+
+
+def rule_of_pair(pair: PairResult) -> str:
+    """Return the rule under which a pair's status stands; empty where it passed."""
+    if pair.status is Status.UNEXPECTED_PASS:
+        return "pair/unexpected_pass"
+    if pair.status in (Status.MISMATCHED, Status.EXPECTED_MISMATCH):
+        return f"pair/{pair.mismatch.partition(' ')[0] or 'value'}"
+    if pair.status is Status.INCONCLUSIVE:
+        return f"undecided/{pair.undecided}"
+    return {Status.ERROR: "error/gradient", Status.SKIPPED: "skipped"}.get(pair.status, "")
+
+
+def code_of_pair(pair: PairResult) -> Code | None:
+    """Return a pair's code; `None` where it passed."""
+    rule = rule_of_pair(pair)
+    return code_of(rule) if rule else None
+
+
+def code_of_check(check: CheckResult) -> Code | None:
+    """Return a check's code; `None` where it passed.
+
+    One that is skipped for what the op is (a mode that it can't have) has that check's own code.
+    """
+    if check.status in (Status.PASSED, Status.EXPECTED_MISMATCH):
+        return None
+    return code_of(f"check/{_SECOND.sub('', check.name)}")
+
+
+def code_of_error(error: CaseError) -> Code:
+    """Return the code of why a case couldn't be checked."""
+    return code_of(f"error/{error.kind}")
+
+
+def code_of_change(finding: BaselineFinding) -> Code:
+    """Return the code of a difference from the baseline."""
+    return code_of(f"baseline/{finding.change}")
+
+
+def find_code(text: str) -> Code | None:
+    """Return the code that somebody typed: `GC102`, `gc102`, `102` or `linearity`."""
+    wanted = text.strip().lower()
+    names = {code.name: code for code in CODES}
+    names |= {code.number.lower(): code for code in CODES}
+    names |= {code.number[2:]: code for code in CODES}
+    return names.get(wanted.replace("-", "_"))
+
+
+def page_of(code: Code) -> str:
+    """Return a code's page in Markdown, its heading first."""
+    return _pages()[str(code)]
+
+
+def link_of(code: Code) -> str:
+    """Return a code's page on the web, as far as the package says where its documentation is."""
+    from importlib.metadata import PackageNotFoundError, metadata  # noqa: PLC0415 (SARIF and HTML only)
+
+    try:
+        urls = metadata("gradcheck-cli").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    anchor = f"{code.number}-{code.name}".lower()
+    found = [url.partition(", ")[2] for url in urls if url.lower().startswith("documentation,")]
+    return f"{found[0].rstrip('/')}/codes.md#{anchor}" if found else ""
+
+
+@lru_cache(maxsize=1)
+def _pages() -> dict[str, str]:
+    text = resources.files("gradcheck_cli.reporting").joinpath(PAGES).read_text(encoding="utf-8")
+    found = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    return {page.partition("\n")[0]: re.sub(r"\n# .*", "", f"## {page}".rstrip()) + "\n" for page in found}

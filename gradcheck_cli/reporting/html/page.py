@@ -1,0 +1,374 @@
+"""A report as one HTML page: verdict, a table of pairs, and what isn't a plain pass with its pictures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
+from gradcheck_cli.reporting.entries import BAD, Outcome, entries_of, name_of, pair_lines, place, relative
+from gradcheck_cli.reporting.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal import summary_lines
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.figure import Figure, HeatMap
+    from gradcheck_cli.reporting.entries import Entry
+    from gradcheck_cli.reporting.html.pictures import Picture
+    from gradcheck_cli.results import CaseResult, PairResult, Report
+
+COLUMNS = (
+    ("op", "text"),
+    ("pair", "text"),
+    ("status", "text"),
+    ("code", "text"),
+    ("mode", "text"),
+    ("dtype", "text"),
+    ("error", "number"),
+    ("allowed", "number"),
+    ("ratio", "number"),
+)
+MISSING = "pictures need matplotlib: pip install 'gradcheck-cli[plot]'"
+# Each takes a fifth of a second to draw and 80 KB: nobody looks at more before mending the first.
+MOST_DRAWN = 24
+_MOST_WRONG = 8
+_MOST_DETAILS = 1000
+_BEFORE, _AFTER = 2, 20  # lines of source around the gradient's first
+_SOURCE_LIMIT = 2 * MIB
+
+
+def to_html(report: Report, root: Path) -> str:
+    """Render a report as one HTML page that fetches nothing.
+
+    Args:
+        report: the run; pairs that aren't a plain pass have a `figure` where it was asked for pictures.
+        root: the repository's folder, from which places are named.
+
+    Returns:
+        The page.
+    """
+    entries = entries_of(report)
+    pairs = [entry for entry in entries if entry.pair is not None]
+    anchors = {id(entry): f"f{number}" for number, entry in enumerate(entries)}
+    telling = [entry for entry in pairs if _is_telling(entry)]
+    telling.sort(key=_gravity)
+    details = [
+        _detail(entry, anchors[id(entry)], root, is_drawn=number < MOST_DRAWN)
+        for number, entry in enumerate(telling[:_MOST_DETAILS])
+    ]
+    shown = {detail["anchor"] for detail in details}
+    others = [
+        _told(entry, anchors[id(entry)], root)
+        for entry in entries
+        if entry.pair is None and (entry.outcome is not Outcome.PASSED or entry.text)
+    ]
+    # The gravest first: of thousands a page lays out the first few hundred until it is asked for all.
+    rows = [
+        _row(entry, anchors[id(entry)] if anchors[id(entry)] in shown else "")
+        for entry in sorted(pairs, key=_gravity)
+    ]
+    first = next((entry for entry in sorted(entries, key=_gravity) if entry.outcome in BAD), None)
+    told_first = None if first is None else _told(first, anchors[id(first)], root)
+    if told_first is not None and first is not None and first.pair is not None:
+        told_first["title"] = f"{first.title}, of {first.case_name}"
+    return render(
+        "page.html",
+        title=f"gradcheck: {_verdict(report)}",
+        verdict=_verdict(report),
+        exit_code=report.exit_code,
+        counts=counts_of(report),
+        versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
+        first=told_first,
+        others=others,
+        rows=rows,
+        columns=COLUMNS,
+        statuses=sorted({row["word"] for row in rows}),
+        details=details,
+        footer=f"Exit code {report.exit_code}, after {report.duration_s:.1f} s.",
+    )
+
+
+def render(template: str, **context: Any) -> str:  # noqa: ANN401 (whatever a template names)
+    """Render a template, with the style and the script that every page holds in itself."""
+    frame = {"style": Markup(_asset("style.css")), "script": Markup(_asset("page.js"))}  # noqa: S704 (our own)
+    return _environment().get_template(template).render(**frame, **context)
+
+
+def words_of(status: Status) -> str:
+    """Return a status as people read it."""
+    return str(status).replace("_", " ")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("gradcheck_cli.reporting.html"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+
+
+def _shown(value: object) -> object:
+    """Return what stands in a page; control characters are spelt out, since browsers show none."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "\n".join(layout.lines_of(value))
+
+
+def _asset(name: str) -> str:
+    folder = resources.files("gradcheck_cli.reporting.html").joinpath("templates")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+_GRAVITY = {
+    Outcome.FAILED: 0,
+    Outcome.UNDECIDED: 1,
+    Outcome.WARNED: 2,
+    Outcome.SKIPPED: 3,
+    Outcome.PASSED: 4,
+}
+
+
+def _gravity(entry: Entry) -> int:
+    return _GRAVITY[entry.outcome]
+
+
+def _is_telling(entry: Entry) -> bool:
+    """Whether there is something to look at: not a plain pass, and not what nobody checked."""
+    pair = entry.pair
+    if pair is None or pair.status is Status.SKIPPED:
+        return False
+    return pair.status is not Status.PASSED or pair.figure is not None or bool(pair.kinks or pair.not_float64)
+
+
+def _verdict(report: Report) -> str:
+    """Say in a few words how the run ended."""
+    summary = report.summary
+    wrong = summary["mismatched"] + summary["unexpected_pass"]
+    if report.interrupted:
+        return "interrupted"
+    if not report.exit_code:
+        return "all right"
+    if wrong:
+        verb = "is" if wrong == 1 else "are"
+        return f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"
+    if any(finding.is_failure for finding in report.baseline):
+        return "changed for the worse since the baseline"
+    if any(case.status in (Status.MISMATCHED, Status.UNEXPECTED_PASS) for case in report.cases):
+        return "a structural check failed"
+    return "something could not be decided" if report.exit_code != 1 else "too few digits"
+
+
+def counts_of(report: Report) -> str:
+    """Count ops, cases, pairs, and what became of them, as the last line of a table does."""
+    lines = summary_lines(report, width=layout.MAX_WIDTH)
+    return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
+
+
+def _told(entry: Entry, anchor: str, root: Path) -> dict[str, str]:
+    """Return what the page says of an entry that has no row of its own, or that comes first."""
+    where = relative(entry.file, root) if entry.file else ""
+    name = f"{entry.case_name}: " if entry.case is not None and entry.pair is None else ""
+    return {
+        "anchor": anchor,
+        "status": entry.outcome.value,
+        "word": entry.outcome.value,
+        "title": f"{name}{entry.headline}",
+        "text": entry.text,
+        "place": f"{where}:{entry.line}" if entry.line else where,
+    }
+
+
+def _row(entry: Entry, anchor: str) -> dict[str, str]:
+    case, pair = _both(entry)
+    numbers = (
+        {"error": "disconnected", "allowed": "", "ratio": ""} if not pair.connected else named_numbers(pair)
+    )
+    if pair.status is Status.SKIPPED or not pair.elements:
+        numbers = {"error": "-", "allowed": "-", "ratio": "-"}
+    return {
+        "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
+        "pair": pair.label,
+        "status": str(pair.status),
+        "word": words_of(pair.status),
+        "code": "" if entry.code is None else str(entry.code),
+        "mode": case.mode,
+        "dtype": case.dtype,
+        "anchor": anchor,
+        **numbers,
+    }
+
+
+def _both(entry: Entry) -> tuple[CaseResult, PairResult]:
+    if entry.case is None or entry.pair is None:
+        raise ValueError("entry: expected one of a pair")
+    return entry.case, entry.pair
+
+
+def _detail(entry: Entry, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
+    """Return what there is to see of one pair."""
+    case, pair = _both(entry)
+    code = code_of_pair(pair)
+    figure = pair.figure
+    pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
+    checks = [check for check in case.checks if code_of_check(check) is not None]
+    return {
+        "anchor": anchor,
+        "status": str(pair.status),
+        "word": words_of(pair.status),
+        "pair": pair.label,
+        "op": name_of(case),
+        "place": case.spec,
+        "code": "" if code is None else str(code),
+        "number": "" if code is None else code.number,
+        "meaning": "" if code is None else code.title,
+        "link": "" if code is None else link_of(code),
+        "lines": [pair.note, *pair_lines(pair)] if pair.note else pair_lines(pair),
+        "pictures": [Drawn.of(picture) for picture in pictures],
+        "undrawn": undrawn,
+        "wrong": [] if figure is None or figure.map is None else _wrong(figure.map),
+        "path": () if figure is None else figure.path,
+        "checks": [
+            {
+                "status": str(check.status),
+                "word": words_of(check.status),
+                "name": f"{code_of_check(check)}",
+                "message": check.message,
+            }
+            for check in checks
+        ],
+        "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
+        "source": _source(case.source, root),
+        "reproduce": case.reproduce,
+    }
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture on its way into a template: drawn by us, so that its SVG is no text."""
+
+    title: str
+    words: str
+    svg: Markup
+
+    @staticmethod
+    def of(picture: Picture) -> Drawn:
+        """Return a picture whose SVG goes into the page as it is: matplotlib escapes what it writes."""
+        return Drawn(picture.title, picture.words, Markup(picture.svg))  # noqa: S704 (as said)
+
+
+def _pictures(
+    pair: PairResult, figure: Figure | None, case: CaseResult, *, is_drawn: bool
+) -> tuple[Sequence[Picture], str]:
+    """Draw a pair, or say why it isn't."""
+    on_demand = (
+        f"gradcheck show {place(case.spec)[0]} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
+    )
+    if figure is None:
+        return (
+            (),
+            f"No picture was made in the run; {on_demand} FILE.html makes one." if pair.elements else "",
+        )
+    if find_spec("matplotlib") is None:
+        return (), MISSING
+    if not is_drawn:
+        return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
+    from gradcheck_cli.reporting.html.pictures import pictures_of  # noqa: PLC0415 (half a second)
+
+    return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+
+
+def needs_slopes(pair: PairResult) -> bool:
+    """Whether the slopes from either side tell something: at a kink, or where no slope was settled on."""
+    return bool(pair.kinks) or pair.status is Status.INCONCLUSIVE
+
+
+def _wrong(drawn: HeatMap) -> list[dict[str, str]]:
+    """List the cells that are furthest off: what heat maps show, for who can't see them."""
+    cells = [
+        (share, row, column)
+        for row, line in enumerate(drawn.share)
+        for column, share in enumerate(line)
+        if not share <= 1 or drawn.verdicts[row][column] != "."
+    ]
+    cells.sort(key=lambda cell: -cell[0] if not math.isnan(cell[0]) else -math.inf)
+    return [
+        {
+            "row": drawn.rows[row],
+            "column": drawn.columns[column],
+            "analytic": f"{drawn.analytic[row][column]:.5g}",
+            "numeric": f"{drawn.numeric[row][column]:.5g}",
+            "share": f"{share:.2g}",
+        }
+        for share, row, column in cells[:_MOST_WRONG]
+    ]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a gradient function."""
+
+    number: str
+    text: str
+    is_marked: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """A gradient function as it is written, and where."""
+
+    place: str
+    lines: list[SourceLine] = field(default_factory=list)
+
+
+def _end_of_block(lines: Sequence[str], line: int) -> int:
+    """Return how many lines there are up to the end of the function that begins on a line."""
+    indent = _indent(lines[line - 1]) if line <= len(lines) else 0
+    for number in range(line, min(len(lines), line + _AFTER)):
+        if (
+            lines[number].strip()
+            and _indent(lines[number]) <= indent
+            and not lines[number].lstrip().startswith(")")
+        ):
+            return number
+    return min(len(lines), line + _AFTER)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _source(where: str, root: Path) -> Source | None:
+    """Return the lines around a gradient function's first; `None` where they can't be read."""
+    file, line = place(where)
+    if not line:
+        return None
+    try:
+        lines = read_plain(Path(file), _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
+    width = len(str(stop))
+    return Source(
+        f"{relative(file, root)}:{line}",
+        [
+            SourceLine(
+                f"{number + 1:>{width}}", layout.clean(lines[number].expandtabs(4)), number + 1 == line
+            )
+            for number in range(start, stop)
+        ],
+    )

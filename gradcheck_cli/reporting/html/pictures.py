@@ -1,0 +1,239 @@
+"""Pictures of a pair, by matplotlib: heat maps of its Jacobians, its ladder of steps, slopes at a kink.
+
+In SVG, text stays text and lines take the page's own colour, so that one picture serves light and dark.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from gradcheck_cli.reporting import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+
+    from gradcheck_cli.figure import Figure, HeatMap, Ladder
+
+# Stands for the page's own colour until the SVG is done.
+_INK = "#010203"
+_BLUE, _ORANGE, _RED = "#3b7dd8", "#c77700", "#d43f3a"
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.parse_math": False,  # a `$` in somebody's name is a dollar
+    "axes.unicode_minus": False,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
+}
+_MOST_TICKS = 8
+# Left, bottom, width and height of the axes within a drawing, whose layout would take as long as the rest.
+_ROOM = {"ladder": (0.23, 0.16, 0.73, 0.68), "slopes": (0.23, 0.16, 0.73, 0.68)}
+_ROOM_OF_MAP = (0.19, 0.2, 0.68, 0.76)
+_MOST_LETTERS = 16  # cells along an edge that are large enough for a letter
+_LEAST_SHARE = 1e-4  # of what is allowed: less is as good as right
+
+
+class Picture(NamedTuple):
+    """A drawing, with what it shows in words, for who can't see it."""
+
+    title: str
+    words: str
+    svg: str
+
+
+def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
+    """Draw all that a figure holds.
+
+    Args:
+        label: the pair.
+        figure: its data.
+        kinks: whether slopes from one side are to be shown.
+    """
+    with mpl.rc_context(_STYLE):
+        return [
+            Picture(title, words, _svg(canvas, f"{label}{number}"))
+            for number, (title, words, canvas) in enumerate(_drawn(figure, kinks=kinks))
+        ]
+
+
+def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
+    """Return all that a figure holds as one PNG or SVG file, on white."""
+    with mpl.rc_context({**_STYLE, **{key: "black" for key, ink in _STYLE.items() if ink == _INK}}):
+        parts = _parts(figure, kinks=kinks)
+        canvas = Canvas(figsize=(3.4 * len(parts), 3.2), layout="constrained", facecolor="white")
+        for axes, part in zip(np.ravel(canvas.subplots(1, len(parts))), parts, strict=True):
+            part.draw(axes)
+            axes.set_title(part.title, fontsize=9, pad=30 if part.kind in _ROOM else 6)
+        stream = io.BytesIO()
+        backend = FigureCanvasAgg(canvas) if form == "png" else FigureCanvasSVG(canvas)
+        backend.print_figure(stream, format=form, dpi=150)
+        return stream.getvalue()
+
+
+class _Part(NamedTuple):
+    title: str
+    words: str
+    kind: str
+    data: HeatMap | Ladder
+
+    def draw(self, axes: Axes) -> None:
+        """Draw it into axes of its own."""
+        from gradcheck_cli.figure import HeatMap  # noqa: PLC0415 (for the type alone)
+
+        if isinstance(self.data, HeatMap):
+            _draw_map(axes, self.data, self.kind)
+        elif self.kind == "ladder":
+            _draw_ladder(axes, self.data)
+        else:
+            _draw_slopes(axes, self.data)
+
+
+def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
+    found = []
+    drawn, ladder = figure.map, figure.ladder
+    if drawn is not None:
+        size = f"{figure.shape[0]:,} x {figure.shape[1]:,} elements"
+        for kind, values in (("analytic", drawn.analytic), ("numeric", drawn.numeric)):
+            words = f"{kind} Jacobian, {size}, from {_extreme(values, min)} to {_extreme(values, max)}"
+            found.append(_Part(f"{kind} Jacobian", words, kind, drawn))
+        wrong = sum(row.count("x") for row in drawn.verdicts)
+        words = (
+            f"error over what is allowed, {size}; at most {_extreme(drawn.share, max)}; {wrong} cells wrong"
+        )
+        found.append(_Part("error / allowed", words, "share", drawn))
+    if ladder is not None:
+        off = abs(ladder.analytic - ladder.numeric)
+        words = (
+            f"error of the difference by step, for {ladder.element}: the gradient is off by {off:.3g}, "
+            f"{ladder.allowed + ladder.uncertainty:.2g} is allowed"
+        )
+        found.append(_Part("differences by step", words, "ladder", ladder))
+        if kinks:
+            words = (
+                f"slopes from above and from below by step, for {ladder.element}; the gradient is "
+                f"{ladder.analytic:.4g}"
+            )
+            found.append(_Part("slopes from either side", words, "slopes", ladder))
+    return found
+
+
+def _drawn(figure: Figure, *, kinks: bool) -> Iterable[tuple[str, str, Canvas]]:
+    for part in _parts(figure, kinks=kinks):
+        canvas = Canvas(figsize=(3.4, 2.9))
+        canvas.patch.set_alpha(0)
+        part.draw(canvas.add_axes(_ROOM.get(part.kind, _ROOM_OF_MAP)))
+        yield part.title, part.words, canvas
+
+
+def _svg(canvas: Canvas, salt: str) -> str:
+    """Return a drawing as an SVG element; ids are its own, so that several stand on one page."""
+    stream = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": salt}):
+        FigureCanvasSVG(canvas).print_figure(stream, format="svg", metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :].replace(_INK, "currentColor")
+    return text.replace("<svg ", '<svg aria-hidden="true" ', 1)
+
+
+def _extreme(values: tuple[tuple[float, ...], ...], of: type | object) -> str:
+    finite = [value for row in values for value in row if math.isfinite(value)]
+    return f"{of(finite):.4g}" if finite else "nan"  # type: ignore[operator]
+
+
+def _draw_map(axes: Axes, drawn: HeatMap, kind: str) -> None:
+    rows, columns = len(drawn.rows), len(drawn.columns)
+    axes.patch.set_facecolor("#888888")  # where there is no number
+    if kind == "share":
+        share = np.array(drawn.share)
+        shown = np.clip(share, _LEAST_SHARE, None)
+        colours = mpl.colormaps["cividis"].with_extremes(over=_RED)
+        image = axes.imshow(shown, cmap=colours, norm=LogNorm(_LEAST_SHARE, 1.0), aspect="auto")
+        bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.08)
+        _plain_powers(bar.ax.yaxis)
+        if max(rows, columns) <= _MOST_LETTERS:
+            for row, verdicts in enumerate(drawn.verdicts):
+                for column, verdict in enumerate(verdicts):
+                    if verdict != ".":
+                        axes.text(
+                            column, row, verdict, color="white", ha="center", va="center", weight="bold"
+                        )
+    else:
+        values = np.array(drawn.analytic if kind == "analytic" else drawn.numeric)
+        both = np.abs(np.array([drawn.analytic, drawn.numeric]))
+        largest = float(np.max(both, initial=0.0, where=np.isfinite(both))) or 1.0
+        image = axes.imshow(values, cmap="RdBu_r", norm=Normalize(-largest, largest), aspect="auto")
+        axes.figure.colorbar(image, ax=axes, fraction=0.08)
+    _name_ticks(axes.yaxis, drawn.rows, drawn.row_step)
+    _name_ticks(axes.xaxis, drawn.columns, drawn.column_step)
+    axes.tick_params(axis="x", rotation=90)
+
+
+def _name_ticks(axis: object, names: tuple[str, ...], step: int) -> None:
+    every = -(-len(names) // _MOST_TICKS)
+    places = range(0, len(names), every)
+    more = " …" if step > 1 else ""
+    axis.set_ticks(list(places), [f"{layout.clean(names[place])}{more}" for place in places])  # type: ignore[attr-defined]
+
+
+def _plain_powers(axis: object) -> None:
+    """Name powers of ten as `1e-05`: without mathematics, text is what it says."""
+    axis.set_major_locator(LogLocator(numticks=6))  # type: ignore[attr-defined]
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # type: ignore[attr-defined]
+    axis.set_minor_locator(NullLocator())  # type: ignore[attr-defined]
+    axis.set_minor_formatter(NullFormatter())  # type: ignore[attr-defined]
+
+
+def _draw_ladder(axes: Axes, ladder: Ladder) -> None:
+    steps, central = np.array(ladder.steps), np.array(ladder.central)
+    with np.errstate(all="ignore"):
+        error = np.abs(central - ladder.numeric)
+    off = abs(ladder.analytic - ladder.numeric)
+    bound = ladder.allowed + ladder.uncertainty
+    least = max(bound, 1e-300) * 1e-6
+    is_known = np.isfinite(error) & (steps > 0)
+    axes.loglog(
+        steps[is_known], np.maximum(error[is_known], least), marker="o", ms=3, color=_BLUE, label="difference"
+    )
+    if 0 < bound < math.inf:
+        axes.axhline(bound, ls="--", color=_ORANGE, label="allowed")
+    if 0 < off < math.inf:
+        axes.axhline(off, ls="-.", color=_RED, label="the gradient")
+    if ladder.first_step > 0:
+        axes.axvline(ladder.first_step, ls=":", color=_INK, label="first step")
+    axes.set_xlabel("step")
+    axes.set_ylabel("off by")
+    _plain_powers(axes.xaxis)
+    _plain_powers(axes.yaxis)
+    _legend(axes)
+
+
+def _draw_slopes(axes: Axes, ladder: Ladder) -> None:
+    for values, name, colour, mark in (
+        (ladder.above, "from above", _BLUE, "^"),
+        (ladder.below, "from below", _ORANGE, "v"),
+    ):
+        axes.semilogx(ladder.steps, values, marker=mark, ms=3, color=colour, label=name)
+    if math.isfinite(ladder.analytic):
+        axes.axhline(ladder.analytic, ls="-.", color=_RED, label="the gradient")
+    axes.set_xlabel("step")
+    axes.set_ylabel("slope")
+    _plain_powers(axes.xaxis)
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Name the lines above the axes, where they hide nothing; behind them is the page itself."""
+    axes.patch.set_alpha(0)
+    axes.legend(fontsize=7, frameon=False, loc="lower left", bbox_to_anchor=(-0.05, 1.0), ncols=2)

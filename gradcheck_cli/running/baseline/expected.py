@@ -1,0 +1,136 @@
+"""Which pairs a run should have had: what isn't there is gone, left out, or was never asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.gate import BaselineFinding, Change, Selection
+from gradcheck_cli.results import FAILING, UNDECIDED
+from gradcheck_cli.running.baseline.compare import compare
+from gradcheck_cli.running.baseline.entry import GREEN, entries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.running.baseline.entry import Entry
+    from gradcheck_cli.spec.case import Case
+
+
+def selection_of(
+    cases: Sequence[CaseResult],
+    loaded: Sequence[Case],
+    paths: Sequence[str],
+    options: Sequence[str] = (),
+    modes: Sequence[str] = (),
+) -> Selection:
+    """Record what a run was asked for.
+
+    Args:
+        cases: the run's results.
+        loaded: all cases of the specs in the paths, selected or not.
+        paths: the files and folders.
+        options: what narrows them down, in words.
+        modes: those that were asked for on the command line.
+    """
+    done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
+    known = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
+    left_out = tuple(key for key in known if key not in done)
+    return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
+
+
+class Expected:
+    """Tells whether a pair that a report hasn't got should have been in it."""
+
+    def __init__(self, report: Report) -> None:
+        """Read what the run was asked for; of a report that doesn't say, everything."""
+        self._selection = report.selection
+        if self._selection is not None:
+            self._left_out = set(self._selection.left_out)
+            self._folders = [Path(path).resolve() for path in self._selection.paths]
+        self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
+
+    def __call__(self, entry: Entry) -> bool:
+        """Whether it should have been in it."""
+        if self._selection is None:
+            return True
+        if self._selection.modes and entry.mode not in self._selection.modes:
+            return False
+        key = entry.op, entry.case, entry.dtype
+        if key in self._done:
+            return True  # the case ran, and this pair wasn't in it
+        if key in self._left_out:
+            return False  # not selected, or not done, or it couldn't be checked: said elsewhere
+        # It is gone from its spec, or with it, out of a file or folder that was to be checked.
+        file = Path(entry.spec).resolve()
+        return any(folder in (file, *file.parents) for folder in self._folders)
+
+
+def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFinding, ...], int]:
+    """Compare two reports, of whatever selections.
+
+    Args:
+        before: the older one.
+        after: the newer one.
+
+    Returns:
+        What has changed, sorted; and how many pairs of `before` `after` wasn't asked for.
+    """
+    old, new = entries_of(before.cases), entries_of(after.cases)
+    is_expected, was_expected = Expected(after), Expected(before)
+    lost, were_lost = _without_pairs(after), _without_pairs(before)
+    found: list[BaselineFinding] = []
+    for finding in compare(old, new, is_expected=is_expected, breaks=True):
+        key = (finding.op, finding.case, finding.dtype, finding.mode, finding.pair)
+        if finding.change is Change.NEW and key[:4] in were_lost:
+            told = f"{were_lost[key[:4]]}, and is {new[key].status} now"
+            found.append(replace(finding, change=Change.MENDED, message=told))
+        elif not (finding.change is Change.NEW and not was_expected(new[key])) and key[:4] not in lost:
+            found.append(finding)
+    gone = {key: entry for key, entry in old.items() if key not in new}
+    for key, entry in gone.items():
+        if key[:4] in lost and entry.status in GREEN:
+            told = f"was {entry.status}, and {lost[key[:4]]} now"
+            found.append(BaselineFinding(*key, Change.BROKE, told, entry.spec))
+    found += _changed_checks(before, after)
+    unasked = sum(key[:4] not in lost and not is_expected(entry) for key, entry in gone.items())
+    return tuple(sorted(found)), unasked
+
+
+def _without_pairs(report: Report) -> dict[tuple[str, str, str, str], str]:
+    """Return why cases that were to be checked have no pairs."""
+    found = {}
+    for case in report.cases:
+        if not case.pairs:
+            failing = next((check.message for check in case.checks), "")
+            why = failing if case.error is None else f"{case.error.kind}: {case.error.message}"
+            found[_key(case)] = f"couldn't be checked ({case.status}{why and ', '}{why})"
+    return found
+
+
+def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
+    """Yield the checks that have come to fail, or no longer fail."""
+    earlier = {_key(case): _failing(case) for case in before.cases if case.pairs}
+    for case in after.cases:
+        old, new = earlier.get(_key(case)), _failing(case)
+        if old is None or not case.pairs:
+            continue
+        for name in {**old, **new}:
+            told = None
+            if name not in old:
+                told = Change.BROKE, f"didn't fail, and is {new[name]} now"
+            elif name not in new:
+                told = Change.MENDED, f"was {old[name]}, and no longer is"
+            if told is not None:
+                spec = case.spec.rpartition(":")[0] or case.spec
+                yield BaselineFinding(*_key(case), f"check {name}", *told, spec)
+
+
+def _key(case: CaseResult) -> tuple[str, str, str, str]:
+    return case.op, case.case, case.dtype, case.mode
+
+
+def _failing(case: CaseResult) -> Mapping[str, str]:
+    return {one.name: str(one.status) for one in case.checks if one.status in FAILING | UNDECIDED}

@@ -1,0 +1,130 @@
+"""What a draft tries for its inputs: by their names first, then one kind of value after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+# Shapes for tensors that gradients are taken of, the likeliest first; an axis has rank 2 and unequal sizes.
+SHAPES: tuple[list[int], ...] = (
+    [3],
+    [2, 3],
+    [],
+    [3, 3],
+    [2, 3, 2],
+    [1, 4, 4, 2],
+    [2, 2, 2, 2],
+    [1, 3, 3, 3, 1],
+    [8],
+    [2, 3, 3],
+)
+# What selects or counts, for each of the shapes above: as many as the first axis, and one of them twice.
+INTEGERS: tuple[Any, ...] = (0, [0], [0, 1], [0, 0, 1], [1, 1], [2, 3], [[0, 0]], [[0, 1], [1, 1]])
+
+Guess = dict[str, Any]
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "probabilities": ("probs", "probabilities", "labels", "prob", "targets"),
+    "integers": ("indices", "ids", "index", "lengths", "length", "idx", "classes", "counts", "positions"),
+    "mask": ("mask", "masks", "condition", "where", "is"),
+    "row": ("bias", "biases", "beta", "gamma", "offset", "shift"),
+    "positive": (
+        "scale",
+        "std",
+        "stddev",
+        "sigma",
+        "variance",
+        "var",
+        "rate",
+        "temperature",
+        "concentration",
+    ),
+    "spectrum": ("spectrum", "spectra", "stfts", "fft"),
+}
+
+# Arguments without a default that are no tensors, and what they may be.
+SETTINGS: dict[str, Any] = {
+    "axis": 1,
+    "dim": 1,
+    "dims": [1],
+    "num_segments": 3,
+    "k": 1,
+    "depth": 3,
+    "block_size": 2,
+    "frame_length": 2,
+    "frame_step": 1,
+    "fft_length": [4],
+    "multiples": [1, 2],
+    "paddings": [[1, 1], [0, 1]],
+    "repeats": 2,
+    "shift": 1,
+    "num_classes": 3,
+    "num_or_size_splits": 1,
+    "n": 2,
+    "ksize": 2,
+    "window_shape": [2],
+    "pooling_type": "MAX",
+    "strides": 1,
+    "padding": "SAME",
+    "depth_radius": 2,
+}
+
+# The same for what makes a function or a layer.
+MADE_WITH: dict[str, Any] = {**SETTINGS, "units": 2, "filters": 2, "kernel_size": 2, "pool_size": 2}
+
+
+# Short names that tell something beside others alone: q of a p, b of an x.
+_BESIDE = {
+    "p": ("q", "probabilities"),
+    "q": ("p", "probabilities"),
+    **{f"b {other}": (other, "row") for other in ("x", "w", "weights", "kernel", "inputs")},
+}
+
+
+def kind_of(name: str, others: Collection[str] = ()) -> str:
+    """Return what kind of value an input's name tells of, beside those of the others; empty for nothing."""
+    words = name.lower().strip("_").split("_")
+    for kind, known in _WORDS.items():
+        if words[-1] in known or (kind == "mask" and words[0] in known):
+            return kind
+    beside = (kind for own, (other, kind) in _BESIDE.items() if own.split()[0] == name and other in others)
+    return next(beside, "")
+
+
+def named(kind: str) -> Callable[[list[int]], Guess] | None:
+    """Return what makes a guess of a shape by the kind that a name tells of."""
+    return {
+        "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
+        "mask": lambda shape: {"shape": shape, "dtype": "bool"},
+        # A bias of its partner's own shape would test no broadcasting.
+        "row": lambda shape: {"shape": shape[-1:]},
+        "positive": _positive,
+        "spectrum": lambda shape: {"shape": shape, "dtype": "complex128"},
+    }.get(kind)
+
+
+def _positive(shape: list[int]) -> Guess:
+    return {"shape": shape, "uniform": {"low": 0.5, "high": 2}}
+
+
+# Kinds of values in order, each for every input that has a shape and no dtype of its own yet.
+KINDS: dict[str, Callable[[list[int]], Guess]] = {
+    "": lambda shape: {"shape": shape},
+    "positive": _positive,
+    "between 0 and 1": lambda shape: {"shape": shape, "uniform": {"low": 0.1, "high": 0.9}},
+    "between -1 and 1": lambda shape: {"shape": shape, "uniform": {"low": -0.9, "high": 0.9}},
+    "positive definite": lambda shape: {"shape": shape, "spd": True, "symmetric": True},
+    "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
+    "above 1": lambda shape: {"shape": shape, "uniform": {"low": 1.5, "high": 3}},
+    "apart": lambda shape: {"shape": shape, "min_gap": 0.1, "away_from": [0]},
+    "complex": lambda shape: {"shape": shape, "dtype": "complex128"},
+    "float32": lambda shape: {"shape": shape, "dtype": "float32"},
+    "complex64": lambda shape: {"shape": shape, "dtype": "complex64"},
+}
+
+
+def fits(kind: str, shape: list[int]) -> bool:
+    """Whether a kind of value can have a shape."""
+    return kind != "positive definite" or (len(shape) > 1 and shape[-1] == shape[-2])

@@ -1,0 +1,185 @@
+"""`run`, `show`, `blame`, `mutate`, `check()` and the pytest plugin say the same of every pair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from acceptance_root import ROOT
+
+import gradcheck_cli
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
+
+pytest_plugins = ["pytester"]
+
+FAILS = {str(status) for status in FAILING | UNDECIDED}
+PLANTED = """
+- {op: conjugated, forward: verdict_functions:conjugated, inputs: {z: {shape: [2], dtype: complex128}}}
+- {op: lossy, forward: verdict_functions:lossy, inputs: {x: {shape: [3], dtype: float32}}}
+- {op: weighted, forward: verdict_functions:weighted, variables: true, inputs: {x: {shape: [2]}}}
+- {op: of_wrong_shape, forward: verdict_functions:of_wrong_shape, inputs: {x: {shape: [2]}}}
+- {op: deaf, forward: verdict_functions:deaf, inputs: {x: {shape: [2]}}}
+- {op: unclipped, forward: verdict_functions:unclipped, inputs: {x: {shape: [2], value: [3.0, -1.5]}}}
+- {op: tie, forward: "tensorflow:reduce_max", inputs: {x: {shape: [3], value: [1.0, 1.0, 0.0]}}}
+- {op: kink, forward: "tensorflow.nn:relu", inputs: {x: {shape: [3], value: [0.0, 1.0, -1.0]}}}
+- {op: right, forward: "tensorflow:tanh", dtypes: [float64, float32], inputs: {x: {shape: [3]}}}
+- {op: flat, forward: "tensorflow:round", inputs: {x: {shape: [2]}}}
+- {op: cut_off, forward: "tensorflow:stop_gradient", inputs: {x: {shape: [2]}}}
+- op: skipped
+  forward: "tensorflow:exp"
+  pairs: {"*": {expect: skip, reason: for show}}
+  inputs: {x: {shape: [2]}}
+- op: meant
+  forward: verdict_functions:conjugated
+  expect: mismatch
+  inputs: {z: {shape: [1], dtype: complex128}}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    ops = yaml.safe_load(PLANTED)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({"ops": ops}))
+    source = ROOT / "tests" / "acceptance" / "verdict_functions.py"
+    (tmp_path / "verdict_functions.py").write_text(source.read_text())
+    return tmp_path / "spec.yaml"
+
+
+SPECS = tuple(f"specs/seeds/{name}.yaml" for name in ("chain", "hard_sign", "stop_gradient", "py_func_cube"))
+
+
+def lines_of(done):
+    """Return what a command printed as JSON, a case a line."""
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def hold(command, path):
+    """Ask every command of one file of specs, and hold what they say against `check`'s report."""
+    report = gradcheck_cli.check(path)
+    run = json.loads(command("run", path, "-j", "0", "--format", "json").out)
+    told = [
+        (case["op"], case["case"], case["dtype"], case["status"], [pair["status"] for pair in case["pairs"]])
+        for case in run["cases"]
+        if case["mode"] == "graph"
+    ]
+    cases = [case for case in report.cases if case.mode == "graph"]
+    assert told == [
+        (one.op, one.case, one.dtype, str(one.status), [str(pair.status) for pair in one.pairs])
+        for one in cases
+    ]
+    assert run["exit_code"] == report.exit_code
+    for case in cases:
+        only = ("--op", case.op, "--case", case.case)
+        alone = [one for one in cases if (one.op, one.case) == (case.op, case.case)]
+        for pair in case.pairs[:2]:
+            _hold_show(command("show", path, *only, "--pair", pair.label, "--format", "json"), case, pair)
+        done = command("blame", path, *only, "--format", "json")
+        if done.code == 0:
+            assert not any(str(one.status) in FAILS for one in alone), case.op
+    right = {
+        (one.op, one.case, one.dtype, pair.label)
+        for one in cases
+        for pair in one.pairs
+        if pair.status is Status.PASSED
+    }
+    mutants = json.loads(command("mutate", path, "-j", "0", "--kind", "sign", "--format", "json").out)
+    corrupted = {(one["op"], one["case"], one["dtype"], one["pair"]) for one in mutants["mutants"]}
+    assert corrupted <= right
+    return cases
+
+
+def _hold_show(done, case, pair):
+    """Hold `show`'s status and its elements' verdicts against those of the run."""
+    if done.code == 3:  # a gradient of wrong form has no Jacobian to show
+        assert pair.mismatch == "form" or case.error is not None, (case.op, done.err)
+        return
+    (shown,) = [one for one in lines_of(done) if one["dtype"] == case.dtype]
+    if pair.status is Status.SKIPPED:
+        return
+    assert shown["status"] == str(pair.status), (case.op, pair.label)
+    words = set(str(shown["verdict"]).replace("'", " ").replace("[", " ").replace("]", " ").split())
+    words |= set(str((shown["imaginary"] or {}).get("verdict", "")).replace("'", " ").split())
+    assert ("mismatch" in words) == bool(pair.wrong_elements and pair.mismatch), (case.op, pair.label)
+    assert ("kink" in words) == bool(pair.kinks), (case.op, pair.label)
+
+
+def test_planted_faults(command, spec, monkeypatch):
+    monkeypatch.chdir(spec.parent)
+    cases = hold(command, spec)
+    found = {case.op: str(case.status) for case in cases}
+    assert found == {
+        "conjugated": "mismatched",
+        "lossy": "mismatched",
+        "weighted": "mismatched",
+        "of_wrong_shape": "mismatched",
+        "deaf": "mismatched",
+        "unclipped": "mismatched",
+        "tie": "passed",
+        "kink": "passed",
+        "right": "passed",
+        "flat": found["flat"],
+        "cut_off": found["cut_off"],
+        "skipped": "skipped",
+        "meant": "expected_mismatch",
+    }
+    assert found["cut_off"] in FAILS
+
+
+@pytest.mark.parametrize("path", SPECS)
+def test_specs_of_this_repository(command, monkeypatch, path):
+    monkeypatch.chdir(ROOT)
+    hold(command, path)
+
+
+def test_blame_names_the_function_of_a_gradient_that_run_finds_wrong(command, spec, monkeypatch):
+    monkeypatch.chdir(spec.parent)
+    code = {}
+    for op in ("lossy", "weighted", "of_wrong_shape", "deaf", "conjugated"):
+        done = command("blame", spec, "--op", op)
+        code[op] = done.code
+        assert "verdict_functions.py:" in " ".join(done.out.split()), (op, done.out, done.err)
+    assert code == {"lossy": 1, "weighted": 3, "of_wrong_shape": 1, "deaf": 1, "conjugated": 1}
+
+
+def test_a_variable_can_be_asked_for(command, spec, monkeypatch):
+    monkeypatch.chdir(spec.parent)
+    pair = ("--op", "weighted", "--pair", "dy/dweight")
+    assert command("blame", spec, *pair).code == 3
+    done = command("trace", spec, *pair)
+    assert done.code == 0
+    assert "weight gets [" in done.out
+
+
+@pytest.mark.once
+def test_the_pytest_plugin_fails_what_run_fails(pytester, spec, monkeypatch):
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    for file in spec.parent.glob("*.py"):
+        (pytester.path / file.name).write_text(file.read_text())
+    (pytester.path / "ops.gradcheck.yaml").write_text(spec.read_text())
+    pytester.makepyprojecttoml("[tool.pytest.ini_options]\n")
+    bad = {case.op for case in gradcheck_cli.check(spec).cases if str(case.status) in FAILS}
+    done = pytester.runpytest_subprocess("--gradcheck", "-v")
+    items = [line.split("::") for line in done.outlines if "::" in line and " FAILED" in line]
+    assert {item[1] for item in items} == bad
+
+
+TRACED = {
+    "stopped": ("x gets None", "^ cut off by StopGradient"),
+    "counted": ("x gets None", "^ cut off by Cast to int32"),
+    "infinity_less_infinity": ("x gets [nan, nan]", "^ NaN first appears here, where what several ops give"),
+}
+
+
+@pytest.mark.parametrize("function", TRACED)
+def test_trace_says_where_none_and_nan_come_from(command, spec, monkeypatch, function):
+    arrives, told = TRACED[function]
+    monkeypatch.chdir(spec.parent)
+    text = f"forward: verdict_functions:{function}\ninputs: {{x: {{shape: [2], value: [1.5, 2.5]}}}}\n"
+    (spec.parent / "traced.yaml").write_text(text)
+    done = command("trace", "traced.yaml")
+    assert (done.code, done.err) == (0, "")
+    assert arrives in done.out
+    assert told in " ".join(done.out.split())
+    if function != "infinity_less_infinity":
+        assert "verdict_functions.py:" in done.out

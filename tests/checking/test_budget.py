@@ -1,0 +1,155 @@
+"""What a case may cost: what is judged element by element, what is probed together, and what is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, check
+
+from gradcheck_cli.checking import budget as budgets
+from gradcheck_cli.checking import progress
+from gradcheck_cli.checking.budget import Budget, OverBudgetError
+from gradcheck_cli.checking.extent import costly_pairs
+from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import Power
+
+RNG = np.random.default_rng(0)
+POINT = {"x": RNG.normal(size=30), "w": RNG.normal(size=(30, 40)), "b": RNG.normal(size=40)}
+
+
+class Clock:
+    """A clock that evaluations move on, and nothing else: no test depends on the machine."""
+
+    seconds = 0.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(Clock, "seconds", 0.0)
+    monkeypatch.setattr(budgets, "_now", lambda: (Clock.seconds, Clock.seconds))
+
+
+def layer(spoil=None, pause=0.0):
+    """tanh(x w + b), and the sum of its squares; `spoil` is given the gradients of x, w and b."""
+
+    def forward(x, w, b):
+        Clock.seconds += pause
+        y = np.tanh(x @ w + b)
+        return y, np.sum(y**2)
+
+    def pull(u, x, w, b):
+        inner = u * (1 - np.tanh(x @ w + b) ** 2)
+        found = [w @ inner, np.outer(x, inner), inner]
+        return tuple(found if spoil is None else spoil(found))
+
+    def of_sum(u, x, w, b):
+        return pull(2 * u * np.tanh(x @ w + b), x, w, b)
+
+    return Numpy(forward, (pull, of_sum), POINT, outputs=("y", "s"))
+
+
+def statuses(found):
+    return {pair.label: pair.status for pair in found.pairs}
+
+
+def test_all_inputs_are_probed_in_the_same_passes():
+    op = layer(pause=1e-2)
+    found = check(op, budget=2.5, samples=1, power=Power(1.0, 0.3))
+    assert set(statuses(found).values()) == {Status.PASSED}
+    probed = [pair for pair in found.pairs if pair.method == "probe"]
+    assert {pair.input for pair in probed} == {"x", "w", "b"}
+    assert all(pair.miss_probability is not None for pair in probed)
+    assert {0, 1, 2} in [set(batch) for one in op.opened for batch in one.evaluated]
+
+
+def test_an_error_among_many_inputs_is_followed_to_its_element():
+    def spoil(gradients):
+        gradients[1] = gradients[1].copy()
+        gradients[1][7, 11] *= 1.01
+        return gradients
+
+    found = check(layer(spoil, pause=2e-4), budget=2.0)
+    wrong = [pair for pair in found.pairs if pair.status is Status.MISMATCHED]
+    assert {pair.input for pair in wrong} == {"w"}
+    assert {pair.worst.input_index for pair in wrong} == {(7, 11)}
+
+
+def test_errors_in_two_inputs_are_both_found():
+    def spoil(gradients):
+        return [-gradients[0], gradients[1], 2 * gradients[2]]
+
+    found = check(layer(spoil, pause=2e-4), budget=2.0)
+    wrong = {pair.input for pair in found.pairs if pair.status is Status.MISMATCHED}
+    assert wrong == {"x", "b"}
+
+
+def test_what_the_budget_leaves_unseen_is_never_green():
+    def spoil(gradients):
+        return [-gradients[0], -gradients[1], -gradients[2]]
+
+    found = check(layer(spoil, pause=2e-3), budget=1e-3)
+    assert Status.MISMATCHED in statuses(found).values()
+    assert Status.PASSED not in statuses(found).values()
+    told = [pair.message for pair in found.pairs if pair.status is Status.INCONCLUSIVE]
+    assert told
+    assert all("budget of 0.001 s" in message for message in told)
+
+
+def test_full_and_cheap_cases_know_no_budget():
+    for changes in ({"method": "full", "budget": 1e-9}, {"full_only": True, "budget": 1e-9}, {}):
+        assert all(pair.method != "probe" for pair in check(layer(pause=1e-6), **changes).pairs)
+
+
+def test_the_smallest_inputs_are_judged_whole_first():
+    op = layer(pause=1e-3)
+    operations = op.operations()
+    pairs = [(0, 0), (0, 1), (0, 2)]
+    assert costly_pairs(operations, pairs, {}, np.inf) == set()
+    # Three evaluations a column: 30 and 40 take 0.21 s, 1,200 take 3.6 s.
+    assert costly_pairs(operations, pairs, {}, 1.5) == {(0, 1)}
+    assert costly_pairs(operations, pairs, {}, 1e-6) == set(pairs)
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_passes():
+    """A softmax doesn't move with what is added to all: the gradient is 1e-17, differences are 1e-16."""
+    x, k = RNG.normal(size=300), np.zeros(1)
+
+    def forward(x, k):
+        e = np.exp((x + k) - np.max(x + k))
+        return e / e.sum() * 3.0
+
+    def pull(u, x, k):
+        s = forward(x, k) / 3.0
+        inner = 3.0 * s * (u - np.sum(u * s))
+        return inner, np.array([inner.sum()])
+
+    found = check(Numpy(forward, pull, {"x": x, "k": k}), method="probe")
+    assert {pair.status for pair in found.pairs} == {Status.PASSED}
+
+
+def test_a_budget_ends_and_its_shares_end_before():
+    budget = Budget(1e-9)
+    Clock.seconds += 1.0
+    assert budget.is_spent
+    with pytest.raises(OverBudgetError):
+        budget.require()
+    long = Budget(100.0)
+    Clock.seconds += 40.0
+    assert not long.share(0.5).is_spent
+    Clock.seconds += 20.0
+    assert long.share(0.5).is_spent
+    assert not long.is_spent
+    assert long.share(0.5).seconds == 50.0
+    assert not Budget().is_spent
+
+
+def test_progress_is_told_to_who_listens_and_only_rises():
+    told = []
+    with progress.listening(told.append):
+        check(layer())
+    assert told == sorted(told)
+    assert told
+    assert 0 < told[0] < 1
+    count = len(told)
+    check(layer())
+    assert len(told) == count

@@ -1,0 +1,27 @@
+"""`gradcheck explain`."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck_cli.cli.main import run_command
+from gradcheck_cli.reporting.codes import CODES
+
+
+@pytest.mark.parametrize("text", ["GC102", "linearity"])
+def test_it_prints_a_codes_page(text, capsys):
+    assert run_command(["explain", text]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("## GC102 linearity\n")
+    assert "checks: {linearity: false}" in out
+
+
+def test_it_lists_them_all(capsys):
+    assert run_command(["explain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [code.number for code in CODES]
+
+
+def test_an_unknown_code_is_bad_usage(capsys):
+    assert run_command(["explain", "lineariti"]) == 2
+    assert capsys.readouterr().err == "no finding has the code 'lineariti'; did you mean 'linearity'?\n"

@@ -1,0 +1,44 @@
+"""One line for each thing found, for grep; and blocks for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from figures import tanh_figure
+
+from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.concise import to_concise
+from gradcheck_cli.reporting.half_blocks import heat_lines
+
+CONCISE = """\
+specs/seeds/sparse_conv.yaml:1: sparse_conv_2layer · dM1/dM0: passed: error=1.890e-13 allowed=1.0e-08 ratio=1.9e-05
+specs/seeds/sparse_conv.yaml:1: sparse_conv_2layer · dt1/dM0: passed: as expected
+specs/huber.yaml:12: huber · wide · float32 · dy/dx: mismatched GC101 value: error=2.000e-03 allowed=1.0e-06 ratio=2.0e+03
+specs/huber.yaml:12: huber · wide · float32 · check linearity: failed GC102 linearity: vjp(2 u) isn't 2 vjp(u)
+specs/huber.yaml:12: huber · wide · float32 · precision: warned GC405 precision: precision: tanh saturates
+specs/broken.yaml:1: broken · case: undecided GC301 import: No module named 'numpi'.
+"""  # noqa: E501 (as it prints)
+
+
+def test_each_finding_is_one_line(report):
+    text = to_concise(report)
+    assert text.startswith(CONCISE)
+    assert len(text.splitlines()) == 7
+    assert "3 ops · 3 cases · 3 pairs" in text
+
+
+def test_a_name_with_line_breaks_stays_on_its_line(report):
+    case = replace(report.cases[1], op="two\nlines\x1b[31m")
+    assert len(to_concise(replace(report, cases=(case,))).splitlines()) == 4
+
+
+def test_a_heat_map_in_letters_where_there_is_no_colour():
+    text = layout.plain(heat_lines(tanh_figure(4, 3).map, coloured=False))
+    assert "  y[3]  ...x\n" in text
+    assert "x[0] to x[3]" in text
+
+
+def test_a_heat_map_in_half_blocks():
+    lines = heat_lines(tanh_figure(5, 4).map, coloured=True)
+    assert [line.plain.count("▀") for line in lines[:3]] == [5, 5, 5]
+    assert any("red" in str(span.style) for span in lines[2].spans)

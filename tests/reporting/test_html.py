@@ -1,0 +1,205 @@
+"""The HTML page: what it says, that it fetches nothing, and that nobody's name becomes markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from figures import tanh_figure
+
+from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.reporting.html import page
+from gradcheck_cli.reporting.html.page import to_html
+from gradcheck_cli.reporting.html.side_by_side import to_html as to_diff
+from gradcheck_cli.results import Status
+
+VOID = {"meta", "link", "input", "br", "img"}
+NASTY = [
+    '<script>alert("x")</script>',
+    "</style><b>",
+    "{{ 7 * 7 }}",
+    "a\"onload='x'",
+    "$\\frac{1}{2}$",
+    "\x1b[31m",
+]
+
+
+class Tree(HTMLParser):
+    """Keeps elements with their attributes and texts; fails where tags don't close."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.texts, self._open = [], [], []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] not in {"style", "script"}:
+            self.texts.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.fixture
+def drawn(report):
+    """Return the report with pictures of the pair that mismatches."""
+    huber = report.cases[1]
+    pair = replace(huber.pairs[0], figure=tanh_figure(), mismatch="value")
+    return replace(report, cases=(report.cases[0], replace(huber, pairs=(pair,)), report.cases[2]))
+
+
+def read(report, root=Path()):
+    return Tree(to_html(report, root))
+
+
+def test_it_says_the_verdict_first_and_what_failed_first(drawn):
+    text = read(drawn).text
+    assert text.index("1 of 3 pairs is wrong") < text.index("What failed first") < text.index("Pairs Filter")
+    assert "dy/dx mismatched, of huber · wide · float32" in text
+    assert "GC101 value" in text
+    assert "TensorFlow 2.21.0" in text
+
+
+def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):
+    tree = read(drawn)
+    rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
+    assert rows == ["mismatched", "passed", "passed"]  # the gravest first
+    (details,) = tree.all("details")
+    assert f"#{details['id']}" in [attrs.get("href") for attrs in tree.all("a")]
+    assert "gradcheck run specs/huber.yaml --case wide --seed 0" in tree.text
+    assert "bad_tanh_grad at ops.py:12" in tree.text
+
+
+def test_pictures_are_said_in_words_too(drawn):
+    tree = read(drawn)
+    words = [attrs["aria-label"] for attrs in tree.all("div") if attrs.get("role") == "img"]
+    assert [one.split(",")[0] for one in words] == [
+        "analytic Jacobian",
+        "numeric Jacobian",
+        "error over what is allowed",
+        "error of the difference by step",
+    ]
+    assert "6 x 6 elements" in words[0]
+    assert len(tree.all("svg")) == 4
+
+
+def test_slopes_from_either_side_are_drawn_at_a_kink(drawn):
+    pair = replace(drawn.cases[1].pairs[0], kinks=1)
+    case = replace(drawn.cases[1], pairs=(pair,))
+    assert "slopes from either side" in read(replace(drawn, cases=(case,))).text
+
+
+def test_it_fetches_nothing(drawn):
+    text = to_html(drawn, Path())
+    tree = Tree(text)
+    assert not any("src" in attrs for _, attrs in tree.elements)
+    hrefs = [attrs.get("href") or attrs.get("xlink:href") or "" for _, attrs in tree.elements]
+    assert [one[:20] for one in hrefs if one and not one.startswith(("#", "data:"))] == []
+    assert not re.search(r"url\((?!#)|@import", text)
+
+
+def named(report, name):
+    """Return a report in which all that somebody else wrote is this."""
+    figure = tanh_figure(name=name)
+    figure = replace(figure, path=tuple(replace(op, evidence=name, name=name) for op in figure.path))
+    pair = replace(
+        report.cases[1].pairs[0],
+        label=f"d{name}/dx",
+        message=name,
+        diagnosis=(name,),
+        note=name,
+        figure=figure,
+    )
+    case = replace(report.cases[1], op=name, case=name, spec=f"{name}:3", reproduce=name, pairs=(pair,))
+    return replace(report, cases=(report.cases[0], case, report.cases[2]))
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nobodys_name_is_markup(drawn, name):
+    plain, nasty = read(named(drawn, "name")), read(named(drawn, name))
+    drawing = {"path", "g", "use", "text", "tspan"}
+    kinds = [[tag for tag, _ in tree.elements if tag not in drawing] for tree in (plain, nasty)]
+    assert kinds[0] == kinds[1]
+    assert not any("onload" in attrs for _, attrs in nasty.elements)
+    shown = name.replace("\x1b", "\\x1b")
+    assert nasty.text.count(" ".join(shown.split())) > 5
+
+
+def test_the_gradients_own_lines_are_shown_and_the_first_is_marked(drawn, tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text("import tensorflow\n\n\ndef grad(op, u):\n    return 2 * u\n\n\ndef other():\n    pass\n")
+    case = replace(drawn.cases[1], source=f"{file}:4")
+    tree = read(replace(drawn, cases=(case,)), tmp_path)
+    assert "The gradient, ops.py:4" in tree.text
+    assert "def grad(op, u):" in tree.text
+    assert "def other" not in tree.text
+    assert len([attrs for attrs in tree.all("span") if attrs.get("class") == "marked"]) == 1
+
+
+def test_a_source_that_is_gone_is_left_out(drawn):
+    case = replace(drawn.cases[1], source="gone.py:4")
+    assert "The gradient, gone.py" not in read(replace(drawn, cases=(case,))).text
+
+
+def test_without_matplotlib_it_says_what_to_install(drawn, monkeypatch):
+    monkeypatch.setattr(page, "find_spec", lambda _name: None)
+    tree = read(drawn)
+    assert "gradcheck-cli[plot]" in tree.text
+    assert tree.all("svg") == []
+    assert "0.27106" in tree.text  # numbers are there all the same
+
+
+def test_pairs_beyond_those_drawn_say_how(drawn, monkeypatch):
+    monkeypatch.setattr(page, "MOST_DRAWN", 0)
+    assert "--pair 'dy/dx' --plot FILE.html draws this one." in read(drawn).text
+
+
+def test_a_run_that_is_all_right_is_green_and_short(report):
+    tree = read(replace(report, cases=report.cases[:1]))
+    assert tree.text.startswith("gradcheck: all right")
+    assert tree.all("header") == [{"class": "good"}]
+    assert tree.all("details") == []
+
+
+def test_an_empty_run(report):
+    assert "No pair was checked." in read(replace(report, cases=())).text
+
+
+def test_two_reports_side_by_side(drawn):
+    square = drawn.cases[0]
+    broke = replace(
+        square, status=Status.MISMATCHED, pairs=(replace(square.pairs[0], status=Status.MISMATCHED),)
+    )
+    new = replace(drawn, tensorflow_version="2.22.0", cases=(broke,))
+    found = (
+        BaselineFinding(
+            "sparse_conv_2layer", "default", "float64", "graph", "dM1/dM0", Change.BROKE, "was right"
+        ),
+    )
+    tree = Tree(to_diff(("old.json", drawn), ("new.json", new), found))
+    assert "1 change for the worse" in tree.text
+    assert "2.21.0" in tree.text
+    assert "2.22.0" in tree.text
+    rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
+    assert rows == ["broke", "same", "same"]
+    assert tree.text.count("not there") == 2

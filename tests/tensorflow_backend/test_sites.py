@@ -1,0 +1,71 @@
+"""Sites of a traced forward: on whose way they lie, and that what several points show adds up."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck_cli.checking.sample import label_of, pairs_of
+from gradcheck_cli.checking.sight import Site, out_of_sight
+from gradcheck_cli.running.session import start_tensorflow, users_code
+from gradcheck_cli.spec.load import load_mapping
+
+start_tensorflow()
+
+
+def sites(spec, sample=0):
+    """Return (corruption, pairs, what isn't seen) of a spec's sites at a point."""
+    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
+
+    (case,) = load_mapping(spec)
+    with users_code(case):
+        op = opener_of(case, "graph").declared(sample)
+        found = op.sites(pairs_of(op))
+    labels = {pair: label_of(op, pair) for pair in pairs_of(op)}
+    return [(one.corruption, {labels[pair] for pair in one.pairs}, one.unseen) for one in found]
+
+
+def test_a_batch_of_one_hides_only_what_is_summed_over_it():
+    spec = {"forward": "tensorflow:matmul", "inputs": {"a": {"shape": [1, 3]}, "b": {"shape": [3, 2]}}}
+    ((corruption, pairs, unseen),) = sites(spec)
+    assert (corruption, pairs) == ("mean", {"dy/db"})
+    assert "the batch has size 1" in unseen[0]
+
+
+@pytest.mark.parametrize(("value", "count"), [(1.0, 1), (2.0, 0)])
+def test_a_factor_of_ones_hides_itself_from_the_other_operand(value, count):
+    inputs = {"x": {"shape": [3]}, "y": {"shape": [3], "value": value}}
+    found = [one for one in sites({"forward": "tensorflow:multiply", "inputs": inputs}) if one[2]]
+    assert len(found) == count
+    assert all(one[:2] == ("ones", {"dy/dx"}) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "unseen"),
+    [
+        ([1.0, 2.0], ("no element is below 0",)),
+        ([-1.0, -2.0], ("no element is above 0",)),
+        ([-1.0, 2.0], ()),
+    ],
+)
+def test_both_sides_of_a_kink_are_wanted(values, unseen):
+    ((corruption, _, found),) = sites({"forward": "tensorflow.nn:relu", "inputs": {"x": {"value": values}}})
+    assert (corruption, found) == ("branch", unseen)
+
+
+def site(*unseen, place="Relu"):
+    return Site("branch", place, frozenset([(0, 0)]), unseen)
+
+
+def test_what_one_point_shows_is_seen():
+    below, above = site("no element is below 0"), site("no element is above 0")
+    assert out_of_sight([[below], [above]]) == []
+    assert out_of_sight([[below], [below]]) == [below]
+
+
+def test_the_sites_of_another_trace_stand_for_themselves():
+    one, other = site("a"), site("b", place="Abs")
+    assert out_of_sight([[one], [one, other]]) == [one, other]
+
+
+def test_what_is_on_nobodys_way_is_left_out():
+    assert out_of_sight([[Site("branch", "Relu", frozenset(), ("a",))]]) == []
