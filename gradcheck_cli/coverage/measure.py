@@ -48,7 +48,7 @@ def measure(
         cases: what was run.
         imported: what came of importing their modules.
         excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
-            it is registered under, or by the module.
+            it is registered under, or by the module or a package that it is in.
     """
     finds = {find: _Evidence() for package in packages for find in package.finds}
     by_place: defaultdict[str, list[Find]] = defaultdict(list)
@@ -113,7 +113,8 @@ def _weigh(case: CaseResult, run: GradientRun, found: _Evidence) -> None:
 
 def _judged(find: Find, found: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
     status, reason = CoverageStatus.MISSING, _MADE if found.is_made else _UNREACHED
-    excuse = next((excuses[one] for one in (find.target, find.registered, find.module) if one in excuses), "")
+    names = (find.target, find.registered, *_with_packages(find.module))
+    excuse = next((excuses[one] for one in names if one in excuses), "")
     if found.passed:
         status, reason = CoverageStatus.COVERED, ""
     elif excuse or found.excused:
@@ -128,6 +129,13 @@ def _judged(find: Find, found: _Evidence, excuses: Mapping[str, str]) -> Written
 
 
 def _of_module(name: str, file: str, why: str, excuses: Mapping[str, str]) -> WrittenGradient:
-    status = CoverageStatus.EXCUSED if name in excuses else CoverageStatus.MISSING
-    reason = excuses.get(name, f"can't be imported: {why}")
+    excuse = next((excuses[one] for one in _with_packages(name) if one in excuses), "")
+    status = CoverageStatus.EXCUSED if excuse else CoverageStatus.MISSING
+    reason = excuse or f"can't be imported: {why}"
     return WrittenGradient(name, MODULE, file, 0, status, reason=reason)
+
+
+def _with_packages(module: str) -> list[str]:
+    """Return a module's name, and those of the packages that it is in."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import sys
 import sysconfig
 import weakref
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 _DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds the function, and that another
 _MOST_FRAMES = 12  # lines that asked for a gradient: enough to get out of a library's wrapper
-_OWN = str(Path(__file__).parents[1])
-_SKIPPED = (str(Path(tf.__file__).parent), _OWN)
+# With a separator: tensorflow_probability isn't TensorFlow.
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
+_SKIPPED = (f"{Path(tf.__file__).parent}{os.sep}", _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _IMPORTING = "<frozen importlib._bootstrap>"

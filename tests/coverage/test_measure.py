@@ -110,6 +110,8 @@ def test_a_module_that_can_not_be_imported_counts():
         ("m.gpu", "module", "missing", "can't be imported: ImportError: no cuda")
     ]
     assert found.percent == 50.0
+    whole = {"m": "gpu: none here"}  # of a package that it is in
+    assert measure([package(F)], [case(ran("dy/dx"), PASSED)], imported, whole).percent == 100.0
     excused = measure([package(F)], [case(ran("dy/dx"), PASSED)], imported, {"m.gpu": "gpu: none here"})
     assert excused.percent == 100.0
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.spec.modes import in_each_mode
+from gradcheck_cli.tensorflow_backend import private_sites
 
 MODULE = "sites_functions"
 LINES = Path(__file__).with_name(f"{MODULE}.py").read_text().splitlines()
@@ -90,3 +92,11 @@ def test_tensorflows_own_are_nobodys():
 def test_a_gradient_of_the_specs_own_is_known():
     (found,) = run("cube", gradient=f"{MODULE}:cube_grad").values()
     assert line_of("def cube_grad") in lines(found.places)
+
+
+def test_a_package_whose_name_begins_as_tensorflows_is_another_one():
+    found = {}
+    file = f"{Path(tf.__file__).parent}_probability/ops.py"
+    exec(compile("def f(x):\n    return x\n", file, "exec"), found)  # noqa: S102 (code of a file of that name)
+    assert private_sites.site_of(found["f"]).places == ("tensorflow_probability/ops.py:1",)
+    assert private_sites.site_of(tf.nn.relu).places == ()
