@@ -22,7 +22,7 @@ _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 # What a report and a pair are without the fields that older ones lack.
 _REPORT_BEFORE: Object = {
-    "selection": None,
+    **dict.fromkeys(("selection", "coverage", "branch_fail_under")),
     **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
 }
 _PAIR_BEFORE: Object = {

@@ -34,7 +34,7 @@ BUDGET_BYTES = 64 * 2**20
 # A point costs 3 to 25 us in a loop inside of one op, which costs 0.2 ms and needs no trace. To convert a
 # graph to a vectorized one takes 15 ms and 1.5 ms for each op, and saves about 3 us and 0.25 us for each op
 # at each point: that is worth it from the same number of points on, however many ops there are. A loop in
-# the graph converts to many ops, each round of it. (decision 0030)
+# the graph converts to many ops, each round of it. (decision 0031)
 _VECTORIZED_POINTS = 5_000
 _VECTORIZED_POINTS_WITH_LOOPS = 50_000
 # What can't be mapped so is called point by point up to here: a call costs 0.05 to 0.1 ms, to trace `map_fn`
