@@ -382,7 +382,7 @@ class TracedCase:
             self.shared.state.keep(kept)
         batched = self._batched(
             subgraph_function(
-                trace.whole, [*trace.inputs, *trace.upstreams, *trace.held.draws], list(fetches)
+                trace.whole, [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
             ),
             trace.held,
             tensors=trace.held.draws,
@@ -394,13 +394,13 @@ class TracedCase:
         )
         points = [replace(self.at, sample=sample).point for sample in samples]
         batch = {
-            number: np.stack([point[number] for point in points])
+            len(infos) + number: np.stack([point[number] for point in points])
             for number, tensor in enumerate(self.case.tensors[: self.at.count])
             if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
         }
         for place, info in enumerate(infos):
             draws = [np.random.default_rng(sample).standard_normal(info.shape) for sample in samples]
-            batch[self.at.count + place] = np.stack(draws)
+            batch[place] = np.stack(draws)
         try:
             return batched(batch, 1)
         except tf.errors.OpError as error:
