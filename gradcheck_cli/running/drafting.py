@@ -127,11 +127,14 @@ def _tried(draft: Draft) -> Drafted:
 def _is_decided(found: CaseResult | None) -> bool:
     """Whether other values won't tell more: all is right, or some number is wrong beyond doubt.
 
-    What isn't finite, or `None`, may be so outside of a domain alone.
+    What isn't finite, or `None`, may be so outside of a domain alone; and where one triangle of a matrix is
+    read, symmetric values may mend it.
     """
     if found is None:
         return False
-    return found.status is Status.PASSED or any("value" in pair.mismatch for pair in found.pairs)
+    wrong = [pair for pair in found.pairs if pair.mismatch == "value"]
+    one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.diagnosis)
+    return found.status is Status.PASSED or (bool(wrong) and not one_triangle)
 
 
 def _rank(drafted: Drafted) -> int:

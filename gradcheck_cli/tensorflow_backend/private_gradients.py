@@ -154,7 +154,8 @@ def gradients_counted(
         def counted(*args: Any, **keywords: Any) -> Any:
             if is_op_type and not _APART.get():
                 seen[shown] += 1
-            ran(shown, function, args[0] if args else None)
+            # A tape inside of a gradient hands over a stand-in of no graph.
+            ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
             found = called(*args, **keywords)
             # TensorFlow takes either, and goes on with the same: of a list, one gradient can be replaced.
             return list(found) if type(found) is tuple else found
