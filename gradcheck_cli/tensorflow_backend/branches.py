@@ -186,7 +186,7 @@ class Sides:
         }
         size = sum(int(np.prod([part or 1 for part in tensor.shape])) for tensor in self._fetches)
         samples = samples[: _LARGEST // max(1, size)]
-        if not wanted or not samples:
+        if not wanted or not samples or not self._fetches:  # what NumPy's lines take isn't known beforehand
             return []
         count = len(self._op.outputs)
         outputs = self._op.vjp_trace.results[:count]

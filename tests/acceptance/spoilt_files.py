@@ -191,7 +191,7 @@ class Campaign:
 
         @click.command()
         def compare() -> None:
-            found = Baseline(file, None, seed=None).compared(report, (), ())
+            found = Baseline(file, None, seed=None).compared(report)
             click.get_current_context().exit(found.exit_code)
 
         cli.add_command(compare, "compare-lock")

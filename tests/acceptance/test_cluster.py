@@ -135,7 +135,7 @@ def test_corruptions_are_tried_there_as_here(project, cluster):
     here, there = project.run(*arguments, "-j", "1"), project.run(*arguments, "--on", cluster.address)
     assert (there.code, there.out) == (here.code, here.out)
     assert there.code == 0
-    assert there.out.count("caught") == 5
+    assert there.out.count("caught") >= 5
 
 
 def test_a_document_that_loses_its_worker_again_and_again_is_an_error_that_names_it(project, cluster):

@@ -147,14 +147,14 @@ def test_a_sign_error_is_found_and_shown_at_its_line(repository):
     (annotation,) = result.annotations
     assert annotation.startswith(
         "::error file=losses/ops.py,line=17,"
-        "title=gradcheck%3A soft_sign%3A dy/dx mismatched%3A 6 of 36 elements::"
+        "title=gradcheck%3A soft_sign%3A dy/dx mismatched%3A 6 of 36 elements (GC101)::"
     )
     assert "diagnosis: the sign is flipped" in annotation
     assert (
         "reproduce: gradcheck run specs/soft_sign.yaml --op soft_sign --case default --seed 0" in annotation
     )
     assert result.summary.startswith("### ❌ gradcheck: exit code 1")
-    assert "| ❌ | soft\\_sign | dy/dx mismatched: 6 of 36 elements |" in result.summary
+    assert "| ❌ | soft\\_sign | dy/dx mismatched: 6 of 36 elements (GC101) |" in result.summary
     assert "losses/ops.py:17 |" in result.summary
 
 
@@ -167,7 +167,7 @@ def test_a_tolerance_loosened_to_hide_a_wrong_gradient_is_seen(repository):
     loosened = [line for line in result.annotations if "loosened" in line]
     assert len(loosened) == 1
     assert loosened[0].startswith(
-        "::error file=specs/cube.yaml,line=1,title=gradcheck%3A cube · dy/dx%3A loosened::"
+        "::error file=specs/cube.yaml,line=1,title=gradcheck%3A cube · dy/dx%3A loosened (GC502)::"
     )
     assert loosened[0].endswith("cube · dy/dx: rtol 1.0e-06 -> 1.0e-01")
     changed = [line for line in result.annotations if "gradient changed" in line]
@@ -191,7 +191,7 @@ def test_a_deleted_spec_fails(repository):
     assert result.code == 1
     (annotation,) = result.annotations
     assert annotation == (
-        "::error file=specs/cube.yaml,title=gradcheck%3A cube · dy/dx%3A vanished::"
+        "::error file=specs/cube.yaml,title=gradcheck%3A cube · dy/dx%3A vanished (GC501)::"
         "cube · dy/dx: was checked in specs/cube.yaml, and no longer is"
     )
     assert "1 op · 1 case · 1 pair: 1 passed" in result.summary
