@@ -74,7 +74,8 @@ def test_in_workers_too_and_as_json(process, spec, tmp_path):
         "eager": "passed",
         "xla": "passed",
     }
-    assert found["cases"][2]["checks"][-1] == {"name": "modes", "status": "passed", "message": ""}
+    last = found["cases"][2]["checks"][-1]
+    assert (last["name"], last["status"]) == ("modes", "passed")
 
 
 def test_the_option_overrides_the_spec(command, spec):

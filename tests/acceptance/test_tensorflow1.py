@@ -85,7 +85,7 @@ COMMANDS = [
     (("show", "ops.yaml", "--pair", "dy/dx"), 0, "dy/dx"),
     (("mutate", "ops.yaml", "-k", "square or double"), 0, "called a mismatch"),
     (("list", "HalfOf*", "--import", "old_code"), 0, "old_code.py"),
-    (("init", "old_code:cube"), 0, "wrote cube.yaml"),
+    (("init", "old_code:cube"), 0, "wrote specs/cube.yaml"),
 ]
 
 

@@ -69,7 +69,7 @@ def test_files_below_the_working_directory_are_shown_from_there(monkeypatch, tmp
     ],
 )
 def test_whose_a_file_is(file, expected):
-    assert frames._is_users(file) is expected  # noqa: SLF001
+    assert frames.is_users(file) is expected
 
 
 def helper(x):
