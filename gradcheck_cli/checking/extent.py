@@ -73,6 +73,7 @@ def costly_pairs(
     op = operations.differenced
     columns: dict[int, int] = defaultdict(int)
     rows: dict[int, int] = defaultdict(int)
+    pairs = [pair for pair in pairs if op.outputs[pair[0]].size and op.inputs[pair[1]].size]
     for pair in pairs:
         output, number = pair
         sparsity = sparsities.get(pair)

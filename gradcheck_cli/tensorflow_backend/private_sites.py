@@ -36,6 +36,8 @@ _DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds 
 _MOST_FRAMES = 12  # lines that asked for a gradient: enough to get out of a library's wrapper
 # With a separator: tensorflow_probability isn't TensorFlow.
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
+# Where each check starts: what calls that has no part in what is checked.
+_START = str(Path(_OWN) / "running" / "session.py")
 _SKIPPED = (f"{Path(tf.__file__).parent}{os.sep}", _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -293,7 +295,7 @@ def _callers() -> Iterator[tuple[str, int]]:
     is_outside = False
     while found is not None:
         file = found.f_code.co_filename
-        if is_outside and file.startswith(_OWN):
+        if file == _START or (is_outside and file.startswith(_OWN)):
             return
         if not file.startswith(_SKIPPED) and not _is_standard(file):
             is_outside = True
