@@ -38,4 +38,5 @@ def test_each_module_has_its_outcome(tmp_path):
     (made,) = found.made
     assert made.function == "good:under.<locals>.forward"
     assert [place.rpartition("/")[2] for place in made.places] == ["good.py:6", "good.py:10"]
-    assert [place.rpartition("/")[2] for place in made.makers][:2] == ["good.py:8", "good.py:10"]
+    lines = [place.rpartition("/")[2] for place in made.makers][:2]
+    assert lines in (["good.py:8", "good.py:10"], ["good.py:8", "good.py:11"])  # Python 3.10 names the def
