@@ -220,8 +220,8 @@ class Search:
                 element = self._judge(row, column, _FOR_A_LEAD)
             except OverBudgetError:
                 self.doubt = (
-                    f"random probes disagree with the gradient by {probe.error / probe.size:.1e} of their "
-                    "size, and to judge the element that they led to takes too long; give it more time "
+                    f"random probes disagree with the gradient by {probe.error:.1e}, of {probe.size:.1e}, "
+                    "and to judge the element that they led to takes too long; give it more time "
                     "(--budget)."
                 )
                 return probe
@@ -246,7 +246,7 @@ class Search:
         if probe.error <= probe.tolerated:
             return probe
         self.doubt = (
-            f"random probes disagree with the gradient by {probe.error / probe.size:.1e} of their size, but "
+            f"random probes disagree with the gradient by {probe.error:.1e}, of {probe.size:.1e}, but "
             f"none of the {_MOST_LEADS} elements that they led to is wrong; use 'method: full' on a smaller "
             "input."
         )

@@ -66,7 +66,10 @@ def test_a_wrapper_leads_to_the_functions_that_it_was_given():
     found = run("wrapped_cube")["library_wrapper.<locals>.wrapped"]
     assert lines(found.places)[0] == line_of("def wrapped") - 1
     assert line_of("def cube(") in lines(found.places)
-    assert lines(found.makers)[:2] == [line_of("def wrapped") - 1, line_of("wrapped_cube =")]
+    decorated, called = lines(found.makers)[:2]
+    # Python 3.10 names the function that is decorated, later ones its decorator.
+    assert decorated in (line_of("def wrapped") - 1, line_of("def wrapped"))
+    assert called == line_of("wrapped_cube =")
 
 
 def test_an_override_with_tensorflows_own_gradient_is_known_by_its_line():

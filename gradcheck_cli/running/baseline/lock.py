@@ -241,7 +241,9 @@ class _Line:
     analytic: tuple[str, ...] | None
     forward: tuple[str, ...] | None
     sides: tuple[int, int] | None
-    OPTIONAL: ClassVar[dict[str, None]] = dict.fromkeys(("rtol", "scaled", "atol", "analytic", "forward", "sides"))
+    OPTIONAL: ClassVar[dict[str, None]] = dict.fromkeys(
+        ("rtol", "scaled", "atol", "analytic", "forward", "sides")
+    )
 
 
 def _number(value: str) -> float:
