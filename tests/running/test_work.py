@@ -80,5 +80,6 @@ def test_a_report_says_what_each_case_cost():
     work = report.cases[0].work
     assert to_dict(report)["cases"][0]["work"] == asdict(work)
     shown = render_report(report, verbose=True)
-    assert f"work: 3 traces, {work.calls} calls for {work.points} points" in shown
+    assert f"work: {work.traces} traces, {work.calls} calls for {work.points} points" in shown
+    assert min(work.traces, work.calls, work.points) > 0
     assert "work:" not in render_report(report)
