@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult, PairResult
-    from gradcheck_cli.running.local_workers import LocalWorkers
+    from gradcheck_cli.running.processes.local_workers import LocalWorkers
     from gradcheck_cli.spec.case import Case
 
 OPTION = "--gradcheck"
@@ -103,7 +103,7 @@ class Runs:
         return self._found[key]
 
     def _ended(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
-        from gradcheck_cli.running.workers import Ended  # noqa: PLC0415 (late: only with the option)
+        from gradcheck_cli.running.processes.workers import Ended  # noqa: PLC0415 (late: only with the option)
 
         found = {
             event.number: event.result
@@ -114,8 +114,8 @@ class Runs:
 
     def _started(self) -> LocalWorkers:
         if self._workers is None:
-            from gradcheck_cli.running.limits import default_jobs, default_memory  # noqa: PLC0415 (late)
-            from gradcheck_cli.running.local_workers import LocalWorkers  # noqa: PLC0415
+            from gradcheck_cli.running.processes.limits import default_jobs, default_memory  # noqa: PLC0415 (late)
+            from gradcheck_cli.running.processes.local_workers import LocalWorkers  # noqa: PLC0415
 
             self._workers = LocalWorkers(default_jobs(), memory=default_memory())
         return self._workers
@@ -136,8 +136,8 @@ class SpecFile(pytest.File):
     def collect(self) -> Iterable[pytest.Collector]:
         """Read the file, and open its cases."""
         from gradcheck_cli.errors import GradcheckError  # noqa: PLC0415 (late: only with the option)
+        from gradcheck_cli.spec.cases.case_modes import in_each_mode  # noqa: PLC0415
         from gradcheck_cli.spec.load import load  # noqa: PLC0415
-        from gradcheck_cli.spec.modes import in_each_mode  # noqa: PLC0415
 
         try:
             loaded = load([self.path])
@@ -264,8 +264,8 @@ def _told_of(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
     """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
     from dataclasses import replace  # noqa: PLC0415 (late: only with the option)
 
-    from gradcheck_cli.reporting.layout import plain  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.layout import plain  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
 
     shown = replace(result, pairs=pairs, checks=() if pairs else result.checks)
     return "\n".join((_summary(result, pairs), plain(case_lines(shown, width=100))))

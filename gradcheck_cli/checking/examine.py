@@ -9,30 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.analytic import guess_sparsities, take_jacobians
+from gradcheck_cli.checking.baseline.baseline_facts import Memory
 from gradcheck_cli.checking.budget import Budget
-from gradcheck_cli.checking.causes import cause_first, with_causes
-from gradcheck_cli.checking.deterministic import check_frozen, check_random, check_repeats
-from gradcheck_cli.checking.expectations import rule_of
-from gradcheck_cli.checking.extent import costly_pairs, is_probed
-from gradcheck_cli.checking.finite import leave_undecided
-from gradcheck_cli.checking.form import check_form
-from gradcheck_cli.checking.formula import judged_below_float64, look_again
-from gradcheck_cli.checking.forward_mode import settled
-from gradcheck_cli.checking.hint_view import Scene
-from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
-from gradcheck_cli.checking.large_precision import precision_of_declared
-from gradcheck_cli.checking.memory import Memory
-from gradcheck_cli.checking.modes import check_modes
-from gradcheck_cli.checking.operation import GradientFormError
-from gradcheck_cli.checking.outcome import is_expected_wrong, is_skipped, malformed, raised, results_of
-from gradcheck_cli.checking.pair_view import Judged
-from gradcheck_cli.checking.precision import judge_declared
-from gradcheck_cli.checking.probe_group import Group
-from gradcheck_cli.checking.probing import probe_pairs, refused, with_element
-from gradcheck_cli.checking.progress import tell
-from gradcheck_cli.checking.reference_forward import check_reference_forward
-from gradcheck_cli.checking.sample import (
+from gradcheck_cli.checking.case_progress import tell
+from gradcheck_cli.checking.checks.deterministic import check_frozen, check_random, check_repeats
+from gradcheck_cli.checking.checks.finite import leave_undecided
+from gradcheck_cli.checking.checks.gradient_form import check_form
+from gradcheck_cli.checking.checks.inputs_unmodified import check_inputs_unmodified
+from gradcheck_cli.checking.checks.mode_agreement import check_modes
+from gradcheck_cli.checking.checks.reference_forward import check_reference_forward
+from gradcheck_cli.checking.checks.structural import once, pair_checks, retrace_checks, upstream_checks
+from gradcheck_cli.checking.checks.variable_gradients import check_variables
+from gradcheck_cli.checking.diagnosis.causes import cause_first, with_causes
+from gradcheck_cli.checking.diagnosis.hint_view import Scene
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.pairs.analytic import guess_sparsities, take_jacobians
+from gradcheck_cli.checking.pairs.expectations import rule_of
+from gradcheck_cli.checking.pairs.formula import judged_below_float64, look_again
+from gradcheck_cli.checking.pairs.formula_precision import judge_declared
+from gradcheck_cli.checking.pairs.forward_mode import settled
+from gradcheck_cli.checking.pairs.large_precision import precision_of_declared
+from gradcheck_cli.checking.pairs.pair_results import (
+    is_expected_wrong,
+    is_skipped,
+    malformed,
+    raised,
+    results_of,
+)
+from gradcheck_cli.checking.pairs.pair_view import Judged
+from gradcheck_cli.checking.pairs.sample import (
     Operations,
     Pair,
     judge_pairs,
@@ -40,22 +45,23 @@ from gradcheck_cli.checking.sample import (
     pairs_of,
     tolerance_of,
 )
-from gradcheck_cli.checking.stops import StopGradients
-from gradcheck_cli.checking.structure import once, pair_checks, retrace_checks, upstream_checks
-from gradcheck_cli.checking.variables import check_variables
+from gradcheck_cli.checking.pairs.stop_gradients import StopGradients
+from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs, refused, with_element
+from gradcheck_cli.checking.probing.method_choice import costly_pairs, is_probed
+from gradcheck_cli.checking.probing.probe_group import Group
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED, PairRule
-from gradcheck_cli.spec.pairs import rule_for, unmatched_rules
+from gradcheck_cli.spec.cases.pair_rules import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.checking.jacobian import Jacobian
-    from gradcheck_cli.checking.opener import Op, Opener
-    from gradcheck_cli.checking.operation import Operation
-    from gradcheck_cli.checking.pair_sample import PairSample
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.opener import Op, Opener
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.covered import Branch, GradientRun
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case

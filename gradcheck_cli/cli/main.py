@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 # name -> module (its attribute `command`) and the line that `--help` shows without importing it
 COMMANDS = {
-    "run": ("gradcheck_cli.cli.run", "Check the gradients that specs describe."),
-    "list": ("gradcheck_cli.cli.list", "List registered gradients and where they are."),
-    "validate": ("gradcheck_cli.cli.validate", "Read specs and report every fault."),
-    "schema": ("gradcheck_cli.cli.schema", "Print the JSON Schema of the spec format."),
-    "merge": ("gradcheck_cli.cli.merge", "Join the JSON reports of shards into one."),
-    "diff": ("gradcheck_cli.cli.diff", "Compare two JSON reports."),
-    "init": ("gradcheck_cli.cli.init", "Write a spec to start from."),
-    "show": ("gradcheck_cli.cli.show", "Print a pair's analytic and numeric Jacobian."),
-    "trace": ("gradcheck_cli.cli.trace", "Print one backward pass, op by op."),
-    "mutate": ("gradcheck_cli.cli.mutate", "Say which wrong gradients specs would miss."),
-    "blame": ("gradcheck_cli.cli.blame", "Find the op whose own gradient is wrong."),
-    "explain": ("gradcheck_cli.cli.explain", "Say what a finding means, and what to do."),
-    "completion": ("gradcheck_cli.cli.completion", "Print a shell's completion script."),
+    "run": ("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
+    "list": ("gradcheck_cli.cli.commands.list", "List registered gradients and where they are."),
+    "validate": ("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
+    "schema": ("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
+    "merge": ("gradcheck_cli.cli.commands.merge", "Join the JSON reports of shards into one."),
+    "diff": ("gradcheck_cli.cli.commands.diff", "Compare two JSON reports."),
+    "init": ("gradcheck_cli.cli.commands.init", "Write a spec to start from."),
+    "show": ("gradcheck_cli.cli.commands.show", "Print a pair's analytic and numeric Jacobian."),
+    "trace": ("gradcheck_cli.cli.commands.trace", "Print one backward pass, op by op."),
+    "mutate": ("gradcheck_cli.cli.commands.mutate", "Say which wrong gradients specs would miss."),
+    "blame": ("gradcheck_cli.cli.commands.blame", "Find the op whose own gradient is wrong."),
+    "explain": ("gradcheck_cli.cli.commands.explain", "Say what a finding means, and what to do."),
+    "completion": ("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
 }
 
 USAGE = 2
@@ -163,7 +163,7 @@ def _told(error: GradcheckError) -> str:
     """Return an error's message; on a terminal a spec's faults with the lines they are in."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.faults import told  # noqa: PLC0415 (only here)
+    from gradcheck_cli.reporting.exchange.fault_reports import told  # noqa: PLC0415 (only here)
 
     return told(error.faults)
 

@@ -59,7 +59,7 @@ def plot(case: Case, label: str, target: str) -> int:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be checked, or nothing of the pair can be drawn.
     """
-    from gradcheck_cli.running.drawing import drawn_pair  # noqa: PLC0415 (`show --help` does without)
+    from gradcheck_cli.running.views.drawing import drawn_pair  # noqa: PLC0415 (`show --help` does without)
 
     with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
         result = drawn_pair(case, label)
@@ -89,7 +89,7 @@ def _page(result: CaseResult) -> str:
     import platform  # noqa: PLC0415 (only here)
 
     from gradcheck_cli import __version__  # noqa: PLC0415
-    from gradcheck_cli.cli.reports import root_folder  # noqa: PLC0415
+    from gradcheck_cli.cli.options.report_options import root_folder  # noqa: PLC0415
     from gradcheck_cli.reporting.html.page import to_html  # noqa: PLC0415 (loads Jinja2)
     from gradcheck_cli.results import Report  # noqa: PLC0415
     from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415 (it runs already)
@@ -102,8 +102,8 @@ def _page(result: CaseResult) -> str:
 
 def _print(result: CaseResult) -> None:
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour  # noqa: PLC0415
-    from gradcheck_cli.reporting.half_blocks import heat_lines  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal import case_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.half_blocks import heat_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
 
     drawn = result.pairs[0].figure
     lines = case_lines(result, width=terminal_width())

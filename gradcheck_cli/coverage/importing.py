@@ -113,8 +113,9 @@ def _main() -> None:
     from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415 (in the child alone)
 
     start_tensorflow(threads=1)
-    from gradcheck_cli.tensorflow_backend import behaviour, frames, startup  # noqa: PLC0415 (as above)
-    from gradcheck_cli.tensorflow_backend.private_sites import GradientLog, sites_noted  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend import frames, startup  # noqa: PLC0415 (as above)
+    from gradcheck_cli.tensorflow_backend.binding import behaviour  # noqa: PLC0415 (as above)
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted  # noqa: PLC0415
 
     sys.path[:0] = asked["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():

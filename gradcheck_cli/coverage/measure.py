@@ -6,15 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.coverage.written import CUSTOM, MODULE, Find
+from gradcheck_cli.coverage.gradients_in_text import CUSTOM, MODULE, Find
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gradcheck_cli.coverage.gradients_in_text import Package
     from gradcheck_cli.coverage.importing import Imported
-    from gradcheck_cli.coverage.written import Package
     from gradcheck_cli.covered import GradientRun
     from gradcheck_cli.results import CaseResult
 

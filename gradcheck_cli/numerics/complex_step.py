@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.stages import Judgement
+from gradcheck_cli.numerics.refine.stages import Judgement
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale
 

@@ -13,9 +13,9 @@ from gradcheck_cli.numerics.first_pass import first_pass
 from gradcheck_cli.numerics.precision import Float, Precision, coarsest
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason
-from gradcheck_cli.numerics.second_stage import climb
-from gradcheck_cli.numerics.series import Elements
-from gradcheck_cli.numerics.stages import (
+from gradcheck_cli.numerics.refine.second_stage import climb
+from gradcheck_cli.numerics.refine.series import Elements
+from gradcheck_cli.numerics.refine.stages import (
     Judgement,
     by_column,
     in_doubt,

@@ -8,11 +8,11 @@ import numpy as np
 
 from gradcheck_cli.numerics.precision import FLOAT16
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.series import REACHES
+from gradcheck_cli.numerics.refine.series import REACHES
 
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float, Precision
-    from gradcheck_cli.numerics.resolve import Resolution
+    from gradcheck_cli.numerics.refine.slopes import Resolution
 
 # A pass needs an uncertainty within reach of the tolerance; a mismatch needs an error far beyond both, at
 # a good number of steps. (empirical)

@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.checking.case import check_case
-from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec import candidates
+from gradcheck_cli.spec.values import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.branches import Sides
-    from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
+    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 
 _MOST = 2  # points: each costs about half of what a case with two samples took
 _SLOW = 20.0  # seconds that a case took: beyond, it isn't made half as long again
@@ -54,8 +54,8 @@ def look_at_sides(opener: GraphOpener, samples: Sequence[int], findings: Finding
         findings: what was found there; added to.
         spent: seconds that this took.
     """
-    from gradcheck_cli.tensorflow_backend.branches import Sides  # noqa: PLC0415 (late: TensorFlow)
-    from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation  # noqa: PLC0415
 
     if not isinstance(findings.first, GraphOperation) or findings.first.how.compiled:
         return  # nothing was judged; or there is no graph to look at; or XLA would compile each part of it

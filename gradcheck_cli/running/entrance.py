@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.errors import NoSpecsError
 from gradcheck_cli.running.given import written
 from gradcheck_cli.running.session import run_cases
+from gradcheck_cli.spec.cases.case_modes import in_each_mode
 from gradcheck_cli.spec.faults import suggest
 from gradcheck_cli.spec.load import load_cases, load_mapping
-from gradcheck_cli.spec.modes import in_each_mode
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import Report

@@ -8,7 +8,7 @@ from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.operation import Operation
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.spec.case import Case
 
 

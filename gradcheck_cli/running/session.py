@@ -11,20 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import gradcheck_cli
-from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.mutate import mutate
+from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, Work, case_status
-from gradcheck_cli.running.blaming import with_blame
 from gradcheck_cli.running.chosen_points import look_at_sides
-from gradcheck_cli.running.drawing import with_figures
-from gradcheck_cli.running.endings import tells_of_memory
-from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.running.failed_case import reproduce
 from gradcheck_cli.running.own_checks import own_checks
-from gradcheck_cli.running.pairs import listed_pairs
+from gradcheck_cli.running.pair_labels import listed_pairs
+from gradcheck_cli.running.processes.exit_errors import tells_of_memory
 from gradcheck_cli.running.stopping import Stopper
 from gradcheck_cli.running.surroundings import surroundings
+from gradcheck_cli.running.views.blaming import with_blame
+from gradcheck_cli.running.views.drawing import with_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,14 +100,14 @@ def run_case(case: Case) -> CaseResult:
 
 
 def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
-    from gradcheck_cli.tensorflow_backend import work  # noqa: PLC0415 (late: it imports TensorFlow's wall)
+    from gradcheck_cli.tensorflow_backend.graph import work_counts  # noqa: PLC0415 (late: it imports TensorFlow's wall)
 
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
     done = Work()
     try:
-        with users_code(case), work.counted() as done:
+        with users_code(case), work_counts.counted() as done:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -175,9 +175,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseFailedError: it can't be checked.
     """
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.private_sites import GradientLog, sites_noted  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted  # noqa: PLC0415
 
     began = time.perf_counter()
     log = GradientLog()
@@ -202,8 +202,8 @@ def check(case: Case, *, explains: bool = True) -> Findings:
 
 def _mutate(case: Case) -> Findings:
     from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.sample_point import points  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
@@ -219,7 +219,7 @@ def users_code(case: Case) -> Iterator[None]:
 
     Standard output carries results, which may be JSON for another program.
     """
-    from gradcheck_cli.tensorflow_backend.loading import importable  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable  # noqa: PLC0415
     from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
 
     with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.form import TENSOR, Form
+from gradcheck_cli.spec.cases.argument_form import TENSOR, Form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.leaf_types import EXPECTED
-from gradcheck_cli.spec.yaml_nodes import Node, join
+from gradcheck_cli.spec.models.leaf_types import EXPECTED
+from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,20 +12,20 @@ import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
-from gradcheck_cli.spec import yaml_tree
-from gradcheck_cli.spec.exceptions import Excepted, read_exceptions
+from gradcheck_cli.spec.cases.merge_trees import in_order_of, merge_op
+from gradcheck_cli.spec.cases.resolve import Origin, resolve
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
-from gradcheck_cli.spec.leaf_types import OP_NAME
-from gradcheck_cli.spec.merge import in_order_of, merge_op
-from gradcheck_cli.spec.models import Defaults
-from gradcheck_cli.spec.resolve import Origin, resolve
+from gradcheck_cli.spec.models.document_model import Defaults
+from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
+from gradcheck_cli.spec.models.leaf_types import OP_NAME
+from gradcheck_cli.spec.yaml import yaml_tree
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.spec.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
 SUFFIXES = (".yaml", ".yml")
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.tensorflow_backend import private, private_gradients
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     AutoGraph runs generated code; where it converted a function, its map back to the source is used.
     """
     lines: list[str] = []
-    noted = private.autograph_frames(error)
+    noted = private_graphs.autograph_frames(error)
     for frame in traceback.extract_tb(error.__traceback__):
         if is_users(frame.filename):
             lines += _line(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _STDERR = 2
 _ENGINE = (
     "numpy.random",
-    "gradcheck_cli.tensorflow_backend.loading",
+    "gradcheck_cli.tensorflow_backend.binding.loading",
     "gradcheck_cli.tensorflow_backend.devices",
-    "gradcheck_cli.tensorflow_backend.openers",
+    "gradcheck_cli.tensorflow_backend.opening.openers",
 )
 
 
@@ -105,7 +105,7 @@ def settings() -> Iterator[None]:
     """
     import tensorflow as tf  # noqa: PLC0415
 
-    from gradcheck_cli.tensorflow_backend import behaviour  # noqa: PLC0415 (it imports TensorFlow)
+    from gradcheck_cli.tensorflow_backend.binding import behaviour  # noqa: PLC0415 (it imports TensorFlow)
 
     logger, optimizer = tf.get_logger(), tf.config.optimizer
     level, options = logger.level, optimizer.get_experimental_options()

@@ -17,8 +17,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.running.drafting import draft_function, draft_op_type
 from gradcheck_cli.running.session import start_tensorflow
+from gradcheck_cli.running.views.drafting import draft_function, draft_op_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ FUNCTIONS = {
 
 def op_types() -> list[str]:
     """Return the op types that have a gradient registered."""
-    from gradcheck_cli.tensorflow_backend.registry import read_gradients  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients  # noqa: PLC0415 (late: TensorFlow)
 
     return sorted({one.name for one in read_gradients() if one.status == "gradient"})
 

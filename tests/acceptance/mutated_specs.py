@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from gradcheck_cli.errors import SpecError
-from gradcheck_cli.running.local_workers import LocalWorkers
-from gradcheck_cli.running.workers import run_in_workers
+from gradcheck_cli.running.processes.local_workers import LocalWorkers
+from gradcheck_cli.running.processes.workers import run_in_workers
 from gradcheck_cli.spec.load import load_cases
 
 if TYPE_CHECKING:

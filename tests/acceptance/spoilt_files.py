@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.cli import run as run_module
+from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
-from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
-from gradcheck_cli.running.baseline.entry import entries_of
 from gradcheck_cli.running.baseline.lock import lock_text
+from gradcheck_cli.running.baseline.locked_pair import entries_of
 from gradcheck_cli.running.selection.history import write_history
 from gradcheck_cli.tensorflow_backend import startup
 
@@ -183,7 +183,7 @@ class Campaign:
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""
-        from gradcheck_cli.cli.baselines import Baseline  # noqa: PLC0415 (no more than here)
+        from gradcheck_cli.cli.options.baselines import Baseline  # noqa: PLC0415 (no more than here)
 
         report = sample(Status.PASSED)
         text, file = lock_text(entries_of(report.cases), self.folder), self.folder / "g.lock"

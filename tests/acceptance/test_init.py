@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.running.drafting import draft_function, draft_op_type
+from gradcheck_cli.running.views.drafting import draft_function, draft_op_type
 
 pytestmark = pytest.mark.once
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, NoSpecsError, SpecError
 
 TANH = {"op": "tanh", "forward": "tensorflow:tanh", "inputs": {"x": {"shape": [3]}}}

@@ -9,7 +9,7 @@ import pytest
 from acceptance_root import ROOT
 
 from gradcheck_cli.spec.load import load_cases
-from gradcheck_cli.spec.values import draw
+from gradcheck_cli.spec.values.draw_values import draw
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import random
 import pytest
 from spoilt_files import Campaign, call, sample, spoil
 
-from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Status
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_table import BEGIN, END, PAGE, ROOT, main, put, table, written
 
-from gradcheck_cli.reporting.json_report import to_json
+from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
 from gradcheck_cli.spec.load import load
 

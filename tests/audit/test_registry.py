@@ -6,11 +6,11 @@ from audit_table import SPECS
 
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.spec.load import load
-from gradcheck_cli.spec.versions import cases_by_type
+from gradcheck_cli.spec.models.versions import cases_by_type
 
 start_tensorflow()
 
-from gradcheck_cli.tensorflow_backend.registry import op_types, read_gradients  # noqa: E402 (TensorFlow first)
+from gradcheck_cli.tensorflow_backend.registry.gradient_registry import op_types, read_gradients  # noqa: E402 (TensorFlow first)
 from gradcheck_cli.tensorflow_backend.startup import version  # noqa: E402
 
 

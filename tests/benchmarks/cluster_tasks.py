@@ -7,8 +7,8 @@ import json
 from distributed import get_worker
 
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running import dask_task, wire
-from gradcheck_cli.running.outcome import failed_case
+from gradcheck_cli.running.cluster import dask_task, wire
+from gradcheck_cli.running.failed_case import failed_case
 
 
 def tiny(order, archive):  # noqa: ARG001 (it is sent all the same)

@@ -11,8 +11,8 @@ import numpy as np
 from measuring import seconds_of
 
 from gradcheck_cli.running.session import run_case, start_tensorflow
-from gradcheck_cli.spec import values
 from gradcheck_cli.spec.load import load_cases
+from gradcheck_cli.spec.values import draw_values
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
@@ -61,10 +61,10 @@ def measured_functions(names=None):
 
 
 def _measured(case):
-    from gradcheck_cli.tensorflow_backend.loading import importable  # noqa: PLC0415 (loads TensorFlow)
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable  # noqa: PLC0415 (loads TensorFlow)
 
     module, _, attribute = case.forward.target.partition(":")
     with importable(case.folder):
         function = getattr(import_module(module), attribute)
-    points = tuple(np.asarray(values.draw(case, tensor, 0)) for tensor in case.tensors)
+    points = tuple(np.asarray(draw_values.draw(case, tensor, 0)) for tensor in case.tensors)
     return Measured(case, points, function)

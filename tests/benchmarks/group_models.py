@@ -13,7 +13,7 @@ import numpy as np
 from measuring import table
 from planted_models import MISTAKES, MODELS, spec_of
 
-from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow, users_code
 from gradcheck_cli.spec.load import load_mapping
@@ -60,7 +60,7 @@ def draw_errors(name, count):
 
 def check(spec):
     """Return the pairs of a spec; `run` would also look for the op to blame, which takes longer than this."""
-    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415 (TensorFlow starts first)
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415 (TensorFlow starts first)
 
     case = load_mapping(spec)[0]
     with users_code(case):

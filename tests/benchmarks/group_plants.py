@@ -24,8 +24,8 @@ from planted_errors import KINDS, draw_plants
 from rival_process import RivalProcess
 
 from gradcheck_cli.running.session import run_case, start_tensorflow
-from gradcheck_cli.spec import values
 from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.spec.values import draw_values
 
 ROUNDS = 5
 METHOD = "probe"
@@ -42,7 +42,7 @@ def run(options):
     with RivalProcess("torch") as torch:
         case = _case(options.size, method)
         if torch.installed:
-            torch.load("planted_matmul", [values.draw(case, tensor, 0) for tensor in case.tensors])
+            torch.load("planted_matmul", [draw_values.draw(case, tensor, 0) for tensor in case.tensors])
         yield from _right_gradient(clean, torch)
         yield _plants_table(options, method, torch)
     yield "\n" + _cost(options, method, clean)
@@ -127,7 +127,7 @@ def _cost(options, method, clean):
     import tensorflow as tf  # noqa: PLC0415 (started above)
 
     case = _case(options.size, method)
-    points = [tf.constant(values.draw(case, tensor, 0)) for tensor in case.tensors]
+    points = [tf.constant(draw_values.draw(case, tensor, 0)) for tensor in case.tensors]
     upstream = tf.constant(np.ones((options.size, options.size)))
 
     @tf.function

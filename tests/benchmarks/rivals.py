@@ -15,7 +15,7 @@ from importlib import import_module
 
 import numpy as np
 
-from gradcheck_cli.running.limits import default_memory
+from gradcheck_cli.running.processes.limits import default_memory
 
 
 class Torch:

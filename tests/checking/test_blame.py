@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy_op import Numpy
 
-from gradcheck_cli.checking import blame as blaming
-from gradcheck_cli.checking.backward import OpPlace
-from gradcheck_cli.checking.blame import OpOnPath, find_blame
-from gradcheck_cli.checking.blame_result import sentence
+from gradcheck_cli.checking.blame import path_blame as blaming
+from gradcheck_cli.checking.blame.blame_result import sentence
+from gradcheck_cli.checking.blame.path_blame import OpOnPath, find_blame
+from gradcheck_cli.checking.ops.backward_pass import OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.results import Status

@@ -7,9 +7,9 @@ import pytest
 from numpy_op import Numpy, check
 
 from gradcheck_cli.checking import budget as budgets
-from gradcheck_cli.checking import progress
+from gradcheck_cli.checking import case_progress
 from gradcheck_cli.checking.budget import Budget, OverBudgetError
-from gradcheck_cli.checking.extent import costly_pairs
+from gradcheck_cli.checking.probing.method_choice import costly_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
 
@@ -145,7 +145,7 @@ def test_a_budget_ends_and_its_shares_end_before():
 
 def test_progress_is_told_to_who_listens_and_only_rises():
     told = []
-    with progress.listening(told.append):
+    with case_progress.listening(told.append):
         check(layer())
     assert told == sorted(told)
     assert told

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check, product, tanh
 
-from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status, case_status
 from gradcheck_cli.spec.case import PairRule

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking.fingerprint import COUNT, fingerprints
-from gradcheck_cli.checking.sample import pairs_of
+from gradcheck_cli.checking.baseline.fingerprint import COUNT, fingerprints
+from gradcheck_cli.checking.pairs.sample import pairs_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, tanh
 
-from gradcheck_cli.checking.deterministic import check_random
-from gradcheck_cli.checking.inputs_unmodified import check_inputs_unmodified
-from gradcheck_cli.checking.reference_forward import check_reference_forward
+from gradcheck_cli.checking.checks.deterministic import check_random
+from gradcheck_cli.checking.checks.inputs_unmodified import check_inputs_unmodified
+from gradcheck_cli.checking.checks.reference_forward import check_reference_forward
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Tolerance
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.hint_view import View
-from gradcheck_cli.checking.hints import hint
-from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.checking.diagnosis.hint_view import View
+from gradcheck_cli.checking.diagnosis.hints import hint
+from gradcheck_cli.checking.ops.operation import TensorInfo
 
 
 def views(numeric, analytic, points=2):

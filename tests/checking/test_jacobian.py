@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
-from gradcheck_cli.checking import jacobian
-from gradcheck_cli.checking.jacobian import (
+from gradcheck_cli.checking.ops import jacobian
+from gradcheck_cli.checking.ops.jacobian import (
     analytic_rows,
     packed_function,
     packed_point,
     pull_back,
     working_precision,
 )
-from gradcheck_cli.checking.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError
 
 
 def matrix_product(points=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import product, tanh
 
-from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
 

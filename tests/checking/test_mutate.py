@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
-from gradcheck_cli.checking.corruption import CORRUPTIONS
-from gradcheck_cli.checking.mutate import mutate
+from gradcheck_cli.checking.mutation.corruptions import CORRUPTIONS
+from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, Tolerance
 

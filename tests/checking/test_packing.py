@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.checking.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
 
 REAL = TensorInfo("x", "float64", (2, 3))
 COMPLEX = TensorInfo("z", "complex128", (2, 3))

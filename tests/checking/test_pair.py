@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.checking.pair import summarise
-from gradcheck_cli.checking.pair_sample import PairSample
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.summary import summarise
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status
 

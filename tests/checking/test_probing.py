@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking import extent, probe_search
+from gradcheck_cli.checking.probing import method_choice, probe_search
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power, Tolerance
 
@@ -107,7 +107,7 @@ def test_full_only_refuses():
 
 
 def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
-    monkeypatch.setattr(extent, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
+    monkeypatch.setattr(method_choice, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
     assert pair_of(tanh(), method="auto").method == "central"
     coupled = Numpy(np.cumsum, lambda u, _: np.cumsum(u[::-1])[::-1], {"x": POINT})
     assert pair_of(coupled, method="auto").method == "probe"
@@ -115,7 +115,7 @@ def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
 
 
 def test_a_sparse_gradient_of_a_dense_function_is_probed_where_the_whole_is_too_large(monkeypatch):
-    monkeypatch.setattr(extent, "MOST_ELEMENTS", 100 * N)
+    monkeypatch.setattr(method_choice, "MOST_ELEMENTS", 100 * N)
     forgets = Numpy(lambda x: x - x.mean(), lambda u, _: u, {"x": POINT})
     pair = pair_of(forgets, method="auto")
     assert pair.method == "probe"

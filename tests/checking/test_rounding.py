@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.pair_sample import PairSample
-from gradcheck_cli.checking.rounding import without_rounding
+from gradcheck_cli.checking.pairs.cancellation import without_rounding
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import Reason, Verdict
 
 UNIT = 2.0**-53

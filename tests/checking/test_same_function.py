@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy_op import product
 
-from gradcheck_cli.checking.deterministic import check_same_function
+from gradcheck_cli.checking.checks.deterministic import check_same_function
 from gradcheck_cli.results import Status
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
-from gradcheck_cli.checking.analytic import analytic_jacobians
-from gradcheck_cli.checking.sample import judge_pairs, label_of, pairs_of, tolerance_of
+from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
+from gradcheck_cli.checking.pairs.sample import judge_pairs, label_of, pairs_of, tolerance_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.spec.case import PairRule, Tolerance
 

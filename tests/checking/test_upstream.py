@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check, product, tanh
 
-from gradcheck_cli.checking.upstream import Pulled
+from gradcheck_cli.checking.checks.upstreams import Pulled
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from numpy_op import product
 
-from gradcheck_cli.checking.case import check_case
+from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
 

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.checking.pair_sample import PairSample
-from gradcheck_cli.checking.pair_view import PairView
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, CaseResult, PairResult, Report, Status, WorstElement
 
@@ -111,12 +111,12 @@ def engine(monkeypatch, tmp_path):
     load, session, showing = ModuleType("load"), ModuleType("session"), ModuleType("showing")
     load.load_cases, load.load = fake.load_cases, fake.load
     showing.pair_view = fake.pair_view
-    monkeypatch.setattr("gradcheck_cli.cli.run.case_runner", fake.case_runner)
+    monkeypatch.setattr("gradcheck_cli.cli.commands.run.case_runner", fake.case_runner)
     session.start_tensorflow = lambda: None
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
-    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.showing", showing)
-    monkeypatch.setattr("gradcheck_cli.cli.run.default_cache", lambda: tmp_path / "cache")
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.views.showing", showing)
+    monkeypatch.setattr("gradcheck_cli.cli.commands.run.default_cache", lambda: tmp_path / "cache")
     return fake
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gradcheck_cli.cli import progress
-from gradcheck_cli.cli.processes import InWorkers, told_by
+from gradcheck_cli.cli.options.worker_options import InWorkers, told_by
 
 SPEC = "op: a\nforward: m:f\ninputs: {x: {shape: [2]}}\n"
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gradcheck_cli.cli.extent import with_extent
-from gradcheck_cli.running.outcome import reproduce
+from gradcheck_cli.cli.options.probing_options import with_extent
+from gradcheck_cli.running.failed_case import reproduce
 from gradcheck_cli.spec.case import Power
 from gradcheck_cli.spec.load import load_cases, load_mapping
 

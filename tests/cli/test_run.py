@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gradcheck_cli.cli.run import command as run_command
+from gradcheck_cli.cli.commands.run import command as run_command
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradcheck_cli.cli.selection import cases_with
+from gradcheck_cli.cli.pick_case import cases_with
 from gradcheck_cli.errors import UsageError
 
 

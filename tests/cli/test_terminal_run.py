@@ -20,7 +20,7 @@ engine = conftest.Engine()
 load = types.ModuleType("load")
 load.load_cases = engine.load_cases
 sys.modules["gradcheck_cli.spec.load"] = load
-from gradcheck_cli.cli import run
+from gradcheck_cli.cli.commands import run
 run.case_runner = engine.case_runner
 sys.argv = ["gradcheck", "run"]
 main()

@@ -9,8 +9,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.backward import OpPass, OpPlace, PassTrace, summary_of, traced
-from gradcheck_cli.checking.blame_result import Blame, OpVerdict
+from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
+from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace, PassTrace, summary_of, traced
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
 
@@ -41,7 +41,7 @@ def backward(engine, monkeypatch):
 
     module = ModuleType("backward")
     module.trace_case, module.blame_case = answer("passes"), answer("blames")
-    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.backward", module)
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.views.backward_views", module)
     return fake
 
 

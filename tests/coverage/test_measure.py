@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradcheck_cli.coverage.gradients_in_text import Find, Package
 from gradcheck_cli.coverage.importing import Imported
 from gradcheck_cli.coverage.measure import measure
-from gradcheck_cli.coverage.written import Find, Package
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
 from gradcheck_cli.results import CaseResult, PairResult, Status
 

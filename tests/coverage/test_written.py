@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from gradcheck_cli.coverage.written import find_gradients, read_package
+from gradcheck_cli.coverage.gradients_in_text import find_gradients, read_package
 from gradcheck_cli.errors import UsageError
 
 

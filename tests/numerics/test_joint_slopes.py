@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics.hull import nearest_to_zero
-from gradcheck_cli.numerics.joint_slopes import Claims, Place, judge_rows
-from gradcheck_cli.numerics.pieces import REACHES, Neighbourhood, is_bent
+from gradcheck_cli.numerics.joint.hull import nearest_to_zero
+from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, judge_rows
+from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
 
 
 def neighbourhood(function, point, **room):

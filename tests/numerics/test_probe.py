@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, probe_direction
-from gradcheck_cli.numerics.probe import bisect_input, bisect_output, compare, count_unseen, take_difference
-from gradcheck_cli.numerics.probe_direction import (
+from gradcheck_cli.numerics import FLOAT32, FLOAT64
+from gradcheck_cli.numerics.probes import probe_direction
+from gradcheck_cli.numerics.probes.probe import (
+    bisect_input,
+    bisect_output,
+    compare,
+    count_unseen,
+    take_difference,
+)
+from gradcheck_cli.numerics.probes.probe_direction import (
     LONG,
     MIDDLE,
     SHORT,

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.coverage_report import branch_lines, coverage_lines
-from gradcheck_cli.reporting.github import to_github
-from gradcheck_cli.reporting.json_reading import read_report
-from gradcheck_cli.reporting.json_report import to_json
-from gradcheck_cli.reporting.markdown import to_markdown
-from gradcheck_cli.reporting.terminal import case_lines
+from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
+from gradcheck_cli.reporting.exchange.github import to_github
+from gradcheck_cli.reporting.exchange.json_reading import read_report
+from gradcheck_cli.reporting.exchange.json_report import to_json
+from gradcheck_cli.reporting.exchange.markdown import to_markdown
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.report_text import case_lines
 
 WHERE = Branch("x > 3.5", "ops.py:14", "forward", ("true", "false"), ("false",))
 LOOP = Branch("loop", "ops.py:20", "forward", ("no round", "one round", "more rounds"), ("more rounds",))

@@ -15,10 +15,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.reporting.github import to_github
-from gradcheck_cli.reporting.junit import to_junit
-from gradcheck_cli.reporting.markdown import MAX_ROWS, escape, to_markdown
-from gradcheck_cli.reporting.sarif import to_sarif
+from gradcheck_cli.reporting.exchange.github import to_github
+from gradcheck_cli.reporting.exchange.junit import to_junit
+from gradcheck_cli.reporting.exchange.markdown import MAX_ROWS, escape, to_markdown
+from gradcheck_cli.reporting.exchange.sarif import to_sarif
 from gradcheck_cli.results import PairResult, Report, Status
 
 NASTY = [

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.operation import TensorInfo
-from gradcheck_cli.checking.pair import summarise
-from gradcheck_cli.checking.pair_sample import PairSample
-from gradcheck_cli.checking.pair_view import PairView
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_view import PairView
+from gradcheck_cli.checking.pairs.summary import summarise
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.reporting.jacobian import jacobian_json, jacobian_text
+from gradcheck_cli.reporting.terminal.jacobian_text import jacobian_json, jacobian_text
 from gradcheck_cli.spec.case import Case
 
 CASE = Case(

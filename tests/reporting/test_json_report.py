@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradcheck_cli.reporting.json_report import number, to_json
+from gradcheck_cli.reporting.exchange.json_report import number, to_json
 from gradcheck_cli.results import Report, Status, WorstElement
 
 # DESIGN §6, the contract: these fields must be there, others may be.

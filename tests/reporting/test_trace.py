@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.backward import OpPass, OpPlace, PassTrace, summary_of, traced
-from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.trace import trace_json, trace_lines
+from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace, PassTrace, summary_of, traced
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
 
 CASE = SimpleNamespace(
     path="specs/chain.yaml", spec="specs/chain.yaml:2", op="chain", name="default", dtype="float64"

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.checking.backward import OpPlace
-from gradcheck_cli.checking.blame_result import Blame, OpVerdict
+from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.operation import TensorInfo
+from gradcheck_cli.checking.ops.backward_pass import OpPlace
+from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
-from gradcheck_cli.running import blaming
-from gradcheck_cli.running.blaming import LONG, MOST_PAIRS, with_blame
 from gradcheck_cli.running.session import start_tensorflow
+from gradcheck_cli.running.views import blaming
+from gradcheck_cli.running.views.blaming import LONG, MOST_PAIRS, with_blame
 
 start_tensorflow()
 CASE = SimpleNamespace(

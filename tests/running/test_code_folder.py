@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.running import code_folder
-from gradcheck_cli.running.code_folder import below, lay_out, moved, pack
+from gradcheck_cli.running.cluster import code_folder
+from gradcheck_cli.running.cluster.code_folder import below, lay_out, moved, pack
 from gradcheck_cli.running.selection.imports import forget
 from gradcheck_cli.spec.load import load_cases
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from gradcheck_cli.running import forking
-from gradcheck_cli.running.messages import Exit
+from gradcheck_cli.running.processes import forking
+from gradcheck_cli.running.processes.messages import Exit
 
 PROBE = """
-from gradcheck_cli.running.fork_server import _load
+from gradcheck_cli.running.processes.fork_server import _load
 version = _load()
 import threading
 from tensorflow.python.eager import context

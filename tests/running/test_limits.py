@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gradcheck_cli.running import limits
+from gradcheck_cli.running.processes import limits
 
 
 @pytest.mark.parametrize(

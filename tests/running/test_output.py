@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.running.output import LINES, Kept, Output
+from gradcheck_cli.running.processes.output import LINES, Kept, Output
 
 CASE = SimpleNamespace(op="a/b", name="default", dtype="float64")
 

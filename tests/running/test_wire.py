@@ -19,7 +19,7 @@ from gradcheck_cli.results import (
     Status,
     WorstElement,
 )
-from gradcheck_cli.running import wire
+from gradcheck_cli.running.cluster import wire
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import load_cases
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.reporting.json_report import to_dict
-from gradcheck_cli.reporting.terminal import render_report
+from gradcheck_cli.reporting.exchange.json_report import to_dict
+from gradcheck_cli.reporting.terminal.report_text import render_report
 from gradcheck_cli.results import Status, Work
 from gradcheck_cli.running.session import run_case, run_cases
 from gradcheck_cli.spec.load import load_mapping

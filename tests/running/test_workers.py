@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running.outcome import failed_case
+from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.processes.workers import Ended, Progressed, Started, Waited, run_in_workers
 from gradcheck_cli.running.stopping import Stopper
-from gradcheck_cli.running.workers import Ended, Progressed, Started, Waited, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})

@@ -6,7 +6,7 @@ import pytest
 
 from gradcheck_cli.errors import SpecError
 from gradcheck_cli.spec.load import load_cases
-from gradcheck_cli.spec.values import draw
+from gradcheck_cli.spec.values.draw_values import draw
 
 
 @pytest.fixture

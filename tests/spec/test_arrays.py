@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.values import draw
+from gradcheck_cli.spec.values.draw_values import draw
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.spec.values import draw
+from gradcheck_cli.spec.values.draw_values import draw
 
 HEAD = "op: f\nforward: m:f\n"
 

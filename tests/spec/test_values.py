@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.errors import CaseFailedError, SpecError
 from gradcheck_cli.spec.case import InputSpec, Source
-from gradcheck_cli.spec.values import draw
+from gradcheck_cli.spec.values.draw_values import draw
 
 WIDE = [
     ("float16", np.float64),

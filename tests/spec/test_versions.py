@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.versions import is_specifier, matches
+from gradcheck_cli.spec.models.versions import is_specifier, matches
 
 
 @pytest.mark.parametrize("text", [">=2.18", ">=2.16, <2.20", "==2.21.*", "~=2.18", "!=2.19.0"])

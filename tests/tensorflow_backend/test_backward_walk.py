@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.backward_walk import walk
-from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
 U = np.array([1.0, 2.0])

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import batching, state
-from gradcheck_cli.tensorflow_backend.batching import Batched
+from gradcheck_cli.tensorflow_backend.graph import batching, state
+from gradcheck_cli.tensorflow_backend.graph.batching import Batched
 
 
 def batched(function, *shapes, dtype="float64", **changes):
@@ -238,7 +238,7 @@ def test_a_function_that_refuses_a_point_says_so(modes):
 
 def test_another_device_is_never_left_out(modes, monkeypatch):
     seen = modes("mapped")
-    monkeypatch.setattr(state.private, "has_one_device", lambda: False)
+    monkeypatch.setattr(state.private_graphs, "has_one_device", lambda: False)
     batched(tf.tanh, (3,))({0: points(3)}, 3)
     assert seen == ["direct"]
 
@@ -292,7 +292,7 @@ def test_once_is_the_base_point():
 
 @pytest.mark.parametrize("way", ["direct", "mapped", "map_fn"])
 def test_an_output_that_changes_its_shape_is_refused(case_of, modes, way):
-    from gradcheck_cli.tensorflow_backend.opening import GraphOpener  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener  # noqa: PLC0415
 
     modes(way)
     case = case_of(

@@ -7,7 +7,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import behaviour, loading, private_v1
+from gradcheck_cli.tensorflow_backend.binding import behaviour, loading
+from gradcheck_cli.tensorflow_backend.private import private_v1
 
 OFF = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
 F = "def f(x): return x\n"

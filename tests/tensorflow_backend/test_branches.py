@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.cases.case_modes import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.modes import in_each_mode
 
 MODULE = "branch_functions"
 NORMAL = {"shape": [4]}

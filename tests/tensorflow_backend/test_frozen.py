@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 
 X = {"x": {"shape": [3]}}
 POSITIVE = {"x": {"shape": [3], "uniform": {"low": 0.5, "high": 1.5}}}

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli.tensorflow_backend.backward_walk import walk
-from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 
 
 def in_float64(case_of, forward, dtype="float32", **spec):

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend import path
-from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
 OVERRIDE = {"op_type": "MatMul", "binding": "override"}
@@ -153,7 +153,7 @@ def random_types(case_of, forward, **spec):
     """Return what would draw anew if no draw were held."""
     case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, **spec)
     trace = GraphOpener(case).declared(0).forward
-    return tuple(path.stateful_types(trace.function.graph, trace.outputs))
+    return tuple(graph_path.stateful_types(trace.function.graph, trace.outputs))
 
 
 @tf.function
@@ -238,5 +238,5 @@ def test_ops_between_inputs_and_outputs():
         y = tf.square(x, name="on")
         tf.exp(x, name="after_but_not_needed")
         z = y + tf.constant(1.0, tf.float64, name="needed_but_not_after")
-        names = [op.name for op in path.ops_between([x], [z])]
+        names = [op.name for op in graph_path.ops_between([x], [z])]
     assert names == ["add", "on"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 
 def traced(function, *values):
@@ -22,9 +22,9 @@ def traced(function, *values):
 def test_tensors_that_have_a_value_are_told_from_those_of_a_graph():
     seen = []
     traced(lambda x: seen.append(x) or x, 1.0)
-    assert isinstance(tf.constant(1.0), private.EAGER_TENSOR)
-    assert isinstance(tf.Variable(1.0).read_value(), private.EAGER_TENSOR)
-    assert not isinstance(seen[0], private.EAGER_TENSOR)
+    assert isinstance(tf.constant(1.0), private_graphs.EAGER_TENSOR)
+    assert isinstance(tf.Variable(1.0).read_value(), private_graphs.EAGER_TENSOR)
+    assert not isinstance(seen[0], private_graphs.EAGER_TENSOR)
 
 
 def branch(x):
@@ -73,7 +73,7 @@ class Callable:
     ],
 )
 def test_python_control_flow_on_tensors_is_converted(function, keywords, value, expected):
-    found = traced(lambda x: private.call_with_autograph(function, [x], keywords), value)
+    found = traced(lambda x: private_graphs.call_with_autograph(function, [x], keywords), value)
     np.testing.assert_allclose(found, expected)
 
 
@@ -86,7 +86,7 @@ def test_without_it_wrap_function_has_none(function):
 def test_a_function_may_ask_not_to_be_converted():
     plain = tf.autograph.experimental.do_not_convert(branch)
     with pytest.raises(TypeError):
-        traced(lambda x: private.call_with_autograph(plain, [x], {}), 3.0)
+        traced(lambda x: private_graphs.call_with_autograph(plain, [x], {}), 3.0)
 
 
 def raises(x):
@@ -97,8 +97,8 @@ def raises(x):
 
 def test_the_users_frames_of_a_converted_function_are_known():
     with pytest.raises(ValueError, match="no") as caught:
-        traced(lambda x: private.call_with_autograph(raises, [x], {}), 3.0)
-    frames = private.autograph_frames(caught.value)
+        traced(lambda x: private_graphs.call_with_autograph(raises, [x], {}), 3.0)
+    frames = private_graphs.autograph_frames(caught.value)
     file, line, function, code = frames[-1]
     assert Path(file).name == Path(__file__).name
     assert Path(__file__).read_text().splitlines()[line - 1].strip() == code == 'raise ValueError("no")'
@@ -106,16 +106,16 @@ def test_the_users_frames_of_a_converted_function_are_known():
 
 
 def test_an_ordinary_exception_has_no_frames_of_autographs():
-    assert private.autograph_frames(ValueError("no")) == []
+    assert private_graphs.autograph_frames(ValueError("no")) == []
 
 
 def test_op_defs():
-    definition = private.op_def("MatMul")
+    definition = private_graphs.op_def("MatMul")
     assert [argument.name for argument in definition.input_arg] == ["a", "b"]
     assert {"T", "transpose_a", "transpose_b"} <= {attr.name for attr in definition.attr}
     assert not definition.is_stateful
-    assert private.op_def("RandomUniform").is_stateful
-    assert private.op_def("Tahn") is None
+    assert private_graphs.op_def("RandomUniform").is_stateful
+    assert private_graphs.op_def("Tahn") is None
 
 
 A, B = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
@@ -142,17 +142,19 @@ A, B = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
     ],
 )
 def test_any_op_can_be_made_by_its_op_def(op_type, values, arguments, expected):
-    found = traced(lambda *tensors: private.apply_op(op_type, arguments(*tensors)), *values)
+    found = traced(lambda *tensors: private_graphs.apply_op(op_type, arguments(*tensors)), *values)
     np.testing.assert_allclose(found, expected)
 
 
 def test_op_types_that_raw_ops_lacks_can_be_made_too():
     assert not hasattr(tf.raw_ops, "_EagerConst")
-    np.testing.assert_array_equal(traced(lambda x: private.apply_op("_EagerConst", {"input": x}), A), A)
+    np.testing.assert_array_equal(
+        traced(lambda x: private_graphs.apply_op("_EagerConst", {"input": x}), A), A
+    )
 
 
 def test_several_outputs_come_by_name_or_place():
-    found = traced(lambda x: list(private.apply_op("TopKV2", {"input": x, "k": 2})), [3.0, 1.0, 2.0])
+    found = traced(lambda x: list(private_graphs.apply_op("TopKV2", {"input": x, "k": 2})), [3.0, 1.0, 2.0])
     np.testing.assert_array_equal(found[0], [3, 2])
     np.testing.assert_array_equal(found[1], [0, 2])
 
@@ -165,7 +167,7 @@ def test_defun_attaches_a_python_gradient():
         return 7 * upstream
 
     def both(x):
-        y = private.call_defun("a_defun_of_a_test", lambda value: value**2, gradient, [x])
+        y = private_graphs.call_defun("a_defun_of_a_test", lambda value: value**2, gradient, [x])
         return y, tf.compat.v1.gradients([y], [x])[0]
 
     value, slope = traced(both, 3.0)
@@ -176,7 +178,7 @@ def test_defun_attaches_a_python_gradient():
 
 def test_defun_is_for_graphs():
     with pytest.raises((AttributeError, RuntimeError, TypeError, ValueError)):
-        private.call_defun("another_defun_of_a_test", tf.square, lambda _, u: u, [tf.constant(3.0)])
+        private_graphs.call_defun("another_defun_of_a_test", tf.square, lambda _, u: u, [tf.constant(3.0)])
 
 
 def test_an_override_leaves_its_name_on_the_op():
@@ -209,10 +211,10 @@ def test_a_function_is_called_for_each_row_and_gives_what_a_call_gives():
     wrapped = tf.compat.v1.wrap_function(function, specs)
     rows = np.random.default_rng(0).normal(size=(5, 3, 3))
     beside = tf.ones([3, 3], tf.float64)
-    stacked = private.map_flat(wrapped, [tf.constant(rows)], [beside])
+    stacked = private_graphs.map_flat(wrapped, [tf.constant(rows)], [beside])
     for row, *results in zip(rows, *stacked, strict=True):
         for result, alone in zip(
-            results, private.call_flat(wrapped, [tf.constant(row), beside]), strict=True
+            results, private_graphs.call_flat(wrapped, [tf.constant(row), beside]), strict=True
         ):
             np.testing.assert_array_equal(result, alone)
 
@@ -222,4 +224,4 @@ def test_rows_of_other_shapes_are_refused_in_the_words_that_are_looked_for():
         lambda x: [tf.boolean_mask(x, x > 0)], [tf.TensorSpec([2], tf.float64)]
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="Mismatch in function retval shape"):
-        private.map_flat(wrapped, [tf.constant([[1.0, 2.0], [1.0, -2.0]], tf.float64)], [])
+        private_graphs.map_flat(wrapped, [tf.constant([[1.0, 2.0], [1.0, -2.0]], tf.float64)], [])

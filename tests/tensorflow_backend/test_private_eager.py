@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private_eager
-from gradcheck_cli.tensorflow_backend.eager_record import identity
+from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
+from gradcheck_cli.tensorflow_backend.private import private_eager
 
 
 @pytest.fixture

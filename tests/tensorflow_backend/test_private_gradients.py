@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private, private_gradients
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 
 
 def in_graph(function):
@@ -81,13 +81,13 @@ def test_a_custom_gradients_function_is_the_users():
     op = in_graph(square).op
     assert private_gradients.has_own_gradient(op)
     assert private_gradients.gradient_function(op).__name__ == "square_grad"
-    assert private.custom_gradient_of(op).results == 1
+    assert private_graphs.custom_gradient_of(op).results == 1
 
 
 def test_recompute_grad_is_a_custom_gradient_too_but_one_that_is_walked_through():
     op = in_graph(tf.recompute_grad(tf.sin)).op
-    assert private.custom_gradient_of(op).results == 1
-    assert private.custom_gradient_results(op) == 0
+    assert private_graphs.custom_gradient_of(op).results == 1
+    assert private_graphs.custom_gradient_results(op) == 0
 
 
 def test_an_overridden_ops_function_is_the_registered_one():
@@ -119,7 +119,7 @@ def test_a_defuns_function_is_its_python_gradient():
         return tf.sin(y)
 
     def called(x):
-        return private.call_defun("of_a_test_of_private_gradients", body, its_gradient, [x])
+        return private_graphs.call_defun("of_a_test_of_private_gradients", body, its_gradient, [x])
 
     assert private_gradients.gradient_function(in_graph(called).op) is its_gradient
 
@@ -135,7 +135,7 @@ def converted(x):
 
 
 def test_a_line_that_autograph_made_is_traced_to_its_source():
-    inner = in_graph(lambda x: private.call_with_autograph(converted, [x], {}))
+    inner = in_graph(lambda x: private_graphs.call_with_autograph(converted, [x], {}))
     code = inner.__code__
     assert "__autograph_generated_file" in code.co_filename
     expected = converted.__code__.co_firstlineno + 4

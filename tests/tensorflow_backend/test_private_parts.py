@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private
-from gradcheck_cli.tensorflow_backend.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 
 X = np.array([0.5, 2.0])
 
@@ -24,7 +24,7 @@ def traced(function, count=1):
 
 
 def values(function, *arguments):
-    found = private.call_flat(function, [tf.constant(argument) for argument in arguments])
+    found = private_graphs.call_flat(function, [tf.constant(argument) for argument in arguments])
     return [value.numpy() for value in tf.nest.flatten(found)]
 
 
@@ -109,7 +109,7 @@ def test_a_part_can_be_called_inside_another_graph(many):
     part = subgraph_function(whole, [x, u], [kept["of_squares"]])
 
     def all_of(rows):
-        return many(lambda row: private.call_flat(part, [row, tf.ones_like(row)])[0], rows)
+        return many(lambda row: private_graphs.call_flat(part, [row, tf.ones_like(row)])[0], rows)
 
     specs = [tf.TensorSpec([None, 2], tf.float64)]
     found = tf.compat.v1.wrap_function(all_of, specs)(tf.constant([X, 3 * X]))
@@ -119,5 +119,5 @@ def test_a_part_can_be_called_inside_another_graph(many):
 def test_a_part_can_be_compiled():
     whole, kept = traced(two_outputs, 3)
     part = subgraph_function(whole, kept["inputs"][:2], [kept["of_squares"]])
-    compiled = tf.function(lambda *tensors: private.call_flat(part, tensors), jit_compile=True)
+    compiled = tf.function(lambda *tensors: private_graphs.call_flat(part, tensors), jit_compile=True)
     np.testing.assert_allclose(compiled(tf.constant(X), tf.ones([2], tf.float64)), [2 * X])

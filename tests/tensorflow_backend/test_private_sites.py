@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.cases.case_modes import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.modes import in_each_mode
-from gradcheck_cli.tensorflow_backend import private_sites
+from gradcheck_cli.tensorflow_backend.private import private_sites
 
 MODULE = "sites_functions"
 LINES = Path(__file__).with_name(f"{MODULE}.py").read_text().splitlines()

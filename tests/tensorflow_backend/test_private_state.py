@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private, private_state
-from gradcheck_cli.tensorflow_backend.state import Order, State, put_back, written
+from gradcheck_cli.tensorflow_backend.graph.state import Order, State, put_back, written
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def traced(forward, *, in_order=True):
 
 
 def run(function, value=3.0):
-    return tf.nest.flatten(private.call_flat(function, [tf.constant(value)]))[0].numpy()
+    return tf.nest.flatten(private_graphs.call_flat(function, [tf.constant(value)]))[0].numpy()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 
 def graph_of(function, *values, context=None):
@@ -65,26 +65,26 @@ CALLS = [
 @pytest.mark.parametrize("function", CALLS)
 def test_functions_are_inlined(function):
     plain, expected = graph_of(function, 3.0)
-    inlined, found = graph_of(function, 3.0, context=private.functions_inlined())
+    inlined, found = graph_of(function, 3.0, context=private_graphs.functions_inlined())
     assert types(plain) & {"PartitionedCall", "StatefulPartitionedCall"}
     assert not types(inlined) & {"PartitionedCall", "StatefulPartitionedCall"}
     assert float(found) == float(expected) == 6.0
 
 
 def test_they_are_functions_again_afterwards():
-    with private.functions_inlined():
+    with private_graphs.functions_inlined():
         pass
     assert "PartitionedCall" in types(graph_of(tf.function(doubled), 3.0)[0])
 
 
 def test_eager_calls_are_left_alone():
-    with private.functions_inlined():
+    with private_graphs.functions_inlined():
         assert float(tf.function(doubled)(tf.constant(3.0))) == 6.0
 
 
 def test_a_ready_made_function_stays_closed():
     concrete = tf.function(doubled).get_concrete_function(tf.TensorSpec([], tf.float64))
-    assert "PartitionedCall" in types(graph_of(concrete, 3.0, context=private.functions_inlined())[0])
+    assert "PartitionedCall" in types(graph_of(concrete, 3.0, context=private_graphs.functions_inlined())[0])
 
 
 def test_no_override_enters_an_inlined_function():
@@ -92,7 +92,7 @@ def test_no_override_enters_an_inlined_function():
         with tf.compat.v1.get_default_graph().gradient_override_map({"Square": "Sign"}):
             return tf.square(x) + tf.function(tf.square)(x)
 
-    traced, _ = graph_of(forward, 3.0, context=private.functions_inlined())
+    traced, _ = graph_of(forward, 3.0, context=private_graphs.functions_inlined())
     squares = [op for op in traced.graph.get_operations() if op.type == "Square"]
     assert ["_gradient_op_type" in op.node_def.attr for op in squares] == [True, False]
 
@@ -107,7 +107,7 @@ def test_an_ops_outputs_are_replaced():
     def replace(op, outputs):
         return [outputs[0] + 1] if op.type == "Sin" else outputs
 
-    _, found = graph_of(tf.sin, 0.0, context=private.outputs_replaced(prepare, replace))
+    _, found = graph_of(tf.sin, 0.0, context=private_graphs.outputs_replaced(prepare, replace))
     assert float(found) == 1.0
     assert "Sin" in seen
     assert float(graph_of(tf.sin, 0.0)[1]) == 0.0
@@ -123,7 +123,7 @@ def test_loops_then_run_round_by_round():
     def same(_, outputs):
         return outputs
 
-    kept = private.outputs_replaced(lambda _, arguments: arguments, same)
+    kept = private_graphs.outputs_replaced(lambda _, arguments: arguments, same)
     for context, expected in ((None, 10), (kept, 1)):
         traced, _ = graph_of(loop, 1.0, context=context)
         (found,) = [op for op in traced.graph.get_operations() if "While" in op.type]
@@ -142,12 +142,16 @@ def test_bodies_are_told_from_other_graphs():
         tf.cond(x > 0, lambda: note("branch", x), lambda: x)
         tf.while_loop(lambda i: i < 1, lambda i: note("loop", i) + 1, [0])
         tf.function(lambda y: note("function", y))(x)
-        private.call_defun("defun_of_a_test", lambda y: note("defun", y) + 1, lambda _, u: u, [x])
+        private_graphs.call_defun("defun_of_a_test", lambda y: note("defun", y) + 1, lambda _, u: u, [x])
         return x
 
     graph_of(forward, 1.0)
-    assert {key for key, graph in seen.items() if private.is_body(graph)} == {"branch", "loop", "defun"}
-    assert {key for key, graph in seen.items() if private.is_defun_body(graph)} == {"defun"}
+    assert {key for key, graph in seen.items() if private_graphs.is_body(graph)} == {
+        "branch",
+        "loop",
+        "defun",
+    }
+    assert {key for key, graph in seen.items() if private_graphs.is_defun_body(graph)} == {"defun"}
 
 
 @tf.custom_gradient
@@ -158,7 +162,7 @@ def two(x, y):
 def test_a_custom_gradients_results_come_first():
     traced, _ = graph_of(lambda x, y: two(x, y)[1], 1.0, 2.0)
     (op,) = [op for op in traced.graph.get_operations() if op.type == "IdentityN"]
-    assert private.custom_gradient_results(op) == 3
+    assert private_graphs.custom_gradient_results(op) == 3
     assert len(op.inputs) == 5
 
 
@@ -166,7 +170,7 @@ def test_recompute_grad_is_no_step_over():
     traced, _ = graph_of(tf.recompute_grad(tf.square), 1.0)
     found = [op for op in traced.graph.get_operations() if op.type == "IdentityN"]
     assert found
-    assert {private.custom_gradient_results(op) for op in found} == {0}
+    assert {private_graphs.custom_gradient_results(op) for op in found} == {0}
 
 
 def test_nor_is_an_override_or_any_other_op():
@@ -175,7 +179,7 @@ def test_nor_is_an_override_or_any_other_op():
             return tf.identity_n([x, tf.sin(x)])[0]
 
     traced, _ = graph_of(forward, 1.0)
-    assert {private.custom_gradient_results(op) for op in traced.graph.get_operations()} == {0}
+    assert {private_graphs.custom_gradient_results(op) for op in traced.graph.get_operations()} == {0}
 
 
 @pytest.mark.parametrize(
@@ -183,13 +187,13 @@ def test_nor_is_an_override_or_any_other_op():
     [("RandomGamma", True), ("RandomUniform", False), ("RandomPoissonV2", False), ("Sin", True)],
 )
 def test_which_ops_have_a_gradient(op_type, expected):
-    assert private.has_gradient(op_type) is expected
+    assert private_graphs.has_gradient(op_type) is expected
 
 
 def test_a_mark_stays_when_a_function_is_made():
     def branch(x):
         y = tf.sin(x)
-        private.mark(y.op, "_a_mark")
+        private_graphs.mark(y.op, "_a_mark")
         return y
 
     traced, _ = graph_of(lambda x: tf.cond(x > 0, lambda: branch(x), lambda: x), 1.0)

@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_variables
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_graph_tells_a_custom_gradients_variables(weights):
         return [
             variable.name
             for node in [*graph.node, *inner]
-            for variable in private.custom_gradient_variables(node)
+            for variable in private_graphs.custom_gradient_variables(node)
         ]
 
     assert nodes(function) == nodes(tf.function(function)) == ["a:0", "b:0", "c:0"]

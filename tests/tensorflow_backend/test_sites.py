@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.checking.sample import label_of, pairs_of
-from gradcheck_cli.checking.sight import Site, out_of_sight
+from gradcheck_cli.checking.ops.unseen_sides import Site, out_of_sight
+from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
 from gradcheck_cli.running.session import start_tensorflow, users_code
 from gradcheck_cli.spec.load import load_mapping
 
@@ -14,7 +14,7 @@ start_tensorflow()
 
 def sites(spec, sample=0):
     """Return (corruption, pairs, what isn't seen) of a spec's sites at a point."""
-    from gradcheck_cli.tensorflow_backend.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
 
     (case,) = load_mapping(spec)
     with users_code(case):

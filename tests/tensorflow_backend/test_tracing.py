@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 
 
 def traced(function, *specs):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import private, private_twin
-from gradcheck_cli.tensorflow_backend.twin import Twin, WideVariables
-from gradcheck_cli.tensorflow_backend.widening import NumpyCall, wide_dtype
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
+from gradcheck_cli.tensorflow_backend.twin.widening import NumpyCall, wide_dtype
 
 
 def traced(function, *specs):
@@ -24,7 +24,11 @@ def twin_and_values(function, *arrays, dtype=tf.float32):
     wide = twin.function(narrow)
     own = tf.nest.flatten(narrow(*[tf.constant(array, dtype) for array in arrays]))
     rounded = [tf.cast(tf.constant(array, dtype), wide_dtype(dtype)) for array in arrays]
-    return twin, [one.numpy() for one in private.call_flat(wide, rounded)], [one.numpy() for one in own]
+    return (
+        twin,
+        [one.numpy() for one in private_graphs.call_flat(wide, rounded)],
+        [one.numpy() for one in own],
+    )
 
 
 def loop(x):
@@ -86,10 +90,10 @@ def test_a_variable_has_a_double_one_of_the_same_value():
     variables = WideVariables()
     wide = Twin(narrow, variables).function(narrow)
     np.testing.assert_array_equal(
-        private.call_flat(wide, [tf.constant(X)])[0], X * weight.numpy().astype(float)
+        private_graphs.call_flat(wide, [tf.constant(X)])[0], X * weight.numpy().astype(float)
     )
     variables.of(weight).assign(tf.ones(3, tf.float64))
-    np.testing.assert_array_equal(private.call_flat(wide, [tf.constant(X)])[0], X)
+    np.testing.assert_array_equal(private_graphs.call_flat(wide, [tf.constant(X)])[0], X)
 
 
 def test_an_op_without_a_kernel_keeps_its_dtype_with_casts_around_it():
@@ -158,7 +162,7 @@ def test_a_numpy_function_lives_as_long_as_the_twin():
     function = made()
     gc.collect()
     np.testing.assert_array_equal(
-        private.call_flat(function, [tf.constant([1.0, 2.0], tf.float64)])[0], [2.0, 4.0]
+        private_graphs.call_flat(function, [tf.constant([1.0, 2.0], tf.float64)])[0], [2.0, 4.0]
     )
 
 
@@ -173,8 +177,12 @@ def test_a_twin_can_be_vectorized():
     narrow = traced(lambda x: loop(tf.matmul(x, x)), (X.shape, tf.float32))
     wide = Twin(narrow, WideVariables()).function(narrow)
     stack = tf.constant(np.stack([X, 2 * X]))
-    mapped = tf.vectorized_map(lambda x: private.call_flat(wide, [x])[0], stack, fallback_to_while_loop=False)
-    np.testing.assert_allclose(mapped, [private.call_flat(wide, [one])[0] for one in stack], rtol=1e-12)
+    mapped = tf.vectorized_map(
+        lambda x: private_graphs.call_flat(wide, [x])[0], stack, fallback_to_while_loop=False
+    )
+    np.testing.assert_allclose(
+        mapped, [private_graphs.call_flat(wide, [one])[0] for one in stack], rtol=1e-12
+    )
 
 
 def test_kernels_tell_what_they_take():

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.modes import in_each_mode
-from gradcheck_cli.tensorflow_backend import work
-from gradcheck_cli.tensorflow_backend.openers import opener_of
+from gradcheck_cli.spec.cases.case_modes import in_each_mode
+from gradcheck_cli.tensorflow_backend.graph import work_counts
+from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
 GRAPH_AND_EAGER = ["graph", "eager"]
 ALL = ["graph", "dynamic", "eager", "xla"]
@@ -429,7 +429,7 @@ def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(cas
     rows = np.random.default_rng(0).normal(size=(5, 3))
     points = np.random.default_rng(1).normal(size=(5, 4, 3))
     number = op.at.count
-    with work.counted() as done:
+    with work_counts.counted() as done:
         found = op.evaluate({0: points, number: rows})
     assert (done.calls == 1) is is_fed
     written = op._at_variables({0: points}, {0: rows})  # noqa: SLF001 (the other way)

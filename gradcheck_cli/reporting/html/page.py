@@ -14,18 +14,26 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.reporting import layout
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
-from gradcheck_cli.reporting.entries import BAD, Outcome, entries_of, name_of, pair_lines, place, relative
-from gradcheck_cli.reporting.pair_table import named_numbers
-from gradcheck_cli.reporting.terminal import summary_lines
+from gradcheck_cli.reporting.exchange.findings import (
+    BAD,
+    Outcome,
+    entries_of,
+    name_of,
+    pair_lines,
+    place,
+    relative,
+)
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal.report_text import summary_lines
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.figure import Figure, HeatMap
-    from gradcheck_cli.reporting.entries import Entry
+    from gradcheck_cli.reporting.exchange.findings import Entry
     from gradcheck_cli.reporting.html.pictures import Picture
     from gradcheck_cli.results import CaseResult, PairResult, Report
 

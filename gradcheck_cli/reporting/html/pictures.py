@@ -17,7 +17,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from gradcheck_cli.reporting import layout
+from gradcheck_cli.reporting.terminal import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

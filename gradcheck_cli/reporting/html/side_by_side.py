@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.reporting import layout
-from gradcheck_cli.reporting.entries import named
+from gradcheck_cli.reporting.exchange.findings import named
 from gradcheck_cli.reporting.html.page import counts_of, render, words_of
-from gradcheck_cli.reporting.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.baseline.entry import GREEN
+from gradcheck_cli.running.baseline.locked_pair import GREEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.gate import Projection
-    from gradcheck_cli.running.baseline.entry import Entry, Key
+    from gradcheck_cli.running.baseline.locked_pair import Entry, Key
 
 # An error has drifted when it is this much larger than it was, and than all that may move it by itself: the
 # numeric value's own uncertainty, and a rounding in another order. The latter is taken as 10^-4 of the

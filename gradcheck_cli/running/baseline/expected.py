@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.gate import BaselineFinding, Change, Selection
 from gradcheck_cli.results import FAILING, UNDECIDED
 from gradcheck_cli.running.baseline.compare import compare
-from gradcheck_cli.running.baseline.entry import GREEN, entries_of
+from gradcheck_cli.running.baseline.locked_pair import GREEN, entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.baseline.entry import Entry
+    from gradcheck_cli.running.baseline.locked_pair import Entry
     from gradcheck_cli.spec.case import Case
 
 

@@ -15,13 +15,13 @@ from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import Status  # noqa: TC001 (lines are read by this type)
 from gradcheck_cli.running.baseline.compare import is_same
-from gradcheck_cli.running.baseline.entry import GREEN, Entry
+from gradcheck_cli.running.baseline.locked_pair import GREEN, Entry
 from gradcheck_cli.typed_json import TypeFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.running.baseline.entry import Key
+    from gradcheck_cli.running.baseline.locked_pair import Key
 
     Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
 from gradcheck_cli.running.baseline.compare import compare, is_same
-from gradcheck_cli.running.baseline.entry import Entry, entries_of
+from gradcheck_cli.running.baseline.locked_pair import Entry, entries_of
 
 
 def print_of(analytic, forward):

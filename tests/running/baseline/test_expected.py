@@ -6,8 +6,8 @@ import pytest
 
 from gradcheck_cli.gate import Selection
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
-from gradcheck_cli.running.baseline.entry import Entry
 from gradcheck_cli.running.baseline.expected import Expected
+from gradcheck_cli.running.baseline.locked_pair import Entry
 from gradcheck_cli.running.merging import merge
 
 

@@ -11,8 +11,8 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.baseline.compare import compare, is_same
-from gradcheck_cli.running.baseline.entry import Entry
 from gradcheck_cli.running.baseline.lock import HEADER, lock_text, read_lock, updated
+from gradcheck_cli.running.baseline.locked_pair import Entry
 
 BASE = Entry(
     op="huber",

@@ -1,0 +1,1 @@
+"""What a baseline remembers of a pair beside its verdict."""

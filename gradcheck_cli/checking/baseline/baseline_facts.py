@@ -1,0 +1,54 @@
+"""What a baseline is to remember of each pair beside its verdict, taken at the first sample point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.checking.baseline.fingerprint import fingerprints
+from gradcheck_cli.checking.pairs.pair_results import is_skipped
+from gradcheck_cli.checking.pairs.sample import label_of, pairs_of, tolerance_of
+from gradcheck_cli.gate import Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.gate import Fingerprint
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case, PairRule
+
+
+@dataclass
+class Memory:
+    """Fingerprints and tolerances by pair; filled once."""
+
+    fingerprints: dict[Pair, Fingerprint] = field(default_factory=dict)
+    tolerances: dict[Pair, Tolerance] = field(default_factory=dict)
+
+    def keep(self, case: Case, operations: Operations, rules: Mapping[Pair, PairRule | None]) -> None:
+        """Take what is to be remembered, unless that was done at an earlier sample point."""
+        if self.tolerances:
+            return
+        pairs = [pair for pair in pairs_of(operations.declared) if not is_skipped(rules[pair])]
+        for pair in pairs:
+            rule = tolerance_of(case, operations, pair, rules[pair])
+            self.tolerances[pair] = Tolerance(rule.rtol, rule.ratol, rule.atol)
+        if case.remembered:
+            self.fingerprints = fingerprints(
+                operations.formula,
+                pairs,
+                domains={number: tensor.domain for number, tensor in enumerate(case.tensors)},
+                nondeterminism=case.nondeterminism,
+            )
+
+    def added_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
+        """Return the results with what is remembered of each."""
+        by_label = {label_of(op, pair): pair for pair in self.tolerances}
+        return tuple(
+            result
+            if (pair := by_label.get(result.label)) is None
+            else replace(result, fingerprint=self.fingerprints.get(pair), tolerance=self.tolerances.get(pair))
+            for result in results
+        )

@@ -1,0 +1,230 @@
+"""A few numbers by which a baseline knows a gradient and its forward again; never whole Jacobians.
+
+For seeded upstreams u and directions v, of the gradient <vjp(u), v>, and of the forward the secant
+u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a sign
+nor leaves the domain of a logarithm, and h is far above rounding: the secants are a property of f, good to
+nine digits, though they aren't its derivative to nine digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.gate import Fingerprint, Projection
+from gradcheck_cli.numerics import precision_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+
+# Elements of a tensor from which on projections are taken one at a time.
+_LARGE = 2**18
+COUNT = 3  # a change that one random projection hides by chance, three don't
+_DIGITS = 8  # after the point: nine in all
+_LARGEST_SEED = 2**32
+_SAME = 1e-8  # what differs by no more than this share of the sum of magnitudes is the same: the ninth digit
+
+
+class _Scale(NamedTuple):
+    """What fits a precision.
+
+    Rounding is amplified by 1/step, relative to the point; but a step in half precision must be one at all.
+    `roundings` is by how many a sum may differ in another order; in half precision so many as elsewhere would
+    forgive all.
+    """
+
+    largest_roundoff: float
+    step: float
+    roundings: float
+
+
+_SCALES = (
+    _Scale(1e-12, 2.0**-10, 2.0**10),  # float64
+    _Scale(1e-6, 2.0**-6, 2.0**8),  # float32
+    _Scale(1.0, 2.0**-2, 2.0**3),  # the halves
+)
+
+Pair = tuple[int, int]  # output number, input number
+
+
+def fingerprints(
+    op: Operation,
+    pairs: Sequence[Pair],
+    *,
+    domains: Mapping[int, tuple[float | None, float | None]] | None = None,
+    nondeterminism: float = 0.0,
+) -> dict[Pair, Fingerprint]:
+    """Return the fingerprint of each pair.
+
+    It costs one batch of upstreams per output and one batch of points per input.
+
+    Args:
+        op: the op, in float64 where it can be.
+        pairs: which.
+        domains: input number -> bounds that no point leaves.
+        nondeterminism: how far a gradient's elements may differ from one evaluation to the next.
+
+    Returns:
+        Of a pair without a path, no projections of a gradient. Of a forward that can't be evaluated beside
+        its point, none of a forward. Of a pair without elements, none at all: there is nothing to know again,
+        and a kernel that leaves memory as it was would look changed each time.
+    """
+    found = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
+    pairs = [pair for pair in pairs if pair not in found]
+    if not pairs:
+        return found
+    largest = max(packed_size(info) for info in (*op.inputs, *op.outputs))
+    every = list(range(COUNT))
+    # Of large ones one after another: each takes as much memory as inputs and outputs do.
+    for some in [every] if largest <= _LARGE else [[number] for number in every]:
+        for pair, found_now in _projected(op, pairs, some, domains or {}, nondeterminism).items():
+            before = found.get(pair, Fingerprint((), ()))
+            found[pair] = Fingerprint(
+                before.analytic + found_now.analytic, before.forward + found_now.forward
+            )
+    return found
+
+
+def _has_elements(op: Operation, pair: Pair) -> bool:
+    output, number = pair
+    return bool(op.outputs[output].size and op.inputs[number].size)
+
+
+def _projected(
+    op: Operation,
+    pairs: Sequence[Pair],
+    which: Sequence[int],
+    domains: Mapping[int, tuple[float | None, float | None]],
+    nondeterminism: float,
+) -> dict[Pair, Fingerprint]:
+    """Return some projections of each pair's gradient and forward."""
+    unit = _unit_roundoff(op)
+    scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
+    step, rounding = scale.step, scale.roundings * unit
+    found: dict[Pair, Fingerprint] = {}
+    for output in sorted({pair[0] for pair in pairs}):
+        info = op.outputs[output]
+        upstream = _seeded("upstream", info, which)
+        gradients = op.vjp(output, unpack(upstream, info))
+        size = _magnitude(op, output, upstream)
+        for number in [other for produced, other in pairs if produced == output]:
+            direction, gradient = _direction(op, number, which), gradients[number]
+            differences = _differences(op, number, step * direction, domains.get(number, (None, None)))
+            found[output, number] = Fingerprint(
+                ()
+                if gradient is None
+                else _analytic(pack(gradient, op.inputs[number]), direction, size, rounding, nondeterminism),
+                () if differences is None else _forward(differences[output], upstream, size, rounding, step),
+            )
+    return found
+
+
+def _unit_roundoff(op: Operation) -> float:
+    names = {info.dtype for info in (*op.inputs, *op.outputs) if info.is_differentiable}
+    return max(precision_of(name).unit_roundoff for name in {*names, *op.low_precision, "float64"})
+
+
+def _seeded(role: str, info: TensorInfo, which: Sequence[int]) -> Float:
+    """Return (len(which), packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
+
+    They depend on the tensor's name and shape alone: a new output changes no other pair's fingerprint. None
+    is near 0, which would hide an element.
+    """
+    rows = np.empty((len(which), packed_size(info)))
+    for row, number in enumerate(which):
+        text = f"{role}:{number}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
+        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % _LARGEST_SEED
+        # The old generator's stream is frozen for ever; the new one's may change with NumPy, and all
+        # baselines would be broken.
+        generator = np.random.RandomState(seed)
+        # Multiples of 2^-7 are exact in every dtype, bfloat16 too; int16 keeps a large one's small.
+        drawn = generator.randint(64, 129, rows.shape[1], dtype=np.int16)
+        drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
+        np.divide(drawn, 128.0, out=rows[row])
+    return rows
+
+
+def _direction(op: Operation, number: int, which: Sequence[int]) -> Float:
+    """Return (len(which), packed size): relative to each element, and to the largest where one is 0."""
+    info = op.inputs[number]
+    point = np.abs(pack(op.point[number][np.newaxis], info)[0])
+    largest = float(np.max(point, initial=0.0)) or 1.0
+    return np.asarray(_seeded("direction", info, which) * np.where(point > 0, point, largest))
+
+
+def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
+    """Return sum |u_i f_i| of each upstream: what rounding of the forward is relative to."""
+    value = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
+    return np.asarray(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
+
+
+def _differences(
+    op: Operation, number: int, displacement: Float, bounds: tuple[float | None, float | None]
+) -> list[Float] | None:
+    """Return f(x + d) - f(x - d) of every output, shaped like d; `None` where f can't be evaluated."""
+    info = op.inputs[number]
+    point = pack(op.point[number][np.newaxis], info)
+    precision = precision_of(info.dtype)
+    points = precision.round(np.concatenate([point + displacement, point - displacement]))
+    low, high = bounds
+    if low is not None or high is not None:
+        points = np.clip(points, low, high)
+    try:
+        values = op.evaluate({number: unpack(points, info)})
+    except CaseFailedError:  # a forward that asserts what a point beside this one isn't
+        return None
+    found, count = [], len(displacement)
+    for value, produced in zip(values, op.outputs, strict=True):
+        if not produced.is_differentiable:
+            found.append(np.zeros((count, 0)))
+            continue
+        packed = pack(value, produced)
+        with np.errstate(invalid="ignore", over="ignore"):
+            found.append(np.asarray(packed[:count] - packed[count:]))
+    return found
+
+
+def _analytic(
+    gradient: Float, direction: Float, size: Float, rounding: float, nondeterminism: float
+) -> tuple[Projection, ...]:
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = gradient * direction
+        values = terms.sum(axis=1)
+        # One upstream's gradient may cancel where another's doesn't.
+        largest = float(np.max(np.abs(terms).sum(axis=1), initial=0.0))
+        slack = (
+            max(_SAME, rounding) * largest + rounding * size + nondeterminism * np.abs(direction).sum(axis=1)
+        )
+    return _projections(values, slack)
+
+
+def _forward(
+    difference: Float, upstream: Float, size: Float, rounding: float, step: float
+) -> tuple[Projection, ...]:
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = upstream * difference / (2 * step)
+        values = terms.sum(axis=1)
+        slack = _SAME * np.max(np.abs(terms).sum(axis=1), initial=0.0) + rounding * size / step
+    return _projections(values, slack)
+
+
+def _projections(values: Float, slack: Float) -> tuple[Projection, ...]:
+    return tuple(
+        Projection(float(f"{value:.{_DIGITS}e}"), _upward(float(allowed)))
+        for value, allowed in zip(values, slack, strict=True)
+    )
+
+
+def _upward(value: float) -> float:
+    """Round up to one digit: a baseline is read by people."""
+    if value <= 0 or not math.isfinite(value):
+        return value
+    quantum = 10.0 ** math.floor(math.log10(value))
+    return float(f"{math.ceil(value / quantum) * quantum:.0e}") if quantum else value

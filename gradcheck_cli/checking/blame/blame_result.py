@@ -1,0 +1,154 @@
+"""What blame found of a path: a verdict for each op, and the sentence that says which is at fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.backward_pass import OpPlace
+
+LISTED = 3  # ops in doubt that a sentence names
+
+
+@dataclass(frozen=True)
+class OpVerdict:
+    """What was found of one op.
+
+    Attributes:
+        place: the op.
+        status: passed, mismatched (it is named), or inconclusive.
+        reason: why it is inconclusive.
+        evidence: what its gradient is and should be, where that was seen.
+        contributes: whether it adds to the whole gradient's error along this path.
+    """
+
+    place: OpPlace
+    status: Status
+    reason: str = ""
+    evidence: str = ""
+    contributes: bool = False
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether something speaks against it, though not enough to name it."""
+        return self.status is Status.INCONCLUSIVE and (self.contributes or bool(self.evidence))
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What was found of a path.
+
+    Attributes:
+        ops: every op's verdict, in backward order.
+        agrees: whether the whole gradient agrees with differences along the directions that were tried;
+            `None` where that can't be told.
+        reason: why it can't, where it can't.
+        run: why a run fails, where every op on the path is right; empty elsewhere.
+        is_form: whether it is the form of a gradient that is wrong, so that nothing else could be looked at.
+    """
+
+    ops: tuple[OpVerdict, ...]
+    agrees: bool | None
+    reason: str = ""
+    run: str = ""
+    is_form: bool = False
+
+    @property
+    def named(self) -> tuple[OpVerdict, ...]:
+        """The ops whose own gradient is wrong, the first in backward order first."""
+        return tuple(op for op in self.ops if op.status is Status.MISMATCHED)
+
+    @property
+    def undecided(self) -> tuple[OpVerdict, ...]:
+        """The ops of which that can't be told."""
+        return tuple(op for op in self.ops if op.status is Status.INCONCLUSIVE)
+
+    @property
+    def status(self) -> Status:
+        """Mismatched if an op is named; passed if all are right, or the whole agrees; else inconclusive."""
+        if self.named:
+            return Status.MISMATCHED
+        if self.run:
+            return Status.INCONCLUSIVE
+        suspected = any(op.is_suspect for op in self.undecided)
+        all_right = bool(self.ops) and not self.undecided and self.agrees is not False
+        return Status.PASSED if all_right or (self.agrees and not suspected) else Status.INCONCLUSIVE
+
+
+def told_of(place: OpPlace) -> str:
+    """Name an op: `op 'chain/op31' (Exp), gradient bad_exp_grad at ops.py:12`."""
+    told = f"op '{place.name}' ({place.type})"
+    if place.inside:
+        # What is in a body goes with the loop, branch or call: its own gradient is TensorFlow's.
+        inside = ", ".join(gradient_at(*one) for one in place.inside)
+        return f"{told} with the gradients inside it ({inside})"
+    if not place.gradient:
+        return f"{told} without a gradient function"
+    return f"{told}, gradient {gradient_at(place.gradient, place.file, place.line)}"
+
+
+def gradient_at(name: str, file: str, line: int) -> str:
+    """Name a gradient function: `bad_exp_grad at ops.py:12`."""
+    return f"{name} at {file}:{line}" if file else name
+
+
+def sentence(blame: Blame) -> str:
+    """Say in one sentence which op is to blame, or why none can be named."""
+    if blame.named:
+        first = blame.named[0]
+        others = len(blame.named) - 1
+        more = f"; {others} other(s) are wrong too" if others else ""
+        return f"{told_of(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+    if blame.status is Status.PASSED:
+        return _all_right(blame)
+    if blame.run:
+        return f"{_all_right(blame)}, but a run fails: {blame.run}"
+    names = _listed(blame)
+    if blame.agrees is None:
+        told = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
+        return f"{told}; undecided: {names}" if names else told
+    if blame.agrees:
+        return f"the whole gradient agrees along the directions tried, but undecided: {names}"
+    return _unexplained(blame, names)
+
+
+def _unexplained(blame: Blame, names: str) -> str:
+    """Say what is left where the whole gradient is wrong and no op can be named."""
+    adding = next((op for op in blame.undecided if op.contributes), None)
+    if adding is not None:
+        return (
+            f"the gradient is wrong, and {told_of(adding.place)} adds to the error, but alone it can't be "
+            f"decided: {adding.reason}"
+        )
+    if names:
+        return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
+    return (
+        f"the gradient is wrong, but each of its {len(blame.ops)} ops' own gradient is right within its "
+        "tolerance: the mistake is in how they are joined, or an error that each may make adds up"
+    )
+
+
+def _listed(blame: Blame) -> str:
+    """List the ops in doubt, suspects first, as many as fit a sentence."""
+    doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
+    return ", ".join(f"{_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
+
+
+def _briefly(place: OpPlace) -> str:
+    """Name an op without its gradient function, unless the user's are inside it."""
+    return told_of(place) if place.inside else f"'{place.name}' ({place.type})"
+
+
+def _all_right(blame: Blame) -> str:
+    right = len(blame.ops) - len(blame.undecided)
+    if blame.undecided:
+        return (
+            f"the whole gradient agrees, and so does that of each op that could be checked ({right} "
+            f"of {len(blame.ops)}); not checked: {_listed(blame)}"
+        )
+    if not blame.ops:
+        return blame.reason or "there is no op on this path"
+    return f"every op's own gradient is right on this path ({right} {'op' if right == 1 else 'ops'})"

@@ -1,0 +1,289 @@
+"""Check one op of a forward alone: its own gradient against differences of it, at its own operating point.
+
+A small op is checked element by element; of a large one, the outputs are added up with random weights, and
+the inputs move in random directions. No upstream is 1, so that a gradient that ignores its upstream shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.diagnosis.diagnose import diagnose, one_triangle
+from gradcheck_cli.checking.diagnosis.hint_view import Scene
+from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Reason, Verdict, judge, rule_for
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
+    from gradcheck_cli.numerics import Precision
+
+# Up to so many rows or columns are checked each for itself: a call costs up to a millisecond.
+_MOST_ROWS = 64
+_MOST_COLUMNS = 128
+# Directions of a large input.
+_DIRECTIONS = 8
+# What a gradient that isn't linear differs by at least, relative to its largest element; and the roundings
+# that a linear one may show, as in `upstream`.
+_NONLINEAR = 1e-2
+_ROUNDINGS = 2.0**10
+
+
+_ONE_TRIANGLE = (
+    "it reads one triangle of a matrix, and its gradient is right if that stays symmetric: say 'symmetric: "
+    "true' of the input that it is made of"
+)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What was found of one op alone.
+
+    `evidence` says where a gradient is wrong, by how much, and what it looks like; `reason` why that can't be
+    told.
+    """
+
+    status: Status
+    evidence: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Pulled:
+    """The op's own gradient for weighted upstreams.
+
+    Attributes:
+        weights: the upstreams, (rows, packed output size), all outputs side by side.
+        gradients: of each input, (rows, packed input size), or `None`.
+        together: the same for the sum of all upstreams, (packed input size,).
+    """
+
+    weights: Float
+    gradients: list[Float | None]
+    together: list[Float | None]
+
+
+def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
+    """Check an op's gradient for every input that moves.
+
+    Args:
+        op: the op at its own operating point; all its inputs and outputs are differentiable.
+        generator: of upstreams and directions.
+
+    Raises:
+        CaseFailedError: it can't be evaluated at its point, or its gradient raises.
+        GradientFormError: its gradient has the wrong form.
+    """
+    if op.dtype_faults:
+        return Alone(Status.MISMATCHED, next(iter(op.dtype_faults.values())))
+    if op.random_types:
+        return Alone(Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})")
+    pulled = _pull(op, generator)
+    undecided = ""
+    for number in range(len(op.inputs)):
+        found = _check_input(op, number, pulled, generator)
+        if found.status is Status.MISMATCHED:
+            return found
+        undecided = undecided or found.reason
+    if _is_nonlinear(op, pulled):
+        return Alone(Status.MISMATCHED, "its gradient isn't linear in its upstream")
+    return Alone(Status.INCONCLUSIVE, reason=undecided) if undecided else Alone(Status.PASSED)
+
+
+def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
+    heights = [packed_size(info) for info in op.outputs]
+    total = sum(heights)
+    sign = np.where(generator.random(total) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
+    one = sign * generator.uniform(0.5, 1.5, total)
+    weights = np.diag(one) if total <= _MOST_ROWS else one[np.newaxis]
+    ends = np.cumsum([0, *heights])
+
+    def pull(rows: Float) -> list[Float | None]:
+        upstreams = {
+            number: unpack(rows[:, ends[number] : ends[number + 1]], info)
+            for number, info in enumerate(op.outputs)
+        }
+        gradients = op.joint_vjp(upstreams)
+        return [
+            None if gradient is None else pack(gradient, info)
+            for gradient, info in zip(gradients, op.inputs, strict=True)
+        ]
+
+    return _Pulled(weights, pull(weights), [None if row is None else row[0] for row in pull(one[np.newaxis])])
+
+
+def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.random.Generator) -> Alone:
+    info = op.inputs[number]
+    columns = packed_size(info)
+    if not columns or not pulled.weights.size:
+        return Alone(Status.PASSED)
+    gradient = pulled.gradients[number]
+    analytic = np.zeros((len(pulled.weights), columns)) if gradient is None else gradient
+    whole = packed_function(op, number, range(len(op.outputs)))
+    point = packed_point(op, number)
+    precision = _precision(op, number)
+    directions = None
+    if columns > _MOST_COLUMNS:
+        # Rounded, a step in a direction of float32 is no step in that direction: float64 alone allows them.
+        directions = _directions(point, generator)
+        analytic = analytic @ directions.T
+
+    def evaluate(points: Float) -> Float:
+        moved = points if directions is None else precision.round(point + points @ directions)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(whole(moved) @ pulled.weights.T)
+
+    judged = judge(
+        evaluate,
+        point if directions is None else np.zeros(_DIRECTIONS),
+        analytic,
+        input_precision=precision,
+        row_precision=precision,
+        rule=rule_for(precision, precision),
+        scale=None if directions is None else 1.0,
+    )
+    if (judged.verdict == Verdict.MISMATCH).any():
+        # A Cholesky factor reads one triangle: its gradient is right of a matrix that stays symmetric.
+        if (
+            directions is None
+            and _is_symmetric(op.point[number])
+            and one_triangle(analytic, judged.numeric, info)
+        ):
+            return Alone(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
+        is_whole = directions is None and len(pulled.weights) > 1
+        return Alone(
+            Status.MISMATCHED,
+            _evidence(op, number, pulled, analytic, judged, is_none=gradient is None, is_whole=is_whole),
+        )
+    undecided = judged.verdict == Verdict.INCONCLUSIVE
+    if undecided.any():
+        code = Reason(int(judged.reason[undecided][0]))
+        return Alone(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
+    return Alone(Status.PASSED)
+
+
+def _is_symmetric(matrix: Array) -> bool:
+    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:  # noqa: PLR2004 (a matrix)
+        return False
+    # What is made symmetric by a product is so but for rounding, of float32 too.
+    difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))
+    return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
+
+
+def _directions(point: Float, generator: np.random.Generator) -> Float:
+    """Draw directions with a part in every element, (`_DIRECTIONS`, n)."""
+    sign = np.where(generator.random((_DIRECTIONS, point.size)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
+    drawn = sign * generator.uniform(0.5, 1.5, (_DIRECTIONS, point.size))
+    return np.asarray(drawn * scales(point).step)
+
+
+def _evidence(  # noqa: PLR0913 (what was found, and what of)
+    op: Operation,
+    number: int,
+    pulled: _Pulled,
+    analytic: Float,
+    judged: Judgement,
+    *,
+    is_none: bool,
+    is_whole: bool,
+) -> str:
+    """Say what the gradient is and should be, and, of a small op, what the mistake looks like."""
+    name = f"its input {number}" if len(op.inputs) > 1 else "its input"
+    if is_none:
+        return f"its gradient for {name} is None, but its output moves with it"
+    if not is_whole:
+        with np.errstate(invalid="ignore"):
+            error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
+        row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
+        return (
+            f"along a direction of {name} its gradient gives {analytic[row, column]:.6g}, "
+            f"differences {judged.numeric[row, column]:.6g}"
+        )
+    weights = np.diag(pulled.weights)
+    heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
+    output = next(
+        place
+        for place in range(len(op.outputs))
+        if (judged.verdict[heights[place] : heights[place + 1]] == Verdict.MISMATCH).any()
+    )
+    rows = slice(int(heights[output]), int(heights[output + 1]))
+    scale = weights[rows, np.newaxis]
+    sample = PairSample(
+        analytic=analytic[rows] / scale,
+        numeric=judged.numeric[rows] / scale,
+        uncertainty=judged.uncertainty[rows] / np.abs(scale),
+        allowed=judged.allowed[rows] / np.abs(scale),
+        verdict=judged.verdict[rows],
+        reason=judged.reason[rows],
+        is_connected=True,
+        evaluations=judged.evaluations,
+        method=judged.method,
+        numeric_dtype=op.inputs[number].dtype,
+    )
+    produced, taken = (
+        _named(op.outputs[output], "out"),
+        _named(op.inputs[number], f"in{number}" if len(op.inputs) > 1 else "in"),
+    )
+    scene = Scene.of([taken], [op.point[number]], [produced], [op.base_values[output]])
+    lines = diagnose([sample], produced, taken, [{}], [scene])
+    return "; ".join([_worst(sample, produced, taken), *lines])
+
+
+def _named(info: TensorInfo, name: str) -> TensorInfo:
+    return type(info)(name, info.dtype, info.shape)
+
+
+def _worst(sample: PairSample, produced: TensorInfo, taken: TensorInfo) -> str:
+    with np.errstate(invalid="ignore"):
+        error = np.abs(sample.analytic - sample.numeric)
+    error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
+    row, column = (int(place) for place in np.unravel_index(int(np.argmax(error)), error.shape))
+
+    def element(place: int, info: TensorInfo) -> str:
+        index = ",".join(map(str, index_of(place, info)))
+        part = part_of(place, info)
+        return f"{part} {info.name}[{index}]".strip() if index else f"{part} {info.name}".strip()
+
+    return (
+        f"at {element(row, produced)} / {element(column, taken)} it is {sample.analytic[row, column]:.6g}, "
+        f"differences give {sample.numeric[row, column]:.6g}"
+    )
+
+
+def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
+    """Whether the gradient for all upstreams at once isn't the sum of those for each, beyond any rounding.
+
+    Clipping, squaring or replacing an upstream changes a gradient by its own size. A right one that cancels
+    (y (1 - y) near saturation) is as good as its terms, which the outputs' values measure.
+    """
+    if len(pulled.weights) == 1:
+        return False
+    sizes = [
+        np.abs(pack(value[np.newaxis], info)[0])
+        for value, info in zip(op.base_values, op.outputs, strict=True)
+    ]
+    value = np.concatenate(sizes)
+    weighed = float(np.abs(np.diag(pulled.weights)) @ np.where(np.isfinite(value), value, 0.0))
+    for number, (rows, together) in enumerate(zip(pulled.gradients, pulled.together, strict=True)):
+        if rows is None or together is None or not np.isfinite(rows).all():
+            continue
+        unit = _precision(op, number).unit_roundoff
+        slack = _ROUNDINGS * unit * weighed / scales(packed_point(op, number)).step
+        size = float(np.abs(rows).sum(axis=0).max(initial=0.0))
+        if not np.all(
+            np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, _ROUNDINGS * unit) * size
+        ):
+            return True
+    return False
+
+
+def _precision(op: Operation, number: int) -> Precision:
+    """Return the coarsest precision between an input and the outputs."""
+    return coarsest(*[working_precision(op, info.dtype) for info in (op.inputs[number], *op.outputs)])

@@ -1,0 +1,85 @@
+"""Check one case: its gradient, its gradient's own gradient if asked to, then what the spec expects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.checking.examine import Findings, examine
+from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.opener import Op, Opener
+    from gradcheck_cli.spec.case import Case
+
+SECOND = "second_order"
+
+
+def check_case(
+    case: Case,
+    opener: Opener[Op],
+    samples: Sequence[int],
+    others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
+) -> Findings:
+    """Check a case.
+
+    Args:
+        case: the case.
+        opener: makes ops of it.
+        samples: numbers of the sample points.
+        others: makes openers in other modes, by mode: the first of them that the case can be opened in must
+            have the same gradients.
+
+    Returns:
+        The findings, with the spec's expectations applied.
+
+    Raises:
+        CaseFailedError: the case can't be checked.
+    """
+    found = examine(case, opener, samples, others)
+    if case.second_order and found.first is not None:
+        found = _with_second_order(opener, samples, found)
+    return found
+
+
+def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findings) -> Findings:
+    """Add what is found of the vjp as a function; that it can't be had at all is a finding, too.
+
+    Raises:
+        CaseFailedError: of kind "pairs": a rule matches no pair of either order.
+    """
+    first: Any = found.first  # an op of this opener's
+    labels = [label_of(first, pair) for pair in pairs_of(first)]
+    if not any(first.is_connected(*pair) for pair in pairs_of(first)):
+        told = CheckResult(
+            SECOND, Status.SKIPPED, "every gradient is None: there is nothing to differentiate."
+        )
+        return replace(found, checks=(*found.checks, told))
+    try:
+        vjp = opener.vjp(first)
+        # Where the reference has no gradient to be differentiated, nothing is known of the forward's stops.
+        is_known = opener.case.reference is None or vjp.case.reference is not None
+        stops = found.stops if is_known else None
+        second = examine(vjp.case, vjp, samples, known=labels, stops=stops)
+    except CaseSkippedError as skipped:
+        told = CheckResult(SECOND, Status.SKIPPED, skipped.message)
+        return replace(found, checks=(*found.checks, told))
+    except CaseFailedError as failure:
+        if failure.kind == "pairs":
+            raise
+        told = CheckResult(SECOND, Status.ERROR, f"of the vjp as a function: {failure.message}")
+        return replace(found, checks=(*found.checks, told))
+    checks = tuple(replace(check, name=f"{SECOND}.{check.name}") for check in second.checks)
+    return replace(
+        found,
+        pairs=(*found.pairs, *(replace(pair, order=2) for pair in second.pairs)),
+        checks=(*found.checks, *checks),
+        warnings=tuple(dict.fromkeys((*found.warnings, *second.warnings))),
+        held=tuple(dict.fromkeys((*found.held, *second.held))),
+        judged={**found.judged, **second.judged},
+    )

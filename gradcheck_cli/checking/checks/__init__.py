@@ -1,0 +1,1 @@
+"""The structural checks: what must hold of a gradient beside its values."""

@@ -1,0 +1,69 @@
+"""Check that something was tested: a connected pair that is zero at every sample shows nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.results import PairResult
+
+UNTESTED = (
+    "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
+    "where the op has a slope, or say 'expect: zero'."
+)
+UNMOVED = (
+    "the output doesn't move at all, at any sample, and the gradient is too small to be told from zero: "
+    "nothing was tested; choose inputs where the op has a slope."
+)
+
+NOTHING_CONNECTED = (
+    "no output depends on any input: nothing was tested; if that is meant, say 'expect: disconnected' of the "
+    "pairs."
+)
+UNTESTED_NONE = (
+    "the gradient is None and the derivative zero at every sample, though the forward leads from this input "
+    "to this output: whether None is right elsewhere was not tested; choose inputs where the op has a slope, "
+    "or say 'expect: disconnected'."
+)
+
+
+def untested(samples: Sequence[PairSample]) -> str:
+    """Say that nothing was tested of a pair that passed: its output moved at no sample; else nothing."""
+    if not all(sample.numeric_is_zero for sample in samples):
+        return ""
+    return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
+
+
+NO_ELEMENTS = (
+    "no pair has an element, in this case or another of the op's: shapes alone were checked; add a case with "
+    "elements."
+)
+
+
+def check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool = False) -> CheckResult:
+    """Report the pairs of which nothing was tested.
+
+    Args:
+        pairs: what was found of each.
+        is_alone: whether no other case of the op has elements.
+    """
+    if is_alone and pairs and all(pair.status is Status.PASSED and not pair.elements for pair in pairs):
+        return CheckResult("all_zero", Status.INCONCLUSIVE, NO_ELEMENTS)
+    found = [
+        pair.label
+        for pair in pairs
+        if pair.message in {UNTESTED, UNMOVED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
+    ]
+    if pairs and all(
+        pair.status is Status.PASSED and not pair.connected and not pair.note.startswith("as")
+        for pair in pairs
+    ):
+        return CheckResult("all_zero", Status.INCONCLUSIVE, NOTHING_CONNECTED)
+    if not found:
+        return CheckResult("all_zero", Status.PASSED)
+    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(found)}: nothing was tested.")

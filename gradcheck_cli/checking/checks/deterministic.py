@@ -1,0 +1,153 @@
+"""Check that the forward is a function: what draws anew has no derivative, what is held is in reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.jacobian import working_precision
+from gradcheck_cli.numerics.precision import precision_of
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.spec.case import Case
+
+# Op types, by how they begin, of what is gone once it is taken; variables and tables are put back.
+_TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")
+# Two traces of one function differ by rounding: some ten times the square root of the unit roundoff, relative
+# to the largest value, is more than a sane forward loses by another order of its sums. Where its value is
+# zero by cancellation, that order shows relative to what is cancelled: the inputs, or ones.
+_ROUNDINGS = 2.0**10
+_AGREEMENT = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.2, "bfloat16": 0.5}
+
+
+def check_random(op: Operation, case: Case) -> CheckResult | None:
+    """Find a forward that draws anew at each evaluation: it has no derivative to compare with.
+
+    A sampler with a gradient of its own may be held against a reference, which is differenced in its place:
+    one that draws the same each time, or whose gradient the spec says is the same at every draw
+    (nondeterminism).
+    """
+    if not op.random_types:
+        return None
+    implicit = [name for name in op.random_types if name.startswith("Stateless") or "Gamma" in name]
+    if implicit:
+        is_same = all(name.startswith("Stateless") for name in op.random_types)
+        if case.reference is not None and (
+            is_same or (case.nondeterminism > 0 and len(implicit) == len(op.random_types))
+        ):
+            return None
+        return CheckResult(
+            "deterministic",
+            Status.INCONCLUSIVE,
+            f"the forward samples by its own parameters ({', '.join(op.random_types)}): the "
+            "sampler's gradient is an implicit reparameterisation, no derivative of the draw, so "
+            "that differences can't check it. Check what is computed from the draw, the draw being an input; "
+            "or hold it against a 'reference' that has the sample by its quantile"
+            f"{'' if is_same else ', with a stateless sampler'}.",
+        )
+    if any(name.startswith(_TAKES_AWAY) for name in op.random_types):
+        return CheckResult(
+            "deterministic",
+            Status.INCONCLUSIVE,
+            f"the forward takes something else each time it runs ({', '.join(op.random_types)}), and nothing "
+            "can put that back: pass what it takes as an input.",
+        )
+    return CheckResult(
+        "deterministic",
+        Status.INCONCLUSIVE,
+        f"the forward draws random numbers ({', '.join(op.random_types)}), anew at each evaluation; use "
+        "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'.",
+    )
+
+
+def check_same_function(op: Operation, again: Operation) -> CheckResult | None:
+    """Find a forward that is another function each time it is traced, by its values at the base point.
+
+    Args:
+        op: the declared op.
+        again: the same, its gradient traced afresh.
+    """
+    if op.random_types:
+        return None
+    largest = max([1.0, *[_largest(value) for value in op.point]])
+    for other in (op, again):
+        for info, first, second in zip(op.outputs, op.base_values, other.values_beside_gradient, strict=True):
+            if first.shape != second.shape or not _are_close(info, first, second, largest):
+                return CheckResult(
+                    "deterministic",
+                    Status.INCONCLUSIVE,
+                    f"{info.name} has another value each time the forward is traced, so that no gradient can "
+                    "be held against it: keep no state in Python between calls, but in a tf.Variable.",
+                )
+    return None
+
+
+def _are_close(info: TensorInfo, first: Any, second: Any, largest: float) -> bool:  # noqa: ANN401 (any dtype)
+    if not info.is_differentiable:
+        return bool(np.array_equal(first, second))
+    finite = np.isfinite(first)
+    floor = _ROUNDINGS * precision_of(info.dtype).unit_roundoff * largest
+    allowed = _AGREEMENT.get(info.dtype, 1e-6) * _largest(first) + floor
+    with np.errstate(invalid="ignore"):
+        close = np.abs(first[finite] - second[finite]) <= allowed
+    return bool(np.array_equal(finite, np.isfinite(second)) and close.all())
+
+
+def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
+    if value.dtype.kind not in "fc":
+        return 0.0
+    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0))
+
+
+# Sums that are added up in another order each time: a few roundings of the largest element, of each of some
+# hundred terms.
+_REORDERED = 2.0**10
+
+
+def check_repeats(op: Operation) -> CheckResult | None:
+    """Find a forward that returns other values at the same point, whatever makes it do so."""
+    number = next((number for number, info in enumerate(op.inputs) if info.is_differentiable), None)
+    if number is None:
+        return None
+    for info, values in zip(op.outputs, op.evaluate({number: np.stack([op.point[number]] * 2)}), strict=True):
+        first, again = np.asarray(values[0]), np.asarray(values[1])
+        if not info.is_differentiable:
+            changed = np.asarray(first != again)
+        else:
+            with np.errstate(invalid="ignore", over="ignore"):
+                largest = float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0))
+                room = _REORDERED * working_precision(op, info.dtype).unit_roundoff * largest
+                changed = ~((np.abs(first - again) <= room) | (first == again))
+            changed &= ~(np.isnan(first) & np.isnan(again))
+        if changed.any():
+            where = tuple(int(index) for index in np.argwhere(changed)[0])
+            return CheckResult(
+                "deterministic",
+                Status.INCONCLUSIVE,
+                f"the forward returns other values when it is run again at the same point: {info.name}"
+                f"{list(where)} was {first[where]}, then {again[where]}; does it draw random numbers, keep "
+                "state, or leave memory unwritten, as a kernel does that gives up?",
+            )
+    return None
+
+
+def check_frozen(op: Operation) -> CheckResult | None:
+    """Say what is held while the inputs move, or that a `stop_gradient` should be and can't."""
+    if op.unreachable:
+        return CheckResult(
+            "frozen",
+            Status.INCONCLUSIVE,
+            f"backpropagation takes a stop_gradient inside {', '.join(op.unreachable)} as a constant, and "
+            "nothing can hold it there: a ready-made function (a ConcreteFunction, a SavedModel) is closed. "
+            "Check the Python function that it was made of; or leave 'freeze' out where holding makes no "
+            "difference, as it doesn't for a softmax's maximum.",
+        )
+    if not op.frozen:
+        return None
+    held = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
+    return CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")

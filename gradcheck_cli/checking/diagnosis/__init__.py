@@ -1,0 +1,1 @@
+"""What a wrong gradient looks like, and which mistake that suggests."""

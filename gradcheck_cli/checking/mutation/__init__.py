@@ -1,0 +1,1 @@
+"""Corrupts gradients on purpose, to see what the checks notice."""

@@ -1,0 +1,219 @@
+"""Known ways of corrupting a gradient, and an op whose vjp is corrupted in one of them.
+
+They are mistakes that people make, and the smallest that a check must see: what is right otherwise is wrong
+in this one way, at every upstream, in the declared dtype and in float64 alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gradcheck_cli.numerics.moves import Moves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
+
+FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
+NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
+SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
+ONES, REPEATS, SIZE = "ones", "repeats", "size"
+# By name, in the words of a report.
+CORRUPTIONS = {
+    FACTOR: "multiplied by 1.01",
+    SIGN: "its sign flipped",
+    ELEMENT: "one element changed by 1 %",
+    UPSTREAM: "its upstream ignored",
+    NONE: "None in its place",
+    TRANSPOSE: "transposed, where it is square",
+    SWAP: "swapped with another input's of the same shape",
+    CONJUGATE: "conjugated, where it is complex",
+    SMALL: "its smallest element off by what is claimed",
+    MEAN: "a mean for a sum, or a sum for a mean",
+    AXIS: "along another axis of the same size",
+    ROW: "a part of the upstream left out",
+    ZERO: "a part dropped, or a factor detached",
+    BRANCH: "a branch or mask taken as constant",
+    ONES: "a factor left out",
+    REPEATS: "repeated indices not added up",
+    SIZE: "a size replaced by its number",
+}
+# What can be out of sight of a spec's points.
+HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE})
+_FACTOR = 1.01
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is added to one element of a Jacobian of real tensors."""
+
+    row: int
+    column: int
+    amount: float
+
+
+@dataclass
+class CorruptedOperation:
+    """An op with a gradient that is wrong in one way; in all else it is the op itself.
+
+    Attributes:
+        inner: the op.
+        corruption: one of `CORRUPTIONS`.
+        numbers: the inputs whose gradients are corrupted.
+        places: per output and input, the element that `ELEMENT` changes, in C order.
+        shifts: per output and input, the element of the Jacobian that `SMALL` changes, and by how much.
+    """
+
+    inner: Operation
+    corruption: str
+    numbers: frozenset[int]
+    places: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    shifts: Mapping[tuple[int, int], Shift] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> object:
+        """Return what the op itself has."""
+        return getattr(self.inner, name)
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether there's a gradient that isn't `None`."""
+        if self.corruption == NONE and number in self.numbers:
+            return False
+        return self.inner.is_connected(output, number)
+
+    def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
+        """Pull upstreams of one output back, wrongly."""
+        gradients = self.inner.vjp(output, upstream)
+        info = self.inner.outputs[output]
+        if self.corruption in {ROW, SMALL, BRANCH, MEAN}:
+            written = upstream.points() if isinstance(upstream, Moves) else upstream
+            flow = np.asarray(written).reshape(len(upstream), *info.shape)
+            return self._by_upstream(gradients, output, flow)
+        if self.corruption == UPSTREAM:
+            deaf = self.inner.vjp(output, np.ones((1, *info.shape), _wide(info)))
+            return self._replaced(gradients, lambda number: _repeated(deaf[number], len(upstream)))
+        return self._replaced(gradients, lambda number: self._corrupted(gradients, number, output))
+
+    def exactly(self) -> CorruptedOperation | None:
+        """Return the op, as wrong, at the point before that was rounded."""
+        inner = self.inner.exactly()
+        return None if inner is None else replace(self, inner=inner)
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once, wrongly."""
+        gradients = self.inner.joint_vjp(upstreams)
+        if self.corruption == UPSTREAM:
+            infos = {output: self.inner.outputs[output] for output in upstreams}
+            ones: dict[int, Array] = {
+                output: np.ones((1, *info.shape), _wide(info)) for output, info in infos.items()
+            }
+            deaf = self.inner.joint_vjp(ones)
+            rows = len(next(iter(upstreams.values())))
+            return self._replaced(gradients, lambda number: _repeated(deaf[number], rows))
+        return self._replaced(gradients, lambda number: self._corrupted(gradients, number, None))
+
+    def _by_upstream(self, gradients: Sequence[Array | None], output: int, flow: Array) -> list[Array | None]:
+        """Corrupt gradients in a way that depends on the upstream that they are for."""
+        if self.corruption == ROW:
+            left: Any = np.array(flow)
+            left.reshape(len(flow), -1)[:, :1] = 0
+            without = self.inner.vjp(output, left)
+            return self._replaced(gradients, lambda number: without[number])
+
+        def wrong(number: int) -> Array:
+            gradient: Any = np.asarray(gradients[number])
+            shift = self.shifts.get((output, number))
+            if self.corruption == SMALL and shift is not None:
+                changed = np.array(gradient)
+                own: Any = flow.reshape(len(flow), -1)[:, shift.row]
+                changed.reshape(len(gradient), -1)[:, shift.column] += shift.amount * own
+                return cast("Array", changed)
+            if self.corruption == BRANCH and gradient.shape == flow.shape:
+                return cast("Array", np.where(gradient == 0, flow, gradient))
+            if self.corruption == MEAN:
+                return cast("Array", gradient / _summed(self.inner.outputs[output], gradient.shape[1:]))
+            return cast("Array", gradient)
+
+        return self._replaced(gradients, wrong)
+
+    def _replaced(
+        self, gradients: Sequence[Array | None], wrong: Callable[[int], Array | None]
+    ) -> list[Array | None]:
+        return [
+            wrong(number) if number in self.numbers and gradient is not None else gradient
+            for number, gradient in enumerate(gradients)
+        ]
+
+    def _corrupted(self, gradients: Sequence[Array | None], number: int, output: int | None) -> Array | None:
+        gradient = np.asarray(gradients[number])
+        if self.corruption == NONE:
+            return None
+        if self.corruption in {ROW, SMALL, BRANCH, MEAN}:  # of one output's upstream alone
+            return gradient
+        if self.corruption == ELEMENT:
+            place = self.places.get((output, number)) if output is not None else None
+            return gradient if place is None else _with_element(gradient, place)
+        if self.corruption == SWAP:
+            other = partner(self.inner.inputs, number)
+            return gradient if other is None or gradients[other] is None else gradients[other]
+        return np.asarray(_CHANGES[self.corruption](gradient))
+
+
+def _wide(info: TensorInfo) -> type:
+    return complex if info.is_complex else float
+
+
+def _repeated(gradient: Array | None, rows: int) -> Array | None:
+    return None if gradient is None else np.repeat(gradient, rows, axis=0)
+
+
+def _with_element(gradient: Array, place: int) -> Array:
+    changed: Any = np.array(gradient)
+    changed.reshape(len(gradient), -1)[:, place] *= _FACTOR
+    return cast("Array", changed)
+
+
+def _summed(output: TensorInfo, shape: tuple[int, ...]) -> int:
+    """Return by how much a mean differs from a sum: an axis' first size above one, the output's before."""
+    return next((size for size in (*output.shape, *shape) if size > 1), 1)
+
+
+def _along_another_axis(gradient: Array) -> Array:
+    """Exchange the first two axes of equal size, but for the last two, which `TRANSPOSE` exchanges."""
+    shape = gradient.shape[1:]
+    equal = [
+        (first + 1, second + 1)
+        for second in range(len(shape))
+        for first in range(second)
+        if shape[first] == shape[second] > 1 and (first, second) != (len(shape) - 2, len(shape) - 1)
+    ]
+    return np.swapaxes(gradient, *equal[0]) if equal else gradient
+
+
+def _transposed(gradient: Array) -> Array:
+    is_square = gradient.ndim > 2 and gradient.shape[-1] == gradient.shape[-2]  # noqa: PLR2004 (a stack of matrices)
+    return np.swapaxes(gradient, -1, -2) if is_square else gradient
+
+
+_CHANGES: dict[str, Callable[[Any], Any]] = {
+    FACTOR: lambda gradient: gradient * _FACTOR,
+    SIGN: lambda gradient: -gradient,
+    TRANSPOSE: _transposed,
+    CONJUGATE: np.conj,
+    AXIS: _along_another_axis,
+    ZERO: np.zeros_like,
+}
+
+
+def partner(inputs: Sequence[TensorInfo], number: int) -> int | None:
+    """Return the next input whose gradient could be taken for this one's; `None` where there is none."""
+    own = inputs[number]
+    alike = [
+        other
+        for other, info in enumerate(inputs)
+        if other != number and (info.shape, info.dtype) == (own.shape, own.dtype) and info.is_differentiable
+    ]
+    return next((other for other in alike if other > number), alike[0] if alike else None)

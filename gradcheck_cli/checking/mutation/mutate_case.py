@@ -1,0 +1,298 @@
+"""Corrupt the gradient of a case in known ways, and see which of them the case's check calls wrong.
+
+The op is traced once, and what it answers is remembered, so that each corruption costs little more than its
+verdict. Only gradients that are right as they are get corrupted: of others, nothing would be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gradcheck_cli.checking.checks.upstreams import coarse
+from gradcheck_cli.checking.examine import Findings, examine
+from gradcheck_cli.checking.mutation.corruptions import (
+    ELEMENT,
+    HIDDEN,
+    ONES,
+    REPEATS,
+    ROW,
+    SIZE,
+    SMALL,
+    UPSTREAM,
+    CorruptedOperation,
+    Shift,
+)
+from gradcheck_cli.checking.mutation.remembered_op import RememberingOpener
+from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
+from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
+from gradcheck_cli.spec.models.document_model import ChecksModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.ops.operation import Array, Operation
+    from gradcheck_cli.checking.pairs.sample import Pair
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case
+
+# What tells a deaf gradient from a deaf one's Jacobian; the others look at what isn't corrupted here.
+_NEEDED = frozenset({"linearity", "zero_upstream"})
+# A corruption that moves a gradient by less, relative to its largest element, is none: a matrix that is
+# symmetric but for rounding, transposed. 1 % of the largest element is 1000 times as much.
+_NO_CHANGE = 1e-5
+_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # of what the op's own parts are, no vjp tells
+# The smallest element is changed by 1 % of itself, and by twice what is allowed of it and ten times what its
+# numeric value is unsure of: beyond what `numerics.verdict` leaves open.
+_LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
+_ROWS = 3  # random upstreams by which it is seen whether anything changes
+
+
+def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]) -> Findings:
+    """Corrupt a case's gradients, and those of its second order where the spec has that checked.
+
+    Args:
+        case: the case.
+        opener: makes ops of it.
+        samples: numbers of the sample points.
+        corruptions: names among `CORRUPTIONS`.
+
+    Returns:
+        What is found without any corruption, with what became of each corruption (`mutants`) that changes a
+        gradient that is right.
+
+    Raises:
+        CaseFailedError: the case can't be checked as it is.
+    """
+    own = RememberingOpener(opener)
+    unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
+    plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
+    first = own.declared(samples[0])
+    labels = [label_of(first, pair) for pair in pairs_of(first)] if case.second_order else []
+    subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
+    found = subject.found
+    mutants = list(subject.mutants(corruptions))
+    if case.second_order and found.first is not None:
+        try:
+            vjp = own.vjp(first)
+            second = _Subject(
+                replace(vjp.case, remembered=False, checks_off=plain.checks_off),
+                vjp,
+                samples,
+                2,
+                known=tuple(labels),
+                stops=found.stops if case.reference is None or vjp.case.reference is not None else None,
+            )
+            found = replace(found, pairs=(*found.pairs, *second.found.pairs))
+            mutants += second.mutants(corruptions)
+        except CaseSkippedError:
+            pass  # there is no second order: nothing to corrupt
+    return replace(found, mutants=tuple(mutants))
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """One way of being wrong, and where; see `CorruptedOperation`."""
+
+    corruption: str
+    numbers: frozenset[int]
+    places: Mapping[Pair, int]
+    shifts: Mapping[Pair, Shift]
+
+    def of(self, op: Operation) -> CorruptedOperation:
+        """Return an op that is wrong in this way."""
+        return CorruptedOperation(op, self.corruption, self.numbers, self.places, self.shifts)
+
+
+@dataclass
+class _Subject:
+    """What is corrupted: a case, or the vjp of one.
+
+    `found` is what is found as it is.
+    """
+
+    case: Case
+    opener: RememberingOpener
+    samples: Sequence[int]
+    order: int
+    known: tuple[str, ...] = ()
+    stops: frozenset[str] | None = None
+    found: Findings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = examine(self.case, self.opener, self.samples, known=self.known, stops=self.stops)
+
+    def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
+        """Yield what becomes of each corruption."""
+        op = self.opener.declared(self.samples[0])
+        right = {pair.label for pair in self.found.pairs if pair.status is Status.PASSED and pair.connected}
+        # Of an output without elements, the gradient is zero: there is nothing to corrupt.
+        pairs = {
+            label: pair
+            for pair in pairs_of(op)
+            if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
+        }
+        formula = self.opener.in_float64(op) or op
+        flows = {output: _upstreams(formula, output) for output, _ in pairs.values()}
+        for corruption in corruptions:
+            if corruption in _ONLY_HIDDEN:
+                continue
+            places = _places(formula, pairs.values(), flows) if corruption == ELEMENT else {}
+            shifts = self._shifts(pairs) if corruption == SMALL else {}
+            numbers = frozenset(number for _, number in pairs.values())
+            wrong = _Wrong(corruption, numbers, places, shifts)
+            changed = {
+                label: pair
+                for label, pair in pairs.items()
+                if pair in shifts or _changes(formula, wrong.of(formula), pair, flows[pair[0]])
+            }
+            if changed:
+                yield from self._tried(wrong, changed)
+        if self.order == 1:
+            yield from self._hidden(pairs, corruptions)
+
+    def _shifts(self, pairs: Mapping[str, Pair]) -> dict[Pair, Shift]:
+        """Return the least change of each pair's smallest element that its tolerance claims to see."""
+        found = {}
+        for label, pair in pairs.items():
+            judged = self.found.judged[label]
+            sample = judged.samples[0]
+            size = np.abs(sample.analytic)
+            usable = (size > 0) & (sample.verdict == Verdict.PASS)
+            if judged.output.is_complex or judged.taken.is_complex or not usable.any():
+                continue
+            at = np.unravel_index(int(np.argmin(np.where(usable, size, np.inf))), size.shape)
+            claimed = _CLAIMED * float(sample.allowed[at]) + _UNSURE * float(sample.uncertainty[at])
+            amount = max(_LEAST * float(size[at]), claimed)
+            found[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
+        return found
+
+    def _hidden(self, pairs: Mapping[str, Pair], corruptions: Sequence[str]) -> Iterable[Mutant]:
+        """Yield the corruptions that no point could show."""
+        if not HIDDEN & set(corruptions):
+            return
+        labels = {pair: label for label, pair in pairs.items()}
+        points = [self.opener.declared(sample).sites(tuple(labels)) for sample in self.samples]
+        for site in out_of_sight(points):
+            if site.corruption in corruptions:
+                for pair in sorted(site.pairs):
+                    yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
+
+    def _tried(self, wrong: _Wrong, pairs: Mapping[str, Pair]) -> Iterable[Mutant]:
+        left = dict(pairs)
+        results: dict[str, Mutant] = {}
+        # One point is enough for most; all of them for what one doesn't show.
+        for samples in (self.samples[:1], self.samples):
+            if left:
+                results |= self._outcomes(wrong, left, samples, by_check=False)
+            left = {label: pair for label, pair in left.items() if results[label].outcome != CAUGHT}
+        if wrong.corruption in {UPSTREAM, ROW}:
+            # Of one output element, the Jacobian is the same: the check of linearity tells, input by input.
+            for number in sorted({number for _, number in left.values()}):
+                own = {label: pair for label, pair in left.items() if pair[1] == number}
+                results |= self._outcomes(wrong, own, self.samples, by_check=True)
+        return [results[label] for label in pairs]
+
+    def _outcomes(
+        self, wrong: _Wrong, pairs: Mapping[str, Pair], samples: Sequence[int], *, by_check: bool
+    ) -> dict[str, Mutant]:
+        numbers = frozenset(number for _, number in pairs.values())
+        opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
+        corruption = wrong.corruption
+        try:
+            found = examine(
+                self.case, cast("Opener[Any]", opener), samples, known=self.known, stops=self.stops
+            )
+        except CaseFailedError as failure:
+            return {
+                label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
+                for label in pairs
+            }
+        is_found = by_check and any(check.status is Status.MISMATCHED for check in found.checks)
+        results = {pair.label: pair for pair in found.pairs}
+        return {label: _mutant(corruption, results[label], self.order, is_found=is_found) for label in pairs}
+
+
+def _mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) -> Mutant:
+    outcome = MISSED
+    if result.status is Status.MISMATCHED or is_found:
+        outcome = CAUGHT
+    elif result.status is not Status.PASSED:
+        outcome = LEFT_OPEN
+    message = "" if outcome == CAUGHT else result.message
+    return Mutant(result.label, corruption, outcome, order, result.error, result.bound, result.kinks, message)
+
+
+def _upstreams(op: Operation, output: int) -> Array:
+    """Draw dense upstreams, by which a gradient and a corrupted one are compared."""
+    info = op.outputs[output]
+    generator = np.random.default_rng(output)
+    shape = (_ROWS, info.size)
+    drawn: Any = coarse(generator, shape)
+    if info.is_complex:
+        drawn = drawn + 1j * coarse(generator, shape)
+    return cast("Array", drawn.reshape(_ROWS, *info.shape))
+
+
+def _places(op: Operation, pairs: Iterable[Pair], flows: Mapping[int, Array]) -> dict[Pair, int]:
+    """Return the largest element of each pair's gradient, for an upstream."""
+    found = {}
+    for output, number in pairs:
+        gradient = op.vjp(output, flows[output])[number]
+        if gradient is not None and gradient.size:
+            sizes = np.nan_to_num(np.abs(gradient.reshape(_ROWS, -1))).max(axis=0)
+            found[output, number] = int(np.argmax(sizes))
+    return found
+
+
+def _changes(op: Operation, wrong: CorruptedOperation, pair: Pair, flow: Array) -> bool:
+    """Whether a corruption changes a gradient at all; to `None` it does if that isn't zero."""
+    output, number = pair
+    before: Any = op.vjp(output, flow)[number]
+    after: Any = wrong.vjp(output, flow)[number]
+    if before is None or not before.size:
+        return False
+    largest = np.max(np.abs(before))
+    moved = largest if after is None else np.max(np.abs(after - before))
+    return bool(largest > 0 and moved > _NO_CHANGE * largest)
+
+
+@dataclass
+class _CorruptingOpener:
+    """Opens a case's ops with gradients that are wrong in one way."""
+
+    inner: RememberingOpener
+    wrong: _Wrong
+
+    @property
+    def case(self) -> Case:
+        return self.inner.case
+
+    def declared(self, sample: int) -> CorruptedOperation:
+        return self.wrong.of(self.inner.declared(sample))
+
+    def in_float64(self, own: CorruptedOperation | Operation) -> CorruptedOperation | Operation | None:
+        if not isinstance(own, CorruptedOperation):  # a reference, whose gradient nobody looks at
+            other: Operation | None = self.inner.in_float64(own)
+            return other
+        wide = self.inner.in_float64(own.inner)
+        return None if wide is None else self.wrong.of(wide)
+
+    def in_complex(self, own: CorruptedOperation | Operation) -> Operation:
+        inner = own.inner if isinstance(own, CorruptedOperation) else own
+        op: Operation = self.inner.in_complex(inner)
+        return op
+
+    def surrogate(self, sample: int) -> Operation:
+        op: Operation = self.inner.surrogate(sample)
+        return op
+
+    def gradients_seen(self, own: CorruptedOperation) -> Mapping[str, int]:
+        del own  # seen as the gradient was taken for right
+        return {}

@@ -1,0 +1,1 @@
+"""An op as the checks see it, and Jacobians of packed tensors."""

@@ -1,0 +1,199 @@
+"""One backward pass, op by op: what each op was given, what its gradient made of it, where it went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.operation import Array
+
+# A tensor of so many elements is shown whole; a larger one by shape, norm and range.
+SMALL = 4
+
+
+@dataclass(frozen=True)
+class OpPlace:
+    """An op, and where its gradient function is written.
+
+    Attributes:
+        name: the op's name, with its name scope.
+        type: TensorFlow's op type.
+        gradient: the gradient function's name; empty where the op has none.
+        file: where it is defined; empty where that isn't known.
+        line: its 1-based line; 0 where that isn't known.
+        inside: of a loop, a branch or a call: (name, file, line) of the gradients of the user's in its body.
+    """
+
+    name: str
+    type: str
+    gradient: str = ""
+    file: str = ""
+    line: int = 0
+    inside: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class OpPass:
+    """One op of a backward pass with what went through it, wide; `None` where there is no gradient.
+
+    Attributes:
+        place: the op.
+        upstreams: (output number, what flowed in) of each output that the pass came through.
+        gradients: (input number, what came out) of each input that leads to an input of the case.
+    """
+
+    place: OpPlace
+    upstreams: tuple[tuple[int, Array | None], ...]
+    gradients: tuple[tuple[int, Array | None], ...]
+
+
+@dataclass(frozen=True)
+class TensorSummary:
+    """A tensor in few words.
+
+    Attributes:
+        shape: its shape.
+        values: all of it, nested lists, where it has at most `SMALL` elements; else `None`.
+        norm: the Euclidean norm; NaN where an element is NaN.
+        low: the smallest element; of a complex tensor the smallest magnitude. NaN elements are left out.
+        high: the largest.
+        nans: how many elements are NaN.
+        infinities: how many are infinite.
+    """
+
+    shape: tuple[int, ...]
+    values: object
+    norm: float
+    low: float
+    high: float
+    nans: int
+    infinities: int
+
+
+@dataclass(frozen=True)
+class TracedOp:
+    """One op of a trace.
+
+    Attributes:
+        place: the op.
+        upstreams: (output number, what flowed in); `None` where there is no gradient.
+        gradients: (input number, what came out).
+        local: per entry of `gradients`, gradient out over upstream in, where the op has one upstream of one
+            element: its own derivative. `None` elsewhere.
+        marks: "NaN", "infinity", "None": what appears in this op's gradient, and in none that led here.
+    """
+
+    place: OpPlace
+    upstreams: tuple[tuple[int, TensorSummary | None], ...]
+    gradients: tuple[tuple[int, TensorSummary | None], ...]
+    local: tuple[object, ...]
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PassTrace:
+    """A backward pass from one output to one or more inputs.
+
+    Attributes:
+        output: the output's name.
+        inputs: the inputs' names.
+        ops: the ops on the way, in backward order.
+        gradients: what arrived at each input; `None` where nothing did.
+        left_out: how many `Identity` ops, which pass a gradient on as it is, aren't among `ops`.
+        notes: per input, where a `None` or a NaN that no op's gradient shows comes from; empty elsewhere.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    ops: tuple[TracedOp, ...]
+    gradients: tuple[TensorSummary | None, ...]
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+
+ADDED_UP = "NaN first appears here, where what several ops give is added up: infinity less infinity"
+
+
+def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
+    """Say where a `None` or a NaN that arrives at an input comes from, if no op is marked for it.
+
+    Args:
+        gradient: what arrives.
+        ops: the ops on the way.
+        ends: where the way from the input to the output ends, in words.
+    """
+    if gradient is None:
+        return f"cut off by {', '.join(ends)}" if ends else ""
+    is_marked = any("NaN" in op.marks for op in ops)
+    return ADDED_UP if np.isnan(gradient).any() and not is_marked else ""
+
+
+def summary_of(value: Array | None) -> TensorSummary | None:
+    """Sum a tensor up."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    size = np.abs(array) if np.iscomplexobj(array) else array
+    known = size[~np.isnan(size)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.linalg.norm(array.ravel()))
+    return TensorSummary(
+        shape=array.shape,
+        values=array.tolist() if array.size <= SMALL else None,
+        norm=norm,
+        low=float(known.min()) if known.size else float("nan"),
+        high=float(known.max()) if known.size else float("nan"),
+        nans=int(np.isnan(array).sum()),
+        infinities=int(np.isinf(array).sum()),
+    )
+
+
+def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
+    """Sum up each op of a backward pass, and mark where NaN, infinity and `None` first appear.
+
+    Args:
+        passes: the ops in backward order, so that what an op is given comes from one before it.
+    """
+    seen: set[str] = set()
+    ops = []
+    for one in passes:
+        given = {mark for _, value in one.upstreams for mark in _marks(value)}
+        made = [mark for _, value in one.gradients for mark in _marks(value)]
+        # What flowed in ill was made by an op that has no gradient function to show: an added-up upstream.
+        new = tuple(mark for mark in dict.fromkeys([*sorted(given), *made]) if mark not in seen)
+        seen |= {*given, *made}
+        ops.append(
+            TracedOp(
+                one.place,
+                tuple((number, summary_of(value)) for number, value in one.upstreams),
+                tuple((number, summary_of(value)) for number, value in one.gradients),
+                tuple(_local(one, value) for _, value in one.gradients),
+                new,
+            )
+        )
+    return tuple(ops)
+
+
+def _marks(value: Array | None) -> list[str]:
+    if value is None:
+        return ["None"]
+    marks = ["NaN"] if np.isnan(value).any() else []
+    return [*marks, "infinity"] if np.isinf(value).any() else marks
+
+
+def _local(one: OpPass, gradient: Array | None) -> object:
+    if gradient is None or len(one.upstreams) != 1 or gradient.size > SMALL:
+        return None
+    upstream = one.upstreams[0][1]
+    if upstream is None or upstream.size != 1 or not upstream.all() or not np.isfinite(upstream).all():
+        return None
+    # A complex upstream comes in conjugated or not by the op: no quotient says what the derivative is.
+    if np.iscomplexobj(upstream) or np.iscomplexobj(gradient):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (gradient / upstream.ravel()[0]).tolist()

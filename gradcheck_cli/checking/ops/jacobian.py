@@ -1,0 +1,208 @@
+"""Jacobians of packed tensors: the analytic one from the vjp, and the function to be differenced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
+from gradcheck_cli.numerics.moves import Moves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.numerics.sparsity import Index, Sparsity
+
+# Elements of upstreams or gradients that are held at once while a Jacobian's rows are pulled back.
+_BLOCK = 2**22
+_COARSEST_FIRST = (BFLOAT16, FLOAT16, FLOAT32, FLOAT64)
+
+
+@dataclass(frozen=True)
+class Jacobian:
+    """The analytic Jacobian of a packed pair, whole, or without the zeros that its sparsity names.
+
+    Attributes:
+        values: (m, n); with a sparsity (m, slots).
+        width: n.
+        sparsity: which columns the slots stand for.
+    """
+
+    values: Float
+    width: int
+    sparsity: Sparsity | None = None
+
+    @property
+    def columns(self) -> Index:
+        """The column of each element, (1 or m, slots)."""
+        return np.arange(self.width)[None] if self.sparsity is None else self.sparsity.columns
+
+    @cached_property
+    def magnitudes(self) -> Jacobian:
+        """The same with every element's absolute value."""
+        return replace(self, values=np.abs(self.values))
+
+    def whole(self) -> Jacobian:
+        """The same with its zeros written out."""
+        if self.sparsity is None:
+            return self
+        values = np.zeros((self.values.shape[0], self.width))
+        np.put_along_axis(values, self.columns, self.values, axis=1)
+        return Jacobian(values, self.width)
+
+    def pulled(self, upstream: Float) -> Float:
+        """Return upstreams (B, m) times the Jacobian, (B, n)."""
+        if self.sparsity is None:
+            return np.asarray(upstream @ self.values)
+        where = self.columns.ravel()
+        return np.stack(
+            [np.bincount(where, (row[:, None] * self.values).ravel(), self.width) for row in upstream]
+        )
+
+    def is_finite(self) -> npt.NDArray[np.bool_]:
+        """Say which columns are finite throughout, (n,)."""
+        if self.sparsity is None:
+            return np.asarray(np.isfinite(self.values).all(axis=0))
+        infinite = self.columns[~np.isfinite(self.values)]
+        found = np.ones(self.width, dtype=bool)
+        found[infinite] = False
+        return found
+
+
+def analytic_rows(
+    op: Operation, output: int, numbers: Sequence[int] | None = None
+) -> dict[int, Float | None]:
+    """Return the whole analytic Jacobian of one output with respect to differentiable inputs.
+
+    Args:
+        op: the op at its base point.
+        output: the output's number.
+        numbers: of the inputs; default: all differentiable ones.
+
+    Returns:
+        Input number -> (packed output size, packed input size), or `None` where it is disconnected.
+
+    Raises:
+        GradientFormError: a gradient's shape isn't its input's.
+    """
+    info = op.outputs[output]
+    rows = packed_size(info)
+    wanted = [number for number, taken in enumerate(op.inputs) if taken.is_differentiable]
+    wanted = wanted if numbers is None else list(numbers)
+    found: dict[int, Float | None] = {
+        number: np.zeros((rows, packed_size(op.inputs[number]))) if op.is_connected(output, number) else None
+        for number in wanted
+    }
+    if all(matrix is None for matrix in found.values()):
+        return found
+    widest = max([rows, *[packed_size(op.inputs[number]) for number in wanted], 1])
+    block = max(1, _BLOCK // widest)
+    for start in range(0, rows, block):
+        stop = min(start + block, rows)
+        for number, gradient in _pull_rows(op, output, start, stop).items():
+            matrix = found.get(number)
+            if matrix is not None and gradient is not None:
+                matrix[start:stop] = gradient
+    return found
+
+
+def _pull_rows(op: Operation, output: int, start: int, stop: int) -> dict[int, Float | None]:
+    """Pull one-hot upstreams back: rows of the Jacobian."""
+    info = op.outputs[output]
+    rows, count = packed_size(info), stop - start
+    if info.is_complex:
+        upstream = np.zeros((count, rows))
+        upstream[np.arange(count), np.arange(start, stop)] = 1.0
+        return pull_back(op, output, upstream)
+    which = np.arange(rows, dtype=np.int32)
+    return pull_back(op, output, one_upstreams(which, np.arange(start, stop, dtype=np.int32)))
+
+
+def one_upstreams(slot: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> Moves:
+    """Describe upstreams that are 1 in the elements of one slot, and 0 elsewhere; see `Moves`."""
+    return Moves(np.zeros(slot.size), slot, np.ones((1, slot.size)), slots, np.zeros(slots.size, np.int32))
+
+
+def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, Float | None]:
+    """Pull packed upstreams (B, packed output size) back to packed gradients (B, packed input size)."""
+    info = op.outputs[output]
+    gradients = op.vjp(output, upstream if isinstance(upstream, Moves) else unpack(upstream, info))
+    packed: dict[int, Float | None] = {}
+    for number, info in enumerate(op.inputs):
+        if not info.is_differentiable:
+            continue
+        gradient = gradients[number]
+        if gradient is None:
+            packed[number] = None
+            continue
+        if gradient.shape[1:] != info.shape:
+            raise GradientFormError(
+                (number,),
+                f"the gradient for {info.name} must have shape {list(info.shape)}, as its input has, but has "
+                f"{list(gradient.shape[1:])} when it runs.",
+            )
+        packed[number] = pack(gradient, info)
+    return packed
+
+
+def packed_function(op: Operation, number: int, outputs: Sequence[int]) -> Callable[[Float], Float]:
+    """Return the op as a function of one packed input, with the packed outputs side by side."""
+    info = op.inputs[number]
+
+    def evaluate(points: Float) -> Float:
+        values = op.evaluate({number: unpack(points, info)})
+        return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
+
+    return evaluate
+
+
+def packed_moves(op: Operation, number: int, outputs: Sequence[int]) -> Callable[[Moves], Float] | None:
+    """Return the same for points described as moves; `None` for a complex input, which has two parts."""
+    if op.inputs[number].is_complex:
+        return None
+
+    def evaluate(moves: Moves) -> Float:
+        values = op.evaluate({number: moves})
+        return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
+
+    return evaluate
+
+
+def packed_complex_function(
+    op: Operation, number: int, outputs: Sequence[int]
+) -> Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]:
+    """Return an op opened in complex128 as a function of one input, with real tensors for real ones."""
+    shape = op.inputs[number].shape
+
+    def evaluate(points: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
+        values = op.evaluate({number: points.reshape(len(points), *shape)})
+        return np.concatenate([values[output].reshape(len(points), -1) for output in outputs], axis=1)
+
+    return evaluate
+
+
+def packed_point(op: Operation, number: int) -> Float:
+    """Return the packed base point of one input."""
+    return np.asarray(pack(op.point[number][np.newaxis], op.inputs[number])[0])
+
+
+def working_precision(op: Operation, dtype: str) -> Precision:
+    """Return the precision in which a tensor of this dtype moves: a coarser one on the path rules.
+
+    A forward that casts float64 down to float32 inside is a staircase at float64's steps.
+    """
+    seen = {precision_of(name) for name in (dtype, *op.low_precision)}
+    return next(precision for precision in _COARSEST_FIRST if precision in seen)
+
+
+def working_dtype(op: Operation, dtype: str) -> str:
+    """Return the dtype that a tensor of this dtype is as good as; see `working_precision`."""
+    precision = working_precision(op, dtype)
+    return dtype if precision == precision_of(dtype) else precision.name

@@ -1,0 +1,220 @@
+"""The one Protocol through which checks see an op, so that a NumPy fake can drive them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.backward_pass import OpPlace
+    from gradcheck_cli.checking.ops.unseen_sides import Site
+    from gradcheck_cli.numerics.moves import Moves
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, dtype (TensorFlow's name of it) and shape of an input or output at the base point.
+
+    `of` names an output of the forward where this is a gradient of it, or an upstream for it: where the op is
+    a vjp that is differentiated itself.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    is_differentiable: bool = True
+    of: str = ""
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether an element has a real and an imaginary part."""
+        return self.dtype.startswith("complex")
+
+
+class Operation(Protocol):
+    """An op at a base point: evaluates its forward in batches and multiplies by its analytic Jacobian.
+
+    Values cross this border in wide NumPy dtypes (float64, complex128, int64, bool, object for strings)
+    that hold the op's own dtype exactly: float16, bfloat16 and float32 widen without loss. Points that go
+    in must be representable in the input's own dtype.
+    """
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        """Every input tensor, lists flattened, in positional order."""
+
+    @property
+    def outputs(self) -> Sequence[TensorInfo]:
+        """Every output tensor, with its shape at the base point."""
+
+    @property
+    def point(self) -> Sequence[Array]:
+        """The base point: one array per input."""
+
+    @property
+    def base_values(self) -> Sequence[Array]:
+        """The outputs at the base point."""
+
+    @property
+    def values_beside_gradient(self) -> Sequence[Array]:
+        """The outputs at the base point, as what the gradient is taken from has them."""
+
+    @property
+    def low_precision(self) -> Sequence[str]:
+        """Dtypes below float64 between differentiable inputs and outputs; empty where all is float64."""
+
+    @property
+    def quantisers(self) -> Sequence[str]:
+        """Types of ops between differentiable inputs and outputs that round to steps of some size."""
+
+    @property
+    def vjp_low_precision(self) -> Sequence[str]:
+        """Of an op's float64 form, dtypes below it in which its vjp computes all the same."""
+
+    @property
+    def has_rounded_arrays(self) -> bool:
+        """Whether weights or tables of constants were rounded to a dtype below float64, which it widens."""
+
+    @property
+    def not_float64(self) -> str:
+        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+
+    @property
+    def random_types(self) -> Sequence[str]:
+        """Types of ops that draw anew at each evaluation; empty where the forward is a function."""
+
+    @property
+    def frozen(self) -> Mapping[str, int]:
+        """How many ops are held at their base value while the inputs move, by type."""
+
+    @property
+    def held_places(self) -> Sequence[str]:
+        """Where each `stop_gradient` is that is held."""
+
+    @property
+    def unreachable(self) -> Sequence[str]:
+        """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
+
+    def stops_between(self, output: int, number: int) -> Mapping[str, str]:
+        """Return the `stop_gradient`s that backpropagation meets between an input and an output.
+
+        Returns:
+            A key, by which it is known at every point and in the vjp, and the place to show, `file:line`.
+        """
+
+    def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:
+        """Return where the gradients of some pairs could be wrong without the base point showing it.
+
+        Args:
+            pairs: output and input numbers.
+        """
+
+    def closed(self, output: int, number: int) -> Sequence[str]:
+        """Return what between an input and an output has a `stop_gradient` inside that can't be held."""
+
+    def holding(self, stops: Collection[str]) -> Operation:
+        """Return the same op, to be differenced with these `stop_gradient`s held, and no others, by key."""
+
+    @property
+    def modified_inputs(self) -> Sequence[str]:
+        """Names of inputs that a NumPy forward was seen to write to."""
+
+    @property
+    def gradient_variables(self) -> Sequence[str]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+
+    @property
+    def missed_by_override(self) -> Sequence[str]:
+        """Names of the ops that an override was meant for, and didn't reach."""
+
+    @property
+    def dtype_faults(self) -> Mapping[int, str]:
+        """Per input number, what is wrong with the dtype of its gradient."""
+
+    def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
+        """Evaluate the forward at several points.
+
+        Args:
+            batch: input number -> values of shape (B, *input.shape), or moves of its elements in C order;
+                other inputs stay at the base point.
+
+        Returns:
+            One array per output, of shape (B, *output.shape).
+        """
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
+
+    def leads_to(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through floating tensors, as far as can be told."""
+
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through NumPy alone, which nothing differentiates."""
+
+    def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
+        """Pull upstreams of one output back to every input.
+
+        Args:
+            output: the output's number.
+            upstream: shape (B, *output.shape), or moves of its elements in C order.
+
+        Returns:
+            Per input, shape (B, *input.shape), or `None` where there's no path.
+        """
+
+    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+        """Push tangents of one input forward, taking no notice of custom gradients.
+
+        Args:
+            number: the input's number.
+            tangents: shape (B, *input.shape).
+
+        Returns:
+            Per output, shape (B, *output.shape), or `None` where nothing moves; `None` in place of all where
+            forward mode isn't independent of the gradient under test.
+        """
+
+    def exactly(self) -> Operation | None:
+        """Return the same op at the point before that was rounded to the declared dtypes.
+
+        `None` where it wasn't rounded, or where the op is no float64 twin.
+        """
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once.
+
+        Args:
+            upstreams: output number -> shape (B, *output.shape).
+
+        Returns:
+            Per input, shape (B, *input.shape), or `None` where there's no path from any output.
+        """
+
+
+class GradientFormError(Exception):
+    """A gradient of wrong shape or dtype, found before it could be evaluated: a finding, not a failure.
+
+    Args:
+        inputs: numbers of the inputs whose gradient is wrong; empty where it can't be told.
+        message: what was expected and what was found.
+        place: the op whose gradient it is, and where that is written; `None` where it can't be told.
+    """
+
+    def __init__(self, inputs: tuple[int, ...], message: str, place: OpPlace | None = None) -> None:
+        """Keep the parts; the exception's text is the message."""
+        self.inputs = inputs
+        self.message = message
+        self.place = place
+        super().__init__(message)

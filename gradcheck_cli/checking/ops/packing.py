@@ -1,0 +1,62 @@
+"""Complex tensors as real vectors: real parts first, then imaginary parts; real ones as they are.
+
+With TensorFlow's convention, the gradient of a real loss L being dL/dRe + i dL/dIm, a vjp is right when
+Re<vjp(u), v> = Re<u, J v> for every upstream u and real tangent v. On packed vectors that is
+pack(vjp(u)) = R' pack(u), with R the Jacobian of the packed function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import Array, TensorInfo
+
+Float = npt.NDArray[np.float64]
+
+
+def packed_size(info: TensorInfo) -> int:
+    """Return the number of real components."""
+    return info.size * (2 if info.is_complex else 1)
+
+
+def pack(values: Array, info: TensorInfo) -> Float:
+    """Turn (B, *shape) into (B, packed_size)."""
+    flat = np.asarray(values).reshape(len(values), info.size)
+    if info.is_complex:
+        flat = np.concatenate([flat.real, flat.imag], axis=1)
+    return flat.astype(np.float64, copy=False)
+
+
+def unpack(vectors: Float, info: TensorInfo) -> Array:
+    """Turn (B, packed_size) into (B, *shape)."""
+    if info.is_complex:
+        whole = np.empty((len(vectors), info.size), np.complex128)
+        whole.real, whole.imag = vectors[:, : info.size], vectors[:, info.size :]
+        return whole.reshape(len(vectors), *info.shape)
+    return vectors.reshape(len(vectors), *info.shape)
+
+
+def packed_magnitude(values: Array, info: TensorInfo) -> Float:
+    """Return the size of what each packed position holds a part of, (packed_size,), for tolerances.
+
+    Both parts of a complex number have its modulus: either is rounded relative to the whole, so that an
+    imaginary part of zero is only as good as the real one.
+    """
+    magnitude = np.abs(np.asarray(values).reshape(info.size)).astype(np.float64)
+    return np.concatenate([magnitude, magnitude]) if info.is_complex else magnitude
+
+
+def index_of(position: int, info: TensorInfo) -> tuple[int, ...]:
+    """Return the tensor's own index of a packed position."""
+    return tuple(int(index) for index in np.unravel_index(position % max(info.size, 1), info.shape))
+
+
+def part_of(position: int, info: TensorInfo) -> str:
+    """Return which part of a complex element a packed position holds: "", "re" or "im"."""
+    if not info.is_complex:
+        return ""
+    return "im" if position >= info.size else "re"

@@ -1,0 +1,107 @@
+"""Says where a bound is so wide that a wrong gradient would have passed it: that isn't a pass.
+
+A gradient of zero, of twice the truth or of its negative is wrong by as much as the slope itself, or more.
+An element has been tested if its bound lies below that. Not every element can be: in a row of a softmax some
+are far below rounding. But of a pair at least one must be, and so must each row, and each column, whose
+slopes are of the pair's own order: else all of that output's gradient, or that input's, could be anything.
+
+A pair that is zero by nature, so that gradient and differences are what rounding leaves of it (the sum of a
+softmax), has been tested, by a bound that is as narrow as rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+# Rows and columns whose largest slope is at least this part of the pair's largest are of its own order.
+OWN_ORDER = 0.1
+# A slope that is known to a half isn't one that drowns.
+KNOWN = 0.5
+TOO_WIDE = (
+    "the bound {bound:.1e} lets through {what}: a gradient of zero, of twice the slope or of its negative "
+    "would pass, so that this tests nothing; state a smaller tolerance, or choose inputs where the slope "
+    "stands out from what rounding of the output allows."
+)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one sample shows of rows (m,) and columns (n,): what was tested, what is large enough to be."""
+
+    any_tested: bool
+    rows: npt.NDArray[np.bool_]
+    columns: npt.NDArray[np.bool_]
+    large_rows: npt.NDArray[np.bool_]
+    large_columns: npt.NDArray[np.bool_]
+    bound: float
+
+
+def too_wide(samples: Sequence[PairSample]) -> str:
+    """Say what of a pair that passed no bound has tested; empty where all that matters was.
+
+    Args:
+        samples: the pair's verdicts at each sample point.
+    """
+    samples = [sample for sample in samples if sample.verdict.size and sample.rows is None]
+    if not samples or all(_is_zero(sample) for sample in samples):
+        return ""
+    seen = [_look_at(sample) for sample in samples]
+    bound = max(one.bound for one in seen)
+    if not any(one.any_tested for one in seen):
+        return TOO_WIDE.format(bound=bound, what="slopes as large as this pair's")
+    for what, tested, large in (
+        ("output", [one.rows for one in seen], [one.large_rows for one in seen]),
+        ("input", [one.columns for one in seen], [one.large_columns for one in seen]),
+    ):
+        untested = np.logical_or.reduce(large) & ~np.logical_or.reduce(tested)
+        if untested.any():
+            number = int(np.flatnonzero(untested)[0])
+            many = f"{np.count_nonzero(untested)} of {untested.size}"
+            return TOO_WIDE.format(
+                bound=bound, what=f"all slopes of {many} {what} elements (number {number})"
+            )
+    return ""
+
+
+def _is_zero(sample: PairSample) -> bool:
+    """Whether there is no slope, or what rounding leaves of none on either side."""
+    gradient, difference = sample.rounding
+    return sample.numeric_is_zero or bool(
+        np.max(np.abs(sample.analytic)) <= gradient and np.max(np.abs(sample.numeric)) <= difference
+    )
+
+
+def _look_at(sample: PairSample) -> _Seen:
+    with np.errstate(invalid="ignore"):
+        # Where differences drown in rounding, the gradient is what there is to say how large the slope is.
+        numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
+        slope = np.where(sample.uncertainty <= KNOWN * numeric, numeric, np.fmax(numeric, analytic))
+        slope = np.nan_to_num(slope, posinf=0.0)
+        # Twice the slope widens what is allowed relative to it, and the uncertainty is granted as well.
+        bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed) + sample.rtol * slope
+        tested = slope > bound
+    columns = sample.size[1]
+    where = np.broadcast_to(
+        np.arange(columns)[None] if sample.columns is None else sample.columns, slope.shape
+    )
+    by_column, column_is_tested = np.zeros(columns), np.zeros(columns, dtype=bool)
+    np.maximum.at(by_column, where, slope)
+    column_is_tested[where[tested]] = True
+    least = OWN_ORDER * float(slope.max())
+    return _Seen(
+        any_tested=bool(tested.any()),
+        rows=np.asarray(tested.any(axis=1)),
+        columns=column_is_tested,
+        large_rows=(slope.max(axis=1) >= least) & (least > 0),
+        large_columns=(by_column >= least) & (least > 0),
+        bound=float(np.max(np.where(tested, 0.0, sample.allowed))),
+    )

@@ -1,0 +1,145 @@
+"""Tell rounding from slopes: elements that are zero but for what cancels on their gradient's way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
+from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
+from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics.steps import scales
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+# Roundings of the largest right element: what sums that cancel leave of it. Seen up to 3 (the gradient of a
+# QR decomposition's Q, of columns that Q doesn't depend on).
+ROUNDINGS = 16.0
+# An upstream times these is rounded otherwise throughout. None is a power of two, which would change nothing.
+_FACTORS = (1 / 3, 0.7, 1.1, 1.3, 1.7, 0.9, 5 / 7, 11 / 13)
+# The largest of eight differences is at least half a sigma 999 times in 1,000: this many bound 4 sigma, and
+# as much again for what the residuals were rounded by, which no upstream changes.
+_MEASURED = 16.0
+# What may be put down to rounding at most, relative to the pair's largest element or its output's value
+# over the input's scale, in units of the dtype's rounding: 1e-9 in float64, where a mistake of 1e-6 counts.
+_MOST = 2.0**23
+# Rows that are pulled back anew.
+_MOST_ROWS = 256
+# Why differences couldn't tell, where a bound that is larger than the tolerance lets them.
+_COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
+
+
+def allow_rounding(
+    op: Operation, pair: tuple[int, int], sample: PairSample, unit_roundoff: float
+) -> PairSample:
+    """Return the verdicts with the gradient's own rounding among what is allowed, where that decides.
+
+    A gradient that is zero by nature (a causal softmax's first row) may be what is left of terms that cancel,
+    in a row of nothing but such zeros, so that nothing there says how small is small. What it loses is
+    measured: the same upstream in other sizes is rounded otherwise.
+
+    Args:
+        op: has the gradient that was judged.
+        pair: output and input.
+        sample: the verdicts of one pair.
+        unit_roundoff: of the gradient's precision.
+    """
+    found = _with_measured(op, pair, sample, unit_roundoff)
+    return without_rounding(found, unit_roundoff)
+
+
+def _with_measured(
+    op: Operation, pair: tuple[int, int], sample: PairSample, unit_roundoff: float
+) -> PairSample:
+    open_now = (sample.verdict == Verdict.MISMATCH) | (
+        (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE)
+    )
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(sample.analytic - sample.numeric)
+        most = min(_MOST * unit_roundoff, 1e-3) * _scale(op, pair, sample)
+        open_now &= (error <= most) & np.isfinite(sample.uncertainty)
+    rows = np.flatnonzero(open_now.any(axis=1))[:_MOST_ROWS]
+    if not rows.size or not sample.is_connected or sample.rows is not None:
+        return sample
+    lost = np.zeros(sample.analytic.shape)
+    lost[rows] = _MEASURED * _rounding(op, pair, sample, rows)
+    lost = np.where(open_now & (lost <= most), lost, 0.0)
+    allowed = sample.allowed + lost
+    with np.errstate(invalid="ignore"):
+        passes = open_now & (lost > 0) & (error <= allowed + np.minimum(sample.uncertainty, allowed))
+        passes &= sample.uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
+        doubted = open_now & ~passes & (error <= allowed + sample.uncertainty)
+    verdict = np.where(doubted, Verdict.INCONCLUSIVE, np.where(passes, Verdict.PASS, sample.verdict))
+    reason = np.where(passes, Reason.NONE, sample.reason)
+    reason = np.where(doubted & (reason == Reason.NONE), Reason.LOW_PRECISION, reason)
+    return replace(
+        sample,
+        verdict=verdict.astype(np.int8),
+        reason=reason.astype(np.int8),
+        allowed=np.where(passes, allowed, sample.allowed),
+    )
+
+
+def _scale(op: Operation, pair: tuple[int, int], sample: PairSample) -> float:
+    """Return what a pair's elements are about: the largest, or an output's value over the input's scale."""
+    output, number = pair
+    sizes = np.abs(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
+    value = packed_magnitude(op.base_values[output], op.outputs[output])
+    step = scales(packed_point(op, number)).step
+    largest = float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
+    return max(
+        largest, float(np.max(value, where=np.isfinite(value), initial=0.0) / np.min(step, initial=np.inf))
+    )
+
+
+def _rounding(op: Operation, pair: tuple[int, int], sample: PairSample, rows: np.ndarray) -> Float:
+    """Measure by how much the elements of some rows change when they are rounded otherwise."""
+    output, number = pair
+    size = packed_size(op.outputs[output])
+    upstream = np.zeros((rows.size, size))
+    upstream[np.arange(rows.size), rows] = 1.0
+    moved = np.zeros((rows.size, sample.analytic.shape[1]))
+    for factor in _FACTORS:
+        gradient = pull_back(op, output, factor * upstream)[number]
+        if gradient is None:
+            return moved
+        if sample.columns is not None:
+            columns = np.broadcast_to(sample.columns, sample.analytic.shape)[rows]
+            gradient = np.take_along_axis(gradient, columns, axis=1)
+        # The factor as the op's own dtype has it is off by a rounding of the gradient's own size: no matter.
+        with np.errstate(invalid="ignore"):
+            change = np.abs(gradient / factor - sample.analytic[rows])
+        moved = np.maximum(moved, np.where(np.isfinite(change), change, 0.0))
+    return moved
+
+
+def without_rounding(sample: PairSample, unit_roundoff: float) -> PairSample:
+    """Return the verdicts, inconclusive where what mismatches is as small as rounding of the rest.
+
+    Such an element may be a zero that a gradient computes by cancelling, while its row is all such zeros, so
+    that no scale says how small is small. It may be wrong as well: it isn't called right.
+
+    Args:
+        sample: the verdicts of one pair.
+        unit_roundoff: of the gradient's precision.
+    """
+    wrong = sample.verdict == Verdict.MISMATCH
+    right = sample.verdict == Verdict.PASS
+    if not wrong.any() or not right.any():
+        return sample
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
+        largest = float(np.max(size[right], initial=0.0))
+        tiny = wrong & (size <= ROUNDINGS * 2 * unit_roundoff * largest)
+    if not tiny.any():
+        return sample
+    return replace(
+        sample,
+        verdict=np.where(tiny, Verdict.INCONCLUSIVE, sample.verdict).astype(np.int8),
+        reason=np.where(tiny, Reason.LOW_PRECISION, sample.reason).astype(np.int8),
+    )

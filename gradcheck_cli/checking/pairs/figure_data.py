@@ -1,0 +1,175 @@
+"""Take from a judged pair what a picture needs: few cells of its Jacobians, its worst element's ladder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.packing import index_of, part_of
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.figure import MOST_CELLS, Figure, HeatMap, Ladder
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, pairs, power_of_two, scales
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.pair_view import Judged
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case
+
+    Codes = npt.NDArray[np.int8]
+
+LETTERS = {Verdict.PASS: ".", Verdict.KINK: "k", Verdict.MISMATCH: "x", Verdict.INCONCLUSIVE: "?"}
+# What is drawn of a whole Jacobian fits into memory several times.
+_MOST_ELEMENTS = 4_000_000
+_MOST_COLUMNS = 40_000  # of an input whose ladder is taken: each rung is a point of so many coordinates
+_DIGITS = 5  # that a picture can show
+_RUNGS = 24  # a factor of four apart, from the input's own size down to rounding
+_RANK = {Verdict.PASS: 0, Verdict.KINK: 1, Verdict.INCONCLUSIVE: 2, Verdict.MISMATCH: 3}
+
+
+def is_plain(pair: PairResult) -> bool:
+    """Whether there is nothing to look at: a pass without kinks, or nothing that was judged."""
+    if pair.status is Status.PASSED:
+        return not (pair.kinks or pair.not_float64)
+    return pair.status is Status.SKIPPED or not pair.elements
+
+
+def figure_of(judged: Judged) -> Figure | None:
+    """Return a pair's figure without its ladder; `None` where none of its elements was judged."""
+    grave = [
+        (_gravity(sample), number) for number, sample in enumerate(judged.samples) if sample.verdict.size
+    ]
+    if not grave:
+        return None
+    point = max(grave, key=lambda one: (one[0], -one[1]))[
+        1
+    ]  # where the worst element is that the table shows
+    sample = judged.samples[point]
+    is_large = sample.elements > _MOST_ELEMENTS
+    whole = sample if is_large else sample.whole()
+    drawn = _heat_map(whole, judged) if whole.is_whole else None
+    return Figure(point, sample.size, drawn)
+
+
+def _gravity(sample: PairSample) -> tuple[int, float]:
+    """Return the gravest verdict among a sample's elements, and its share of what is allowed."""
+    row, column = worst_element(sample)
+    return _RANK[Verdict(int(sample.verdict[row, column]))], float(_share(sample)[row, column])
+
+
+def worst_element(sample: PairSample) -> tuple[int, int]:
+    """Return where in a sample's arrays the element is that tells most: the gravest, by its share."""
+    rank = np.vectorize(_RANK.__getitem__, otypes=[np.int8])(sample.verdict)
+    share = np.where(rank == rank.max(), _share(sample), -1.0)
+    row, column = np.unravel_index(int(np.argmax(share)), share.shape)
+    return int(row), int(column)
+
+
+def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSample) -> Ladder | None:
+    """Evaluate the differences of a pair's worst element at ever smaller steps.
+
+    Args:
+        case: for its domain and scale.
+        op: what is differenced, at the sample point.
+        pair: output and input.
+        sample: what was judged there.
+
+    Returns:
+        The ladder; `None` where the forward can't be evaluated there, or is too large.
+    """
+    output, number = pair
+    here = worst_element(sample)
+    row, column = sample.place(*here)
+    point = packed_point(op, number)
+    if point.size > _MOST_COLUMNS:
+        return None
+    tensor = case.tensors[number]
+    precision = working_precision(op, op.inputs[number].dtype)
+    scale = scales(point, tensor.scale).step[[column]]
+    steps = power_of_two(scale)[:, None] * 0.25 ** np.arange(_RUNGS)
+    domain = Domain.around(point, *tensor.domain).take(np.array([column]))
+    moved = pairs(point[[column]], steps, domain, precision)
+    points = np.tile(point, (2 * _RUNGS + 1, 1))
+    points[1 : _RUNGS + 1, column], points[_RUNGS + 1 :, column] = moved.up[0], moved.down[0]
+    try:
+        values = packed_function(op, number, [output])(points)[:, row]
+    except (CaseFailedError, GradientFormError):
+        return None
+    up, down = moved.step_up[0], moved.step_down[0]
+    with np.errstate(all="ignore"):
+        rise, fall = values[1 : _RUNGS + 1] - values[0], values[0] - values[_RUNGS + 1 :]
+        above, below = rise / np.where(up, up, np.nan), fall / np.where(down, down, np.nan)
+        central = (rise + fall) / np.where((up > 0) & (down > 0), up + down, np.nan)
+    produced, taken = op.outputs[output], op.inputs[number]
+    return Ladder(
+        f"{_name(row, produced)} / {_name(column, taken)}",
+        _plain(steps[0]),
+        tuple(central.tolist()),  # in full: what is drawn is how far they are off
+        tuple(above.tolist()),
+        tuple(below.tolist()),
+        float(sample.analytic[here]),
+        float(sample.numeric[here]),
+        float(sample.uncertainty[here]),
+        float(sample.allowed[here]),
+        float(scale[0] * FIRST_STEP[precision.name]),
+    )
+
+
+def _share(sample: PairSample) -> Float:
+    with np.errstate(all="ignore"):
+        same = sample.analytic == sample.numeric
+        error = np.where(same, 0.0, np.abs(sample.analytic - sample.numeric))
+        share = np.where(error == 0, 0.0, error / (sample.allowed + sample.uncertainty))
+    return np.asarray(np.nan_to_num(share, nan=np.inf))
+
+
+def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
+    rows, columns = sample.verdict.shape
+    row_step, column_step = -(-rows // MOST_CELLS), -(-columns // MOST_CELLS)
+    share = _share(sample)
+    tops, lefts = range(0, rows, row_step), range(0, columns, column_step)
+    at = [
+        [_shown(share, sample.verdict, top, left, (row_step, column_step)) for left in lefts] for top in tops
+    ]
+
+    def cells(values: Float) -> tuple[tuple[float, ...], ...]:
+        return tuple(_plain(np.array([values[place] for place in line])) for line in at)
+
+    return HeatMap(
+        tuple(_name(top, judged.output) for top in tops),
+        tuple(_name(left, judged.taken) for left in lefts),
+        row_step,
+        column_step,
+        cells(sample.analytic),
+        cells(sample.numeric),
+        cells(share),
+        tuple("".join(LETTERS[Verdict(int(sample.verdict[place]))] for place in line) for line in at),
+    )
+
+
+def _shown(share: Float, verdict: Codes, top: int, left: int, step: tuple[int, int]) -> tuple[int, int]:
+    """Return the element that a cell shows: the gravest, by its share of what is allowed."""
+    block = slice(top, top + step[0]), slice(left, left + step[1])
+    graver = share[block] + np.where(verdict[block] == Verdict.MISMATCH, 1e300, 0.0)
+    row, column = np.unravel_index(int(np.argmax(graver)), graver.shape)
+    return top + int(row), left + int(column)
+
+
+def _name(position: int, info: TensorInfo) -> str:
+    """Name a packed position: `y[0,2]`, `im z[1]`."""
+    index, part = index_of(position, info), part_of(position, info)
+    where = f"{info.name}[{','.join(map(str, index))}]" if index else info.name
+    return f"{part} {where}" if part else where
+
+
+def _plain(values: Float) -> tuple[float, ...]:
+    """Return values as a picture shows them, in few digits."""
+    return tuple(float(f"{value:.{_DIGITS}g}") for value in values)

@@ -1,0 +1,321 @@
+"""A second look at elements that the formula gets wrong by little: what a narrower dtype accounts for.
+
+The formula is judged in float64, at a point that was rounded to the declared dtype, and it may have been
+written for that dtype. Neither is a fault of the gradient; each is looked at where it could have made the
+difference, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.budget import OverBudgetError
+from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
+from gradcheck_cli.checking.ops.packing import index_of
+from gradcheck_cli.checking.pairs.allowance import allowed_at
+from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
+from gradcheck_cli.checking.pairs.sample import Operations, Pair, judge_pairs, label_of, tolerance_of
+from gradcheck_cli.numerics import (
+    FLOAT64,
+    Precision,
+    Reason,
+    ToleranceRule,
+    Verdict,
+    precision_of,
+    rule_for,
+)
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.steps import scales
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.numerics.sparsity import Sparsity
+    from gradcheck_cli.spec.case import Case, PairRule
+
+# What holds exactly of exact inputs (probabilities that add up to 1) holds of rounded ones to within some
+# units of their dtype: ten in float32 add up to 1 within 5, and a gradient that relies on it is off by as
+# much of its row's largest element. The halves would forgive everything: there, no more than 2e-3.
+_POINT_ROUNDINGS = 16.0
+_POINT_ERROR = 2e-3
+# Constants of a gradient's formula are rounded to the dtype, where the forward's kernel has better ones (the
+# 2 / sqrt(pi) of erf's slope): what sums of such terms leave of an element that is small beside its row.
+ROUNDED_CONSTANTS = 2.0
+# How far off an approximation may be, relative to the element, that is tuned to a dtype: half of float32's
+# digits, sqrt(2^-23) = 3.5e-4 (e^x for a sigmoid below -9 is 1.2e-4 off, for its slope 2.5e-4); in the
+# halves one rounding, where that is more, as they come no nearer to any value: 4.9e-4 and 3.9e-3. One per
+# cent is beyond it in every dtype.
+_HALF_THE_DIGITS = 2.0**-11.5
+# An error is no larger than what the declared dtype rounds anyway, where it is within this of the largest
+# rounding that is seen among such elements: of some ten terms of random sign, one element in ten shows less
+# than a quarter of the bound. (empirical; gelu's zero slope is a difference of two halves)
+_SEEN_ROUNDING = 4.0
+
+
+def declared_precision(op: Operation, pair: Pair) -> Precision:
+    """Return the precision that a pair's tensors are declared in."""
+    return coarsest(precision_of(op.outputs[pair[0]].dtype), precision_of(op.inputs[pair[1]].dtype))
+
+
+def look_again(  # noqa: PLR0913, PLR0917 (a case's verdicts, and what they were made of)
+    case: Case,
+    operations: Operations,
+    judged: Mapping[Pair, PairSample],
+    declared: Mapping[Pair, Jacobian | None],
+    rules: Mapping[Pair, PairRule | None],
+    sparsities: Mapping[Pair, Sparsity],
+) -> tuple[dict[Pair, PairSample], list[str]]:
+    """Judge again what mismatches by little in float64, of pairs that are declared in less.
+
+    Args:
+        case: for its tolerances.
+        operations: with a formula in float64 beside the declared op.
+        judged: the formula's verdicts, element by element.
+        declared: the Jacobians in the declared dtypes.
+        rules: what the spec says of each pair.
+        sparsities: of the pairs that are judged without their zeros.
+
+    Returns:
+        The verdicts, but for pairs that there is no time for, and a warning for each that is right as an
+        approximation only.
+    """
+    found = dict(judged)
+    warnings = []
+    for pair, first in judged.items():
+        precision = declared_precision(operations.declared, pair)
+        if precision == FLOAT64 or first.rows is not None or not (first.verdict == Verdict.MISMATCH).any():
+            continue
+        try:
+            sample = _without_rounding_of_the_point(case, operations, pair, first, rules[pair], sparsities)
+        except OverBudgetError:
+            del found[pair]
+            continue
+        rule = tolerance_of(case, operations, pair, rules[pair])
+        if rule.atol is None:  # a tolerance that was asked for holds
+            rtol = 0.0 if rule.is_rtol_fixed else approximation_rtol(precision)
+            near = _is_near(case, operations, pair, first, rule, ROUNDED_CONSTANTS)
+            seen = _seen_rounding(sample, declared[pair], near)
+            sample, warning = _as_approximation(case, operations, pair, sample, (rtol, near, seen))
+            warnings += [warning] if warning else []
+        found[pair] = sample
+    return found, warnings
+
+
+def judged_below_float64(
+    operations: Operations, judged: Mapping[Pair, PairSample]
+) -> tuple[dict[Pair, PairSample], list[str]]:
+    """Note on each pair why it wasn't judged in float64, if so.
+
+    Returns:
+        The verdicts, and a warning for each pair that is declared in float64: what it was judged to is less
+        than its dtype promises.
+    """
+    op, formula = operations.declared, operations.formula
+    reason = formula.not_float64 or operations.differenced.not_float64
+    found, warnings = dict(judged), []
+    for pair, sample in judged.items():
+        precision = coarsest(
+            working_precision(formula, formula.inputs[pair[1]].dtype),
+            working_precision(operations.differenced, operations.differenced.inputs[pair[1]].dtype),
+            *[precision_of(name) for name in formula.vjp_low_precision],
+        )
+        if not reason or precision == FLOAT64 or not sample.is_connected:
+            continue
+        found[pair] = replace(sample, not_float64=reason)
+        if declared_precision(op, pair) == FLOAT64:
+            rtol = rule_for(precision, precision).rtol
+            warnings.append(
+                f"precision: {label_of(op, pair)}: declared in float64, but judged in {precision.name}, "
+                f"where errors up to {rtol:g} of an element pass: {reason}."
+            )
+    return found, warnings
+
+
+def _without_rounding_of_the_point(  # noqa: PLR0913, PLR0917 (a pair, and what it was judged by)
+    case: Case,
+    operations: Operations,
+    pair: Pair,
+    sample: PairSample,
+    rule: PairRule | None,
+    sparsities: Mapping[Pair, Sparsity],
+) -> PairSample:
+    """Judge at the exact point what mismatches by as much as rounding that could have brought about.
+
+    Where something else was rounded, too (weights, a table of constants, values from a file), an element that
+    mismatches there as well is inconclusive: what was exact can't be told.
+    """
+    table = tolerance_of(case, operations, pair, rule)
+    if table.atol is not None:
+        return sample
+    near = _is_near(case, operations, pair, sample, table, _POINT_ROUNDINGS)
+    if not near.any():
+        return sample
+    again = _at_exact_point(case, operations, pair, rule, sparsities if sample.columns is not None else {})
+    if again is not None and again.verdict.shape == sample.verdict.shape:
+        settled = near & np.isin(again.verdict, (Verdict.PASS, Verdict.KINK))
+        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
+        taken = {name: np.where(settled, getattr(again, name), getattr(sample, name)) for name in names}
+        sample = replace(sample, **taken, evaluations=sample.evaluations + again.evaluations)
+        near &= ~settled
+    is_rounded = operations.formula.has_rounded_arrays or any(
+        tensor.source.kind == "file" for tensor in case.tensors
+    )
+    if not is_rounded or not near.any():
+        return sample
+    return replace(
+        sample,
+        verdict=np.where(near, Verdict.INCONCLUSIVE, sample.verdict).astype(np.int8),
+        reason=np.where(near, Reason.ROUNDED_POINT, sample.reason).astype(np.int8),
+    )
+
+
+def _is_near(  # noqa: PLR0913, PLR0917 (a pair, what it was judged by, and how far that is widened)
+    case: Case,
+    operations: Operations,
+    pair: Pair,
+    sample: PairSample,
+    table: ToleranceRule,
+    roundings: float,
+) -> npt.NDArray[np.bool_]:
+    """Say which mismatches are no larger than so many roundings to the declared dtype of a row's largest."""
+    declared = declared_precision(operations.declared, pair).unit_roundoff
+    allowed = allowed_at(
+        operations.formula,
+        pair,
+        replace(table, ratol=max(table.ratol, min(roundings * declared, _POINT_ERROR))),
+        sample.numeric,
+        sample.analytic,
+        columns=sample.columns,
+        scale=case.tensors[pair[1]].scale,
+    )
+    with np.errstate(invalid="ignore"):
+        small = np.abs(sample.analytic - sample.numeric) <= allowed
+    return np.asarray((sample.verdict == Verdict.MISMATCH) & small)
+
+
+def _at_exact_point(
+    case: Case,
+    operations: Operations,
+    pair: Pair,
+    rule: PairRule | None,
+    sparsities: Mapping[Pair, Sparsity],
+) -> PairSample | None:
+    """Judge a pair where the inputs are as they were drawn; `None` where that can't be had."""
+    formula = operations.formula.exactly()
+    if formula is None or operations.in_complex is not None:
+        return None
+    differenced = formula
+    if operations.differenced is not operations.formula:
+        differenced = operations.differenced.exactly() or operations.differenced
+    operations.budget.require()
+    exact = Operations(operations.declared, formula, differenced, budget=operations.budget)
+    matrices = analytic_jacobians(case, formula, [pair], sparsities)
+    found = judge_pairs(case, exact, matrices, {pair: rule})
+    if pair not in found:
+        operations.budget.require()
+    return found.get(pair)
+
+
+def _seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDArray[np.bool_]) -> float:
+    """Bound what the declared dtype rounds of some elements, by the most that is seen of it there."""
+    if declared is None or declared.values.shape != sample.analytic.shape:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        rounded = np.abs(declared.values - sample.analytic)
+    return _SEEN_ROUNDING * float(np.max(rounded, initial=0.0, where=near & np.isfinite(rounded)))
+
+
+def _as_approximation(
+    case: Case,
+    operations: Operations,
+    pair: Pair,
+    sample: PairSample,
+    allowed: tuple[float, npt.NDArray[np.bool_], float],
+) -> tuple[PairSample, str]:
+    """Let pass, with a warning, what is as near as an approximation that is tuned to the declared dtype.
+
+    An element counts as one where its error is small beside itself; and where it is no larger than such
+    errors are elsewhere in the pair, in terms of what they do to the output. (A polynomial erf and the slope
+    of the true one differ by as much in the tail as at the centre, but there's less of it.) So does a
+    zero that is off by less than one rounding of the pair's largest: constants of the formula are
+    rounded to the dtype (the cosine of float32's pi / 2 is 4e-8), and nothing in that dtype is nearer. So
+    does, finally, what is off by such a rounding of its row's largest, if the declared dtype is seen to round
+    as much there; there is no warning then, since nobody can see such an error.
+
+    Args:
+        case: for its scales.
+        operations: the formula, and the op as declared.
+        pair: which.
+        sample: its verdicts.
+        allowed: how far off an approximation may be, relative to the element; the elements that are off
+            by a rounding of their row's largest; and the most that the declared dtype rounds among those.
+
+    Returns:
+        The verdicts, and a warning, empty where nothing is changed.
+    """
+    rtol, near, seen = allowed
+    wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
+    steps = scales(packed_point(operations.formula, pair[1]), case.tensors[pair[1]].scale).step
+    columns = np.arange(wrong.shape[1])[None] if sample.columns is None else sample.columns
+    with np.errstate(invalid="ignore"):
+        error = np.abs(sample.analytic - sample.numeric) + sample.uncertainty
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
+        small = wrong & (error <= rtol * size)
+        unit = declared_precision(operations.declared, pair).unit_roundoff
+        slopes = float(np.nanmax(np.abs(sample.numeric), initial=0.0))
+        small |= wrong & (error <= unit * slopes) & (np.abs(sample.numeric) <= sample.uncertainty)
+        effect = error * steps[columns]
+        largest = float(np.max(effect, initial=0.0, where=small))
+        approximate = wrong & (small | (near & (error <= seen)) | (effect <= largest))
+    if not approximate.any():
+        return sample, ""
+    passed = replace(
+        sample,
+        verdict=np.where(approximate, Verdict.PASS, sample.verdict).astype(np.int8),
+        allowed=np.where(approximate, np.maximum(sample.allowed, error), sample.allowed),
+    )
+    if error[approximate].max() <= seen:
+        return passed, ""
+    return passed, _warning(operations, pair, sample, approximate, error / np.where(size > 0, size, 1.0))
+
+
+def rounded_rule(operations: Operations, pair: Pair, rule: ToleranceRule) -> ToleranceRule | None:
+    """Return what an element may be off by that rounding to the declared dtype accounts for.
+
+    `None` where nothing was rounded, or the spec says what is allowed.
+    """
+    precision = declared_precision(operations.declared, pair)
+    if not operations.has_reference_precision or precision == FLOAT64 or rule.atol is not None:
+        return None
+    ratol = max(rule.ratol, min(_POINT_ROUNDINGS * precision.unit_roundoff, _POINT_ERROR))
+    rtol = rule.rtol if rule.is_rtol_fixed else max(rule.rtol, approximation_rtol(precision))
+    return replace(rule, ratol=ratol, rtol=rtol)
+
+
+def approximation_rtol(precision: Precision) -> float:
+    """Return how far off an approximation may be that is tuned to a precision, relative to the element."""
+    return max(_HALF_THE_DIGITS, precision.unit_roundoff)
+
+
+def _warning(
+    operations: Operations, pair: Pair, sample: PairSample, approximate: npt.NDArray[np.bool_], share: Float
+) -> str:
+    op = operations.declared
+    at = np.where(approximate & np.isfinite(share), share, -1.0)
+    row, column = (int(index) for index in np.unravel_index(int(np.argmax(at)), at.shape))
+    at_row, at_column = sample.place(row, column)
+    return (
+        f"precision: {label_of(op, pair)}: {int(np.count_nonzero(approximate))} of {sample.elements} "
+        f"elements are right as an approximation for {declared_precision(op, pair).name} only, by up to "
+        f"{float(at[row, column]):.1e} off; output {list(index_of(at_row, op.outputs[pair[0]]))}, input "
+        f"{list(index_of(at_column, op.inputs[pair[1]]))}: {sample.analytic[row, column]:.6e}, numeric "
+        f"{sample.numeric[row, column]:.6e}."
+    )

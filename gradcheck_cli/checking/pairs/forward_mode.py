@@ -1,0 +1,88 @@
+"""Decide by forward mode what differences can't: a third reference, free of differences.
+
+Eagerly, forward mode goes through the body of a custom gradient and takes no notice of the gradient itself.
+Where differences drown in noise, or have no room to step, the two derivatives of the same function can be
+compared all the same. It may settle that a gradient is right, never that it is wrong: a body whose own
+derivative is unstable, or stopped, is what a custom gradient is often written for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.allowance import allowed_at
+from gradcheck_cli.checking.pairs.sample import tolerance_of
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.reasons import Reason
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.spec.case import Case, PairRule
+
+METHOD = "forward_mode"
+# What differences can't tell though there is a derivative. A jump and a singularity have none, and of a
+# function that rounds, the slope of its body isn't the one that is meant.
+_SETTLED = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION, Reason.DOMAIN)
+# Each column takes a forward pass.
+MOST_COLUMNS = 256
+
+
+def settled(
+    case: Case, operations: Operations, pair: Pair, rule: PairRule | None, sample: PairSample
+) -> PairSample:
+    """Return a pair's verdicts with those elements passed that forward mode shows to be right.
+
+    Args:
+        case: for its tolerances.
+        operations: `formula` is what has the gradient; not for a surrogate, whose forward isn't meant.
+        pair: output and input.
+        rule: what the spec says of the pair.
+        sample: the verdicts by differences, of a whole Jacobian.
+    """
+    undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _SETTLED)
+    columns = np.flatnonzero(undecided.any(axis=0))
+    if case.reference is not None or not sample.is_whole or not 0 < len(columns) <= MOST_COLUMNS:
+        return sample
+    slopes = _slopes(operations, pair, columns)
+    if slopes is None:
+        return sample
+    forward = np.zeros(sample.verdict.shape)
+    forward[:, columns] = slopes
+    allowed = allowed_at(
+        operations.formula,
+        pair,
+        tolerance_of(case, operations, pair, rule),
+        sample.analytic,
+        sample.analytic,
+        scale=case.tensors[pair[1]].scale,
+    )
+    with np.errstate(invalid="ignore"):
+        error = np.abs(sample.analytic - forward)
+        right = undecided & (error <= allowed)
+    if not right.any():
+        return sample
+    return replace(
+        sample,
+        numeric=np.where(right, forward, sample.numeric),
+        uncertainty=np.where(right, 0.0, sample.uncertainty),
+        verdict=np.where(right, Verdict.PASS, sample.verdict).astype(np.int8),
+        reason=np.where(right, Reason.NONE, sample.reason).astype(np.int8),
+        method=METHOD,
+    )
+
+
+def _slopes(operations: Operations, pair: Pair, columns: np.ndarray) -> Float | None:
+    """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
+    op, (output, number) = operations.formula, pair
+    directions = np.zeros((len(columns), packed_size(op.inputs[number])))
+    directions[np.arange(len(columns)), columns] = 1.0
+    moved = op.jvp(number, unpack(directions, op.inputs[number]))
+    if moved is None or (found := moved[output]) is None:
+        return None
+    return np.asarray(pack(found, op.outputs[output]).T)

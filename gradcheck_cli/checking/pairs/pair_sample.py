@@ -1,0 +1,163 @@
+"""What was found of one pair at one sample point, element by element: of all, of the possible, or of some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.packing import Float
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What `stop_gradient`s make of a pair's derivative, if it isn't said whether they are meant.
+
+    Attributes:
+        places: where they are, as `file:line`.
+        change: what they change an element by, as a share of the larger of both derivatives.
+    """
+
+    places: tuple[str, ...]
+    change: float
+
+    def __str__(self) -> str:
+        """Return what the report says of it."""
+        percent = 100 * self.change
+        amount = f"{percent:.0f}" if percent >= 1 else f"{percent:.2g}"
+        if len(self.places) == 1:
+            what, meant = f"a stop_gradient at {self.places[0]} changes", "it is"
+        else:
+            where = f"{', '.join(self.places[:-1])} and {self.places[-1]}"
+            what, meant = f"stop_gradients at {where} change", "they are"
+        return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
+
+    @staticmethod
+    def joined(found: Sequence[Stopped]) -> Stopped | None:
+        """Return what was found at several points as one."""
+        if not found:
+            return None
+        places = tuple(dict.fromkeys(place for one in found for place in one.places))
+        return Stopped(places, max(one.change for one in found))
+
+
+@dataclass(frozen=True)
+class PairSample:
+    """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
+
+    Arrays are of one shape, (r, c). Of a whole Jacobian that is its own; of a sparse one a row's slots; of
+    one that was probed at random the elements that the probes led to, (r, 1).
+
+    Attributes:
+        analytic: from the gradient under test.
+        numeric: from differences.
+        uncertainty: bound on the numeric side's error.
+        allowed: tolerance.
+        verdict: `numerics.Verdict` codes.
+        reason: `numerics.Reason` codes.
+        is_connected: whether the gradient is a tensor, not `None`.
+        evaluations: of the forward.
+        method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
+        numeric_dtype: the dtype that was differenced in.
+        not_float64: why it isn't float64 that it was judged in; empty where it is.
+        noisy: how many elements' tolerance was widened, since the forward is noisy.
+        shape: (m, n) of the Jacobian; `None` where every element of it was judged.
+        rows: row of each element, broadcast to (r, c); `None` for 0 to m - 1.
+        columns: column of each element; `None` for 0 to n - 1.
+        miss_probability: of probes, that an error of a relative size in one element isn't seen.
+        miss_size: that size.
+        is_zero: of probes, whether no probe saw the gradient, or the output, differ from zero.
+        probe_error: the largest of the probes' errors, relative to what it was seen among.
+        probe_bound: what was allowed there.
+        doubt: why probes couldn't decide, or a stop leaves it open; empty where neither does.
+        stopped: where a `stop_gradient` leaves it open, which one.
+        is_held: whether it was judged with the stops of a reference held, which nothing else is.
+        rtol: the part of the tolerance that is relative to the element.
+        rounding: what rounding of the output alone may leave of a slope that is zero, in the gradient and in
+            differences.
+        remark: what is to be said where it mismatches; empty where the elements say it.
+        approximate: of probes, how far an element is off that is right as an approximation only; 0 for none.
+    """
+
+    analytic: Float
+    numeric: Float
+    uncertainty: Float
+    allowed: Float
+    verdict: npt.NDArray[np.int8]
+    reason: npt.NDArray[np.int8]
+    is_connected: bool
+    evaluations: int
+    method: str
+    numeric_dtype: str
+    noisy: int = 0
+    not_float64: str = ""
+    shape: tuple[int, int] | None = None
+    rows: Index | None = None
+    columns: Index | None = None
+    miss_probability: float | None = None
+    miss_size: float | None = None
+    is_zero: tuple[bool, bool] | None = None
+    probe_error: float = 0.0
+    probe_bound: float = 0.0
+    doubt: str = ""
+    stopped: Stopped | None = None
+    is_held: bool = False
+    rtol: float = 0.0
+    rounding: tuple[float, float] = (0.0, 0.0)
+    remark: str = ""
+    approximate: float = 0.0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the whole Jacobian."""
+        return self.shape if self.shape is not None else (self.verdict.shape[0], self.verdict.shape[1])
+
+    @property
+    def elements(self) -> int:
+        """How many elements the whole Jacobian has."""
+        return self.size[0] * self.size[1]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arrays are the Jacobian's own."""
+        return self.shape is None
+
+    def place(self, row: int, column: int) -> tuple[int, int]:
+        """Return the Jacobian's row and column of an element of the arrays."""
+        shape = self.verdict.shape
+        at_row = row if self.rows is None else int(np.broadcast_to(self.rows, shape)[row, column])
+        at_column = column if self.columns is None else int(np.broadcast_to(self.columns, shape)[row, column])
+        return at_row, at_column
+
+    def whole(self) -> PairSample:
+        """Return a sparse Jacobian with its zeros written out; another as it is."""
+        columns = self.columns
+        if columns is None or self.rows is not None:
+            return self
+
+        def written(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+            out = np.zeros(self.size, values.dtype)
+            np.put_along_axis(out, columns, values, axis=1)
+            return out
+
+        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
+        arrays: dict[str, Any] = {name: written(getattr(self, name)) for name in names}
+        return replace(self, **arrays, shape=None, columns=None)
+
+    @cached_property
+    def analytic_is_zero(self) -> bool:
+        """Whether the gradient was nowhere seen to differ from zero."""
+        return self.is_zero[0] if self.is_zero is not None else not self.analytic.any()
+
+    @cached_property
+    def numeric_is_zero(self) -> bool:
+        """Whether the output was nowhere seen to move."""
+        return self.is_zero[1] if self.is_zero is not None else not self.numeric.any()

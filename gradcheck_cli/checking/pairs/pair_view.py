@@ -1,0 +1,92 @@
+"""A pair as it was judged, element by element: a run's own numbers and verdicts, for whoever shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.numerics import Verdict
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import TensorInfo
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.results import CheckResult, PairResult
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of a pair at each sample point.
+
+    Attributes:
+        output: what is differentiated.
+        taken: by what.
+        samples: one for each point that was judged.
+    """
+
+    output: TensorInfo
+    taken: TensorInfo
+    samples: tuple[PairSample, ...]
+
+    @property
+    def telling(self) -> int:
+        """Number the point that tells most: the first with a mismatch, else the first undecided, else 0."""
+        ranks = [
+            2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0
+            for sample in self.samples
+        ]
+        return ranks.index(max(ranks))
+
+
+def _is_open(sample: PairSample) -> bool:
+    return bool(sample.doubt) or bool((sample.verdict == Verdict.INCONCLUSIVE).any())
+
+
+@dataclass(frozen=True)
+class PairView:
+    """One pair at one sample point, with every element's verdict, and what the whole run says of it.
+
+    Attributes:
+        label: `dOUT/dIN`.
+        output: what is differentiated.
+        taken: by what.
+        point: number of the sample point.
+        found: every element, packed: real parts before imaginary ones, of rows and of columns.
+        result: the pair's own result, over all points, with the spec's expectation applied.
+        failing: the structural checks of its case that fail.
+        warnings: what the case warns of that concerns the pair.
+    """
+
+    label: str
+    output: TensorInfo
+    taken: TensorInfo
+    point: int
+    found: PairSample
+    result: PairResult
+    failing: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The upstreams that rows are of: 1, and 1j where the output is complex."""
+        return ("1", "1j") if self.output.is_complex else ("1",)
+
+    def rows(self, index: tuple[int, ...] | None, part: str | None = None) -> npt.NDArray[np.int64]:
+        """Return the packed rows of one element of the output, or of all, for one upstream or for all."""
+        size = self.output.size
+        own = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
+        starts = [place * size for place, name in enumerate(self.parts) if part in {None, name}]
+        return np.concatenate([start + own for start in starts])
+
+    def joined(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
+        """Join real and imaginary columns, as TensorFlow has gradients: dL/dRe + i dL/dIm."""
+        if not self.taken.is_complex:
+            return values
+        joined: npt.NDArray[np.inexact] = values[:, : self.taken.size] + 1j * values[:, self.taken.size :]
+        return joined
+
+
+def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    return int(np.ravel_multi_index(index, shape)) if index else 0

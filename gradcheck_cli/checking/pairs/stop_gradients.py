@@ -1,0 +1,268 @@
+"""Weigh what a `stop_gradient` makes of a derivative: nothing, or another one than the function has.
+
+Backpropagation takes what is stopped for a constant, and differences don't. Where a gradient is the
+function's own, a stop has only saved work, and nothing is said. Where it isn't, the function is differenced
+once more with the stops held: a gradient that is right then is right only if the stop is meant, which nobody
+but its author knows (decision 23).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.pairs.pair_sample import Stopped
+from gradcheck_cli.checking.pairs.sample import judge_pairs, tolerance_of
+from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, scales
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.spec.case import Case, PairRule
+
+CLOSED = (
+    "a stop_gradient inside {}, which is closed (a ready-made function: a ConcreteFunction, a SavedModel), "
+    "may change this derivative, and nothing can hold it there to tell; check the Python function that it "
+    "was made of."
+)
+UNHELD = "a stop_gradient at {} may change this derivative, and it can't be held to tell: {}"
+# Stands for whatever is closed among the keys of stops.
+_CLOSED_KEY = "closed"
+# Directions along which outputs are compared with and without each stop: what cancels in one doesn't in the
+# other.
+_DIRECTIONS = 2
+# Two steps, by which the cubic term of a central difference is taken out: held or not, functions that agree
+# in their first derivative may differ in the third, which near a small variance is 1000 times as large.
+_STEPS = (1.0, 0.25)
+# What a slope may be off by: its values by as many roundings as seen between a graph's and a batch's (4, of
+# sums in another order), and some more; each counts 16/15 of four times two values, and 1/15 of two.
+_ROUNDINGS = 16.0 * (4 * 2 * 16 + 2) / 15
+# A change by less isn't told from what the steps leave in. Where a gradient is wrong without a stop and right
+# with it, that is told by the verdicts.
+_NO_CHANGE = 1e-4
+# A stop that makes less than this share of the change isn't named beside those that make it.
+_SHARE = 0.01
+
+
+@dataclass
+class StopGradients:
+    """The `stop_gradient`s of a case of which the spec doesn't say whether they are meant.
+
+    Attributes:
+        case: the case.
+        rules: what the spec says of each pair.
+        among: keys of those that may be held, to see whether a gradient is right then; `None`: every one. Of
+            a vjp only those that change a first derivative: a stop that doesn't only saves work there, and
+            then the second derivative is that of the function with nothing held.
+        changing: keys of those that were found to change a derivative.
+        budget: what probes may spend.
+    """
+
+    case: Case
+    rules: Mapping[Pair, PairRule | None]
+    among: frozenset[str] | None = None
+    changing: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
+
+    def weigh(
+        self,
+        operations: Operations,
+        analytic: Mapping[Pair, Jacobian | None],
+        judged: Mapping[Pair, PairSample],
+        sample: int,
+    ) -> dict[Pair, PairSample]:
+        """Return the verdicts of one sample point, in doubt where a stop may be meant.
+
+        Args:
+            operations: the ops, with nothing held.
+            analytic: the Jacobians, but for pairs that are too large.
+            judged: the verdicts, for which nothing was held.
+            sample: number of the sample point.
+        """
+        is_vjp = any(output.of for output in operations.declared.outputs)
+        if self.case.freeze is not None:
+            return dict(judged)
+        if self.case.reference is not None and not is_vjp:
+            if self.case.second_order:
+                self._note_reference(operations.differenced, judged)
+            return dict(judged)
+
+        def again(pair: Pair, held: Operations) -> PairSample:
+            wanted = {pair: analytic[pair]} if pair in analytic else {}
+            found = judge_pairs(self.case, held, wanted, self.rules)
+            if pair in found:
+                return found[pair]
+            rule = tolerance_of(self.case, held, pair, self.rules[pair])
+            return probe_pairs(self.case, held, {pair: rule}, sample, self.budget)[pair]
+
+        return {
+            pair: found if _is_right(found) else self._weigh(operations, pair, found, partial(again, pair))
+            for pair, found in judged.items()
+        }
+
+    def _note_reference(self, op: Operation, judged: Mapping[Pair, PairSample]) -> None:
+        """Note which stops of a reference change its derivative: they are meant, at second order too."""
+        for pair, sample in judged.items():
+            stops = op.stops_between(*pair)
+            if stops:
+                self.changing.update(_compare(op, pair, self.case, sample, stops).keys)
+
+    def _weigh(
+        self,
+        operations: Operations,
+        pair: Pair,
+        sample: PairSample,
+        again: Callable[[Operations], PairSample],
+    ) -> PairSample:
+        op = operations.differenced
+        closed = op.closed(*pair) if self.among is None or _CLOSED_KEY in self.among else []
+        if closed and _is_wrong(sample):
+            self.changing.add(_CLOSED_KEY)
+            return _in_doubt(sample, CLOSED.format(", ".join(closed)))
+        stops = self._allowed(op.stops_between(*pair))
+        if not stops:
+            return sample
+        try:
+            held = again(_holding(operations, stops))
+            if self.case.reference is not None:  # which decides by itself, with what it means to stop
+                return replace(held, is_held=True) if _is_right(held) else sample
+            stopped = self._stopped(operations, pair, sample, stops, held)
+        except CaseFailedError as failure:
+            where = " and ".join(dict.fromkeys(stops.values()))
+            return _in_doubt(sample, UNHELD.format(where, failure.message)) if _is_wrong(sample) else sample
+        return sample if stopped is None else replace(_in_doubt(sample, str(stopped)), stopped=stopped)
+
+    def _stopped(
+        self,
+        operations: Operations,
+        pair: Pair,
+        sample: PairSample,
+        stops: Mapping[str, str],
+        held: PairSample,
+    ) -> Stopped | None:
+        """Say whether stops leave a verdict open: not where the gradient is wrong with them held as well."""
+        if _is_wrong(sample) and _is_wrong(held):
+            return None
+        found = _compare(operations.differenced, pair, self.case, sample, stops)
+        if not found.keys and not (_is_wrong(sample) and _is_right(held)):
+            return None
+        # What makes the difference can't always be told apart: then it may be any of them.
+        keys = found.keys or list(stops)
+        self.changing.update(keys)
+        places = tuple(dict.fromkeys(stops[key] for key in keys))
+        return Stopped(places, _largest_error(sample) if _is_wrong(sample) else found.change)
+
+    def _allowed(self, stops: Mapping[str, str]) -> dict[str, str]:
+        return {key: place for key, place in stops.items() if self.among is None or key in self.among}
+
+
+def _holding(operations: Operations, stops: Mapping[str, str]) -> Operations:
+    in_complex = operations.in_complex
+    return replace(
+        operations,
+        differenced=operations.differenced.holding(frozenset(stops)),
+        in_complex=None if in_complex is None else in_complex.holding(frozenset(stops)),
+    )
+
+
+def _is_right(sample: PairSample) -> bool:
+    return not sample.doubt and not np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE)).any()
+
+
+def _is_wrong(sample: PairSample) -> bool:
+    return bool((sample.verdict == Verdict.MISMATCH).any())
+
+
+def _in_doubt(sample: PairSample, message: str) -> PairSample:
+    verdict = np.where(sample.verdict == Verdict.MISMATCH, Verdict.INCONCLUSIVE, sample.verdict)
+    return replace(sample, verdict=verdict.astype(np.int8), doubt=message)
+
+
+def _largest_error(sample: PairSample) -> float:
+    """Return what the gradient and the derivative of what mismatches differ by, relative to the larger."""
+    wrong = sample.verdict == Verdict.MISMATCH
+    with np.errstate(invalid="ignore", divide="ignore"):
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))[wrong]
+        share = np.abs(sample.analytic - sample.numeric)[wrong] / size
+    return float(np.max(np.nan_to_num(share, nan=1.0, posinf=1.0), initial=0.0))
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What holding changes along some directions: the largest share of a slope, and by which stops."""
+
+    change: float
+    keys: list[str]
+
+
+def _compare(op: Operation, pair: Pair, case: Case, sample: PairSample, stops: Mapping[str, str]) -> _Change:
+    """Compare slopes with nothing held, each stop held alone, all but one, and all.
+
+    One of two stops in a row changes nothing if the other is held, and everything if it isn't: so both ways.
+    """
+    points = _points(op, pair, case, sample)
+
+    def slopes(held: frozenset[str]) -> tuple[Float, float]:
+        both = np.concatenate([points, 2 * point - points])
+        values = packed_function(op.holding(held), pair[1], [pair[0]])(both)
+        far, near = np.split(values[: len(points)] - values[len(points) :], 2)
+        return (16 * near / _STEPS[1] - far) / 15, float(np.max(np.abs(values), initial=0.0))
+
+    point = packed_point(op, pair[1])
+    every = frozenset(stops)
+    (free, size), (held, _) = slopes(frozenset()), slopes(every)
+    noise = _ROUNDINGS * working_precision(op, op.outputs[pair[0]].dtype).unit_roundoff * size
+    with np.errstate(invalid="ignore"):
+        largest = np.maximum(np.abs(free), np.abs(held))
+        change = np.abs(free - held)
+        counts = change > np.maximum(noise, _NO_CHANGE * largest)
+    if not counts.any():
+        return _Change(0.0, [])
+    least = max(noise, _SHARE * float(np.max(change[counts])))
+
+    def differ(left: Float, right: Float) -> bool:
+        return bool(np.any(np.abs(left - right) > least))
+
+    keys = [
+        key
+        for key in stops
+        if len(stops) == 1
+        or differ(slopes(frozenset({key}))[0], free)
+        or differ(slopes(every - {key})[0], held)
+    ]
+    return _Change(float(np.max(change[counts] / largest[counts])), keys)
+
+
+def _points(op: Operation, pair: Pair, case: Case, sample: PairSample) -> Float:
+    """Return points along random directions over the columns in doubt, first far, then near, (2k, n)."""
+    number = pair[1]
+    point = packed_point(op, number)
+    bad = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
+    if bad.any() and sample.columns is not None:
+        columns = np.unique(np.broadcast_to(sample.columns, bad.shape)[bad])
+    elif bad.any():
+        columns = np.flatnonzero(bad.any(axis=0))
+    else:
+        columns = np.arange(point.size)
+    precision = working_precision(op, op.inputs[number].dtype)
+    step = FIRST_STEP[precision.name] * scales(point, case.tensors[number].scale).step
+    room = Domain.around(point, *case.tensors[number].domain)
+    step = np.minimum(step, np.minimum(room.below, room.above))
+    signs = np.random.default_rng(case.seed).choice([-1.0, 1.0], size=(_DIRECTIONS, columns.size))
+    moves = np.concatenate([share * signs * step[columns] for share in _STEPS])
+    points = np.repeat(point[None], len(moves), axis=0)
+    points[:, columns] = precision.round(points[:, columns] + moves)
+    return points

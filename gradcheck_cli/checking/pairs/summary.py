@@ -1,0 +1,286 @@
+"""Sum up one pair over its elements and sample points: the row of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.checking.checks.all_zero import UNTESTED_NONE, untested
+from gradcheck_cli.checking.ops.packing import index_of, part_of
+from gradcheck_cli.checking.pairs.bound_width import too_wide
+from gradcheck_cli.checking.pairs.pair_sample import Stopped
+from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
+from gradcheck_cli.results import PairResult, Status, WorstElement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.operation import TensorInfo
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+
+_TELLING = ("forward_mode", "ladder")  # what one sample alone needed is what the pair took
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """One sample's errors: absolute, relative to the larger side, and as a share of the bound."""
+
+    absolute: Float
+    relative: Float
+    ratio: Float
+
+
+def _errors(sample: PairSample) -> _Errors:
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        difference = np.abs(sample.analytic - sample.numeric)
+        # Equal infinities differ by nothing; NaN on either side differs by everything.
+        absolute = np.where(sample.analytic == sample.numeric, 0.0, difference)
+        absolute = np.where(np.isnan(absolute), np.inf, absolute)
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
+        relative = np.where(absolute == 0, 0.0, absolute / size)
+        bound = sample.allowed + sample.uncertainty
+        ratio = np.where(absolute == 0, 0.0, absolute / bound)
+    # An element that can't be decided has an infinite uncertainty: it stands before those that passed.
+    undecided = sample.verdict == Verdict.INCONCLUSIVE
+    ratio = np.where(undecided, np.maximum(np.nan_to_num(ratio, nan=0.0), 1.0), ratio)
+    return _Errors(absolute, np.nan_to_num(relative, nan=np.inf), np.nan_to_num(ratio, nan=np.inf))
+
+
+# By verdict code: what stands before what when one element is to be shown.
+RANK = np.zeros(len(Verdict), np.int8)
+RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
+
+
+def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
+    label: str,
+    output: TensorInfo,
+    taken: TensorInfo,
+    samples: Sequence[PairSample],
+    *,
+    may_be_zero: bool = False,
+    leads: bool = False,
+) -> PairResult:
+    """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied.
+
+    Args:
+        label: `dOUT/dIN`.
+        output: what is differentiated.
+        taken: by what.
+        samples: one or more sample points.
+        leads: whether the forward leads from the input to the output, as far as can be told.
+        may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
+    """
+    first = samples[0]
+    verdicts = [sample.verdict for sample in samples]
+    wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
+    undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
+    doubts = [sample.doubt for sample in samples if sample.doubt]
+    stopped = Stopped.joined([sample.stopped for sample in samples if sample.stopped is not None])
+    undecided |= bool(doubts)
+    kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
+    status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
+    elements = first.elements
+    errors = [_errors(sample) for sample in samples]
+    worst, where = _worst(samples, errors, output, taken)
+    is_connected = any(sample.is_connected for sample in samples)
+    leads_on = leads and not any(
+        sample.is_held for sample in samples
+    )  # with nothing held, it was seen to move
+    message = undecided_word = ""
+    if wrong and not is_connected:
+        message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
+    elif wrong:
+        message = next((sample.remark for sample in samples if sample.remark), "")
+    elif status is Status.INCONCLUSIVE:
+        if stopped is not None:
+            message, undecided_word = str(stopped), "stop_gradient"
+        elif doubts:
+            message, undecided_word = doubts[0], "probe" if first.shape is not None else ""
+        else:
+            message, undecided_word = _why(samples)
+    elif elements and is_connected and status is Status.PASSED and not may_be_zero and untested(samples):
+        status = Status.INCONCLUSIVE
+        message, undecided_word = untested(samples), "all_zero"
+    elif status is Status.PASSED and (told := too_wide(samples)):
+        status, message, undecided_word = Status.INCONCLUSIVE, told, "bound"
+    elif elements and not is_connected and status is Status.PASSED and leads_on and not may_be_zero:
+        status = Status.INCONCLUSIVE
+        message, undecided_word = UNTESTED_NONE, "all_zero"
+    bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
+    probes = max(samples, key=lambda sample: sample.probe_error)  # the worst of them
+    chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
+    if where is None:
+        bound = probes.probe_bound
+    error, allowed = _shown(samples, errors, probes)
+    uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
+    return PairResult(
+        label=label,
+        mismatch=_kind(samples) if wrong else "",
+        undecided=undecided_word,
+        output=output.name,
+        input=taken.name,
+        status=status,
+        connected=is_connected,
+        method=next((name for name in _TELLING if any(one.method == name for one in samples)), first.method),
+        reference_dtype=first.numeric_dtype,
+        evaluations=sum(sample.evaluations for sample in samples),
+        columns=sum(sample.size[1] for sample in samples if sample.evaluations),
+        miss_probability=max(chances) if chances else None,
+        miss_size=first.miss_size if chances else None,
+        max_abs_error=max(_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
+        max_rel_error=max(_maximum([error.relative for error in errors], verdicts), probes.probe_error),
+        allowed=bound,
+        uncertainty=uncertainty,
+        kinks=kinks,
+        elements=elements,
+        wrong_elements=wrong,
+        worst_error=error,
+        worst_bound=allowed,
+        worst=worst,
+        note=_note(first, wrong, kinks, is_connected=is_connected, status=status),
+        message=message,
+        stops=() if stopped is None else stopped.places,
+        stop_change=None if stopped is None else stopped.change,
+        not_float64=first.not_float64,
+    )
+
+
+def _kind(samples: Sequence[PairSample]) -> str:
+    """Say in what way a gradient is wrong: None, a number that isn't finite, another number."""
+    kinds = set()
+    for sample in samples:
+        wrong = sample.verdict == Verdict.MISMATCH
+        if not sample.is_connected:
+            kinds |= {"none"} if wrong.any() else set()
+            continue
+        is_finite = np.isfinite(sample.analytic[wrong])
+        kinds |= {"value"} if is_finite.any() else set()
+        kinds |= {"nonfinite"} if not is_finite.all() else set()
+    return " and ".join(sorted(kinds))
+
+
+def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
+    """Return the largest error among elements that could be decided, over all samples."""
+    largest = 0.0
+    for value, verdict in zip(values, verdicts, strict=True):
+        decided = value[verdict != Verdict.INCONCLUSIVE]
+        largest = max(largest, float(np.max(decided, initial=0.0)))
+    return largest
+
+
+def _worst(
+    samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, taken: TensorInfo
+) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
+    """Find the element with the largest ratio of error to bound; wrong ones stand before undecided ones."""
+    best: tuple[tuple[int, float], int, tuple[int, int]] | None = None
+    for number, (sample, error) in enumerate(zip(samples, errors, strict=True)):
+        if not sample.verdict.size:
+            continue
+        rank = RANK[sample.verdict]
+        gravest = int(rank.max())
+        # Kinks and passes are of one kind here: the largest ratio is what is shown.
+        among = rank == gravest if gravest > 1 else np.ones(rank.shape, dtype=bool)
+        ratio = np.where(among, error.ratio, -1.0)
+        row, column = (int(index) for index in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        key = (gravest if gravest > 1 else 0, float(ratio[row, column]))
+        if best is None or key > best[0]:
+            best = (key, number, (row, column))
+    if best is None:
+        return None, None
+    _, number, (row, column) = best
+    sample = samples[number]
+    return _element(sample, row, column, output, taken), (number, (row, column))
+
+
+def _element(
+    sample: PairSample, row: int, column: int, output: TensorInfo, taken: TensorInfo
+) -> WorstElement:
+    at_row, at_column = sample.place(row, column)
+    return WorstElement(
+        output_index=index_of(at_row, output),
+        input_index=index_of(at_column, taken),
+        analytic=float(sample.analytic[row, column]),
+        numeric=float(sample.numeric[row, column]),
+        uncertainty=float(sample.uncertainty[row, column]),
+        output_part=part_of(at_row, output),
+        input_part=part_of(at_column, taken),
+    )
+
+
+def _shown(
+    samples: Sequence[PairSample], errors: Sequence[_Errors], probes: PairSample
+) -> tuple[float, float]:
+    """Return error and bound of the element that the table shows.
+
+    It is the worst. One at a kink, which is held to two slopes and not to one, stands behind those that are
+    right, and behind what random probes found.
+    """
+    best = ((0, 0.0), 0.0, 0.0)
+    if probes.probe_bound:
+        best = ((0, probes.probe_error / probes.probe_bound), probes.probe_error, probes.probe_bound)
+    first = True
+    for sample, error in zip(samples, errors, strict=True):
+        if not sample.verdict.size:
+            continue
+        rank = np.where(sample.verdict == Verdict.KINK, -1, RANK[sample.verdict])
+        gravest = int(rank.max())
+        ratio = np.where(rank == gravest, error.ratio, -1.0)
+        place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        key = (gravest, float(ratio[place]))
+        if key > best[0] or (first and not probes.probe_bound):
+            best = (
+                key,
+                float(error.absolute[place]),
+                float(sample.allowed[place] + sample.uncertainty[place]),
+            )
+        first = False
+    return best[1], best[2]
+
+
+def largest_gradient(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> dict[str, Any]:
+    """Return what a result shows of a gradient that should be zero: its largest element, and their number.
+
+    Of random probes, which looked at few elements one by one, there may be none.
+    """
+    best: tuple[float, WorstElement] | None = None
+    count = 0
+    for sample in samples:
+        size = np.nan_to_num(np.abs(sample.analytic), nan=np.inf)
+        count = max(count, int(np.count_nonzero(size)))
+        if not size.any():
+            continue
+        row, column = (int(index) for index in np.unravel_index(int(np.argmax(size)), size.shape))
+        if best is None or size[row, column] > best[0]:
+            best = float(size[row, column]), _element(sample, row, column, output, taken)
+    if best is None:
+        return {}
+    return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}
+
+
+def _why(samples: Sequence[PairSample]) -> tuple[str, str]:
+    """Explain the undecided elements by their most frequent reason, in a sentence and in a word."""
+    codes = np.concatenate(
+        [sample.reason[sample.verdict == Verdict.INCONCLUSIVE].ravel() for sample in samples]
+    )
+    values, counts = np.unique(codes, return_counts=True)
+    reason = Reason(int(values[np.argmax(counts)]))
+    return f"{len(codes)} element(s): {EXPLANATIONS[reason]}.", reason.name.lower()
+
+
+def _note(sample: PairSample, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
+    elements = sample.elements
+    if not elements:
+        return "zero-size: shape only"
+    if wrong and sample.method == "probe":
+        return f"at least {wrong} of {elements} elements"
+    if wrong:
+        return f"{wrong} of {elements} elements"
+    if kinks and status is Status.PASSED:
+        return f"{kinks} at a kink"
+    if not is_connected and status is Status.PASSED:
+        return "no path, and no slope"
+    return ""

@@ -1,0 +1,328 @@
+"""Holds rows at ties to how the function moves along all of its inputs together; see `joint_slopes`.
+
+Element by element, a gradient at a tie lies between slopes and passes, or is the slope of the very piece
+that no single element shows, and doesn't. Here the row is judged as one, over all the inputs it depends on.
+What it finds replaces the elements' verdicts: a row inside is at a kink, and right, whatever they say; one
+outside is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
+from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
+from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics.joint.joint_slopes import Claims, Found, Place, judge_rows
+from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
+from gradcheck_cli.numerics.precision import FLOAT64, coarsest
+from gradcheck_cli.numerics.probes.probe_direction import signed
+from gradcheck_cli.numerics.steps import Domain, scales
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.spec.case import Case, PairRule
+
+Pair = tuple[int, int]  # output number, input number
+
+# With so few inputs in ties, each is a direction of its own. With more, random directions stand for them, two
+# more than the widest tie has inputs: a random projection of so few to so many is one to one, so that nothing
+# is lost. Of a tie too wide for that, fewer show what they happen to see, beside what moves all alike and
+# what moves all in proportion.
+EACH = 12
+MOST, OF_MORE = 32, 12
+# A multiple of this is exact as a step, whatever the input's precision.
+GRAIN = 2.0**-4
+SEED = 20261122
+LOOSE = (
+    "tied inputs move together, and the gradient doesn't move with them: each element lies between its own "
+    "slopes, but no choice among the tied ones has all of these at once"
+)
+
+
+def hold_ties(
+    case: Case, op: Operation, judged: Mapping[Pair, PairSample], rules: Mapping[Pair, PairRule | None]
+) -> dict[Pair, PairSample]:
+    """Return the verdicts of pairs with their ties moved together.
+
+    Args:
+        case: for domains and scales.
+        op: what the numeric derivative is taken of.
+        judged: the verdicts on elements.
+        rules: what the spec says of each pair; one that is expected to be wrong stands for itself.
+    """
+    found = dict(judged)
+    for output in sorted({output for output, _ in judged}):
+        own = [pair for pair in judged if pair[0] == output and _can_be_held(op, judged[pair], pair)]
+        expected = [pair for pair in own if (rule := rules[pair]) is not None and rule.expect == "mismatch"]
+        together = [pair for pair in own if pair not in expected]
+        for group in [together, *([pair] for pair in expected)]:
+            if group:
+                _hold(case, op, group, found)
+    return found
+
+
+def _can_be_held(op: Operation, sample: PairSample, pair: Pair) -> bool:
+    precision = coarsest(
+        working_precision(op, op.inputs[pair[1]].dtype), working_precision(op, op.outputs[pair[0]].dtype)
+    )
+    return (
+        bool(sample.verdict.size)
+        and sample.rows is None
+        and sample.method in {"central", "ladder"}
+        and precision.name in REACHES
+    )
+
+
+def _hold(case: Case, op: Operation, group: Sequence[Pair], found: dict[Pair, PairSample]) -> None:
+    """Judge the rows of one output over some inputs, and put what is found in place of the elements' word."""
+    tied = _Tied(case, op, group, [found[pair] for pair in group])
+    rows = tied.rows
+    if not rows.size:
+        return
+    known = tied.judge(rows)
+    is_open = (known.place == Place.OUTSIDE) | (known.place == Place.UNKNOWN)
+    guilty: list[Pair] = []
+    if len(group) > 1 and is_open.any():
+        # Whose fault it is: an input that is wrong by itself speaks for itself, and the others are held anew.
+        for pair in group:
+            alone = _Tied(case, op, [pair], [found[pair]])
+            own = np.intersect1d(alone.rows, rows[is_open])
+            if own.size:
+                known_alone = alone.judge(own)
+                found[pair] = alone.told(own, known_alone)[0]
+                if (known_alone.place == Place.OUTSIDE).any():
+                    guilty.append(pair)
+        tied.see([found[pair] for pair in group])
+    if guilty:
+        known.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
+    found.update(zip(group, tied.told(rows, known), strict=True))
+    rest = [pair for pair in group if pair not in guilty]
+    if guilty and len(rest) > 1:
+        _hold(case, op, rest, found)
+
+
+class _Tied:
+    """One output over some inputs, packed side by side, near the point."""
+
+    def __init__(self, case: Case, op: Operation, group: Sequence[Pair], samples: list[PairSample]) -> None:
+        self.op, self.group = op, group
+        self.output = group[0][0]
+        self.sizes = [packed_size(op.inputs[number]) for _, number in group]
+        self.starts = np.cumsum([0, *self.sizes])
+        points = [packed_point(op, number) for _, number in group]
+        self.scale = np.concatenate(
+            [
+                scales(point, case.tensors[number].scale).step
+                for point, (_, number) in zip(points, group, strict=True)
+            ]
+        )
+        rooms = [
+            Domain.around(point, *case.tensors[number].domain)
+            for point, (_, number) in zip(points, group, strict=True)
+        ]
+        self.point = np.concatenate(points)
+        self.below = np.concatenate([room.below for room in rooms])
+        self.above = np.concatenate([room.above for room in rooms])
+        self.precisions = [working_precision(op, op.inputs[number].dtype) for _, number in group]
+        self.value_precision = working_precision(op, op.outputs[self.output].dtype)
+        self.generator = np.random.default_rng([SEED, self.output])
+        self.see(samples)
+        self.bent = np.zeros(packed_size(op.outputs[self.output]), dtype=bool)
+
+    def see(self, samples: list[PairSample]) -> None:
+        """Take the verdicts as they are known by now."""
+        self.samples = samples
+        self.tied = [self._is_tied(sample) for sample in samples]
+
+    def _parts(self, values: Float) -> list[Float]:
+        """Cut what stands for all inputs side by side, (..., n), into inputs."""
+        return [
+            values[..., start : start + size] for start, size in zip(self.starts, self.sizes, strict=False)
+        ]
+
+    def _evaluate(self, points: Float) -> Float:
+        numbers = [number for _, number in self.group]
+        batch = {
+            number: unpack(part, self.op.inputs[number])
+            for number, part in zip(numbers, self._parts(points), strict=True)
+        }
+        return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
+
+    def _round(self, points: Float) -> Float:
+        if coarsest(*self.precisions) is FLOAT64:
+            return points
+        parts = zip(self._parts(points), self.precisions, strict=True)
+        return np.concatenate([precision.round(part) for part, precision in parts], axis=-1)
+
+    def _near(self, columns: np.ndarray) -> Neighbourhood:
+        """Return the function as one of some inputs; the others stay."""
+        moves = np.zeros(self.point.size, dtype=bool)
+        moves[columns] = True
+        working = coarsest(*self.precisions, self.value_precision)
+        return Neighbourhood(
+            evaluate=self._evaluate,
+            point=self.point,
+            scale=self.scale,
+            below=np.where(moves, self.below, 0.0),
+            above=np.where(moves, self.above, 0.0),
+            unit=np.full(self.bent.size, self.value_precision.unit_roundoff),
+            input_unit=coarsest(*self.precisions).unit_roundoff,
+            round=self._round,
+            reach=REACHES[working.name],
+            generator=self.generator,
+        )
+
+    def _dot(self, directions: Float, name: str) -> Float:
+        """Return directions (K, n), in units of scale, times an array of the samples', (K, m)."""
+        total = np.zeros((len(directions), self.bent.size))
+        for part, sample in zip(self._parts(directions * self.scale), self.samples, strict=True):
+            values = getattr(sample, name)
+            if sample.columns is None:
+                total += part @ values.T
+            else:
+                total += np.stack([(one[sample.columns] * values).sum(axis=1) for one in part])
+        return total
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows to be held: those at more than one kink, and those that bend where no element shows it."""
+        kinks, open_elements, lost = (np.zeros(self.bent.size, dtype=np.int64) for _ in range(3))
+        for sample, is_tied in zip(self.samples, self.tied, strict=True):
+            kinks += (sample.verdict == Verdict.KINK).sum(axis=1)
+            open_elements += is_tied.sum(axis=1)
+            given_up = (sample.verdict == Verdict.INCONCLUSIVE) & ~is_tied
+            lost += (given_up | ~np.isfinite(sample.analytic)).sum(axis=1)
+        # One kink alone is what its element says that it is.
+        may_be_bent = (lost == 0) & ~((kinks == 1) & (open_elements == 1))
+        if may_be_bent.any():
+            near = self._near(np.arange(self.point.size))
+            self.bent = is_bent(near, lambda directions: self._dot(directions, "numeric")) & may_be_bent
+        return np.flatnonzero(((kinks > 1) & (lost == 0)) | self.bent)
+
+    @staticmethod
+    def _is_tied(sample: PairSample) -> npt.NDArray[np.bool_]:
+        """Say which elements a tie may have spoilt."""
+        undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(
+            sample.reason, (Reason.UNRESOLVED, Reason.LOW_PRECISION)
+        )
+        return np.asarray(undecided | np.isin(sample.verdict, (Verdict.KINK, Verdict.MISMATCH)))
+
+    def _involved(self, row: int) -> tuple[np.ndarray, Float]:
+        """Return the inputs that take part in a row's tie, and its gradient for them, in units of scale."""
+        columns, gradient = [], []
+        for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
+            own = np.arange(sample.verdict.shape[1])
+            if not self.bent[row]:
+                own = np.flatnonzero(is_tied[row])
+            places = (
+                own
+                if sample.columns is None
+                else np.broadcast_to(sample.columns, sample.verdict.shape)[row, own]
+            )
+            columns.append(start + places)
+            gradient.append(sample.analytic[row, own] * self.scale[start + places])
+        return np.concatenate(columns), np.concatenate(gradient)
+
+    def judge(self, rows: np.ndarray) -> Found:
+        """Judge rows over all inputs together."""
+        sizes = np.where(self.bent, self.point.size, sum(each.sum(axis=1) for each in self.tied))
+        widest = int(sizes[rows].max())
+        near = self._near(self._active(rows))
+        self.directions = self._directions(np.flatnonzero(near.can_move), widest)
+        claims = Claims(
+            rows,
+            lambda directions: self._dot(directions, "analytic")[:, rows],
+            lambda directions: self._dot(directions, "allowed")[:, rows],
+            lambda number: self._involved(int(rows[number])),
+            widest,
+        )
+        return judge_rows(near, claims, self.directions)
+
+    def _active(self, rows: np.ndarray) -> np.ndarray:
+        """Return the inputs that take part in the tie of any of some rows."""
+        if self.bent[rows].any():
+            return np.arange(self.point.size)
+        active = np.zeros(self.point.size, dtype=bool)
+        for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
+            row, own = np.nonzero(is_tied[rows])
+            columns = (
+                own
+                if sample.columns is None
+                else np.broadcast_to(sample.columns, is_tied.shape)[rows[row], own]
+            )
+            active[start + columns] = True
+        return np.flatnonzero(active)
+
+    def _directions(self, active: np.ndarray, widest: int) -> Float:
+        """Choose what to compare along: each input of a tie, or random mixtures of them."""
+        size = self.point.size
+        if active.size <= EACH:
+            chosen = np.zeros((active.size, size))
+            chosen[np.arange(active.size), active] = 1.0
+            return chosen
+        count = widest + 2 if widest + 2 <= MOST else OF_MORE
+        chosen = np.zeros((count + 2, size))
+        for one in chosen[:count]:
+            one[active] = GRAIN * np.rint(signed(self.generator, active.size) / GRAIN)
+        # Alike, as what is tied by being equal does; and in proportion, as what is tied by size does.
+        chosen[count, active] = self.scale[active].min() / self.scale[active]
+        chosen[count + 1, active] = self.point[active] / self.scale[active]
+        return chosen[chosen.any(axis=1)]
+
+    def told(self, rows: np.ndarray, known: Found) -> list[PairSample]:
+        """Return the samples with what is known of some rows."""
+        is_outside = known.place == Place.OUTSIDE
+        outside = zip(rows[is_outside], known.lack[is_outside], strict=True)
+        lacks = {int(row): self._lack(int(row), lack) for row, lack in outside}
+        told = []
+        for number, sample in enumerate(self.samples):
+            part = slice(self.starts[number], self.starts[number + 1])
+            verdict, reason = sample.verdict.copy(), sample.reason.copy()
+            numeric, uncertainty = sample.numeric.copy(), sample.uncertainty.copy()
+            columns = np.arange(verdict.shape[1])[None] if sample.columns is None else sample.columns
+            columns = np.broadcast_to(columns, verdict.shape)
+            inside, unknown, blur = (np.zeros((len(verdict), 1)) for _ in range(3))
+            inside[rows[known.place == Place.INSIDE]] = 1
+            unknown[rows[(known.place == Place.UNKNOWN) & known.is_tie]] = 1
+            blur[rows, 0] = known.doubt
+            blur = blur / self.scale[part][columns]
+            right = (inside > 0) & self.tied[number]
+            verdict[right], reason[right] = Verdict.KINK, Reason.NONE
+            numeric[right], uncertainty[right] = sample.analytic[right], blur[right]
+            lost = (unknown > 0) & self.tied[number] & (verdict != Verdict.INCONCLUSIVE)
+            verdict[lost], reason[lost] = Verdict.INCONCLUSIVE, Reason.TIES
+            for row, lack in lacks.items():
+                off = lack[part][columns[row]]
+                beyond = np.abs(off) > sample.allowed[row] + blur[row]
+                numeric[row, beyond] = (sample.analytic[row] - off)[beyond]
+                uncertainty[row, beyond] = blur[row, beyond]
+                verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.NONE
+            was_right = not (sample.verdict == Verdict.MISMATCH).any()
+            remark = LOOSE if was_right and (verdict == Verdict.MISMATCH).any() else sample.remark
+            told.append(
+                replace(
+                    sample,
+                    verdict=verdict,
+                    reason=reason,
+                    numeric=numeric,
+                    uncertainty=uncertainty,
+                    remark=remark,
+                )
+            )
+        return told
+
+    def _lack(self, row: int, lack: Float) -> Float:
+        """Return what a row's gradient lies outside by, (n,): the least change that would bring it inside."""
+        among, _ = self._involved(row)
+        off = np.zeros(self.point.size)
+        off[among] = np.linalg.pinv(self.directions[:, among]) @ lack / self.scale[among]
+        return off

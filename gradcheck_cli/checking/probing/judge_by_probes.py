@@ -1,0 +1,208 @@
+"""Judges pairs that are too large, or cost too much, for Jacobians: by random probes, down to the element."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.ops.jacobian import working_dtype
+from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.probing.probe_group import Group
+from gradcheck_cli.checking.probing.probe_search import Search
+from gradcheck_cli.checking.probing.single_element import Element, judge_element
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.numerics import ToleranceRule
+    from gradcheck_cli.spec.case import Case
+
+
+def probe_pairs(
+    case: Case,
+    operations: Operations,
+    rules: Mapping[Pair, ToleranceRule],
+    sample: int,
+    budget: Budget,
+) -> dict[Pair, PairSample]:
+    """Judge pairs by random probes: all inputs of some outputs move at once, and are pulled back to at once.
+
+    Where that says too little of some, or an error was found in one, the rest are probed again, in smaller
+    groups, for as long as there is time.
+
+    Args:
+        case: for its domains, scales and the power that is asked for.
+        operations: `formula` has the vjp, `differenced` the forward.
+        rules: which pairs, and each one's tolerance.
+        sample: number of the sample point.
+        budget: what may be spent beside the first probe of each group.
+    """
+    found: dict[Pair, PairSample] = {}
+    for group in _groups(case, operations, rules):
+        waiting = [group]
+        while waiting:
+            search = _searched(waiting.pop(0), sample, budget)
+            smaller = [] if budget.is_spent else _smaller(search, found)
+            again = {pair for one in smaller for pair in one.pairs}
+            for pair in search.group.pairs:
+                if pair not in again and (pair not in found or pair == search.wrong):
+                    found[pair] = _sample_of(search, pair)
+            waiting += smaller
+    return found
+
+
+def _groups(case: Case, operations: Operations, rules: Mapping[Pair, ToleranceRule]) -> list[Group]:
+    """Put outputs with the same inputs together, each with all of them: nothing else may move."""
+    by_output: dict[tuple[int, ToleranceRule], list[int]] = defaultdict(list)
+    for (output, number), rule in rules.items():
+        by_output[output, rule].append(number)
+    together: dict[tuple[tuple[int, ...], ToleranceRule], list[int]] = defaultdict(list)
+    for (output, rule), numbers in by_output.items():
+        together[tuple(numbers), rule].append(output)
+    return [
+        Group(case, operations, tuple(outputs), numbers, rule)
+        for (numbers, rule), outputs in together.items()
+    ]
+
+
+def _searched(group: Group, sample: int, budget: Budget) -> Search:
+    seeds = [group.case.seed, sample, *group.outputs, *group.inputs]
+    search = Search(group, group.target(), budget, np.random.default_rng(seeds))
+    search.run()
+    return search
+
+
+def _smaller(search: Search, found: dict[Pair, PairSample]) -> list[Group]:
+    """Return the groups in which to look again at what a search says too little of; keep what it settles."""
+    group = search.group
+    if len(group.pairs) == 1:
+        return []
+    if search.wrong is not None:
+        output, number = search.wrong
+        others = [one for one in group.outputs if one != output]
+        rest = [one for one in group.inputs if one != number]
+        smaller = [group.of(others, [number])] if others else []
+        return [*smaller, group.of(group.outputs, rest)] if rest else smaller
+    weak = group.pairs if search.doubt else search.weak
+    for pair in group.pairs:
+        if pair not in weak:
+            found[pair] = _sample_of(search, pair)
+    inputs = list(dict.fromkeys(number for _, number in weak))
+    outputs = list(dict.fromkeys(output for output, _ in weak))
+    if not weak:
+        return []
+    if len(inputs) < len(group.inputs) or len(outputs) < len(group.outputs):
+        return [group.of(outputs, inputs)]
+    if len(inputs) > 1:
+        half = len(inputs) // 2
+        return [group.of(outputs, inputs[:half]), group.of(outputs, inputs[half:])]
+    half = len(outputs) // 2
+    return [group.of(outputs[:half], inputs), group.of(outputs[half:], inputs)]
+
+
+def _sample_of(search: Search, pair: Pair) -> PairSample:
+    """Return what a search says of one pair."""
+    group, (output, number) = search.group, pair
+    op = group.operations.differenced
+    is_wrong = search.wrong == pair
+    doubt = search.doubt
+    if search.wrong is not None and not is_wrong:
+        doubt = (
+            f"the budget of {group.case.budget:g} s was spent on an error of another pair that it is probed "
+            "together with: nothing is known of this one; give it more time (--budget)."
+        )
+    elif not is_wrong and not doubt and pair in search.weak:
+        doubt = search.too_weak(pair)
+    return _with_elements(
+        [element for of, element in search.elements if of == pair],
+        PairSample(
+            **_NONE,
+            is_connected=group.operations.formula.is_connected(output, number),
+            evaluations=search.target.evaluations,
+            method="probe",
+            numeric_dtype=working_dtype(op, op.inputs[number].dtype),
+            shape=(packed_size(op.outputs[output]), packed_size(op.inputs[number])),
+            miss_probability=None if is_wrong else search.all_missed(pair),
+            miss_size=None if is_wrong else group.case.power.size,
+            is_zero=(search.gradient_is_zero, search.change_is_zero),
+            probe_error=search.error,
+            probe_bound=search.bound,
+            doubt=doubt,
+            approximate=max([_off(element) for of, element in search.elements if of == pair], default=0.0),
+        ),
+    )
+
+
+def _off(element: Element) -> float:
+    """Return how far off an element is that is right only as an approximation, relative to it."""
+    if not element.is_approximate:
+        return 0.0
+    size = max(abs(element.analytic), abs(element.numeric))
+    return abs(element.analytic - element.numeric) / size if size else 0.0
+
+
+def with_element(group: Group, place: tuple[int, int], found: PairSample) -> PairSample:
+    """Judge one more element of a probed pair, and return it in place of the others.
+
+    Args:
+        group: of that pair.
+        place: the element's row and column.
+        found: what is known of the pair.
+    """
+    op = group.operations.differenced
+    return replace(
+        _with_elements([judge_element(group, place, Budget())], found),
+        numeric_dtype=working_dtype(op, op.inputs[group.inputs[0]].dtype),
+        miss_probability=None,
+        miss_size=None,
+    )
+
+
+# No element was judged one by one.
+_NONE: dict[str, Any] = {
+    **dict.fromkeys(("analytic", "numeric", "uncertainty", "allowed"), np.zeros((0, 1))),
+    **dict.fromkeys(("verdict", "reason"), np.zeros((0, 1), np.int8)),
+}
+
+
+def _with_elements(found: list[Element], sample: PairSample) -> PairSample:
+    def column(values: list[Any], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        return np.array(values, dtype=dtype).reshape(-1, 1)
+
+    return replace(
+        sample,
+        analytic=column([element.analytic for element in found]),
+        numeric=column([element.numeric for element in found]),
+        uncertainty=column([element.uncertainty for element in found]),
+        allowed=column([element.allowed for element in found]),
+        verdict=column([element.verdict for element in found], np.int8),
+        reason=column([element.reason for element in found], np.int8),
+        rows=column([element.row for element in found], np.int64),
+        columns=column([element.column for element in found], np.int64),
+    )
+
+
+def refused(operations: Operations, pair: Pair) -> PairSample:
+    """Return what is known of a pair that only probes could judge, where they are refused: nothing."""
+    op, (output, number) = operations.differenced, pair
+    shape = (packed_size(op.outputs[output]), packed_size(op.inputs[number]))
+    return PairSample(
+        **_NONE,
+        is_connected=operations.formula.is_connected(output, number),
+        evaluations=0,
+        method="none",
+        numeric_dtype=working_dtype(op, op.inputs[number].dtype),
+        shape=shape,
+        is_zero=(False, False),
+        doubt=(
+            f"a Jacobian of {shape[0]} x {shape[1]} elements is left to random probes, which '--require "
+            "full' refuses; use 'method: full', or a smaller input."
+        ),
+    )

@@ -1,0 +1,142 @@
+"""Says which pairs are judged element by element, and which are too large, or cost too much, for it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.ops.jacobian import one_upstreams, pull_back
+from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sparsity import rank_in_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.numerics.sparsity import Sparsity
+    from gradcheck_cli.spec.case import Case
+
+# Elements of a Jacobian that are judged one by one, structural zeros aside: about a second's worth.
+MOST_ELEMENTS = 2**19
+
+# Up to here `method: probe` is told that there is nothing to sample from: the whole costs less.
+FEWEST_ELEMENTS = 2**12
+
+
+def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsity | None) -> bool:
+    """Say whether a pair is judged by random probes.
+
+    Args:
+        case: its method may settle it.
+        op: the op.
+        pair: output number, input number.
+        sparsity: of the pair, if there seems to be one.
+    """
+    rows, columns = packed_size(op.outputs[pair[0]]), packed_size(op.inputs[pair[1]])
+    if case.method == "probe":
+        return rows * columns > FEWEST_ELEMENTS
+    judged = rows * (columns if sparsity is None else sparsity.slots)
+    return case.method == "auto" and judged > MOST_ELEMENTS
+
+
+# Evaluations that a column takes, with those of the columns in doubt.
+_PER_COLUMN = 3
+# What this many points and rows cost isn't worth a measurement: it is a second where each takes 4 ms.
+_FEW = 2**8
+# Points by which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
+_BATCH = 300
+
+
+def costly_pairs(
+    operations: Operations,
+    pairs: Sequence[Pair],
+    sparsities: Mapping[Pair, Sparsity],
+    seconds: float,
+) -> set[Pair]:
+    """Say which pairs would take too long, element by element, by what a point and a row cost here.
+
+    The inputs with the fewest columns come first, and the outputs with the fewest rows: as many as there is
+    time for.
+
+    Args:
+        operations: `differenced` is timed at its base point, and the vjp of `formula`.
+        pairs: those that aren't too large anyway.
+        sparsities: of those that seem to have one.
+        seconds: for all of them together, at this point; none is costly where there is no end to them.
+    """
+    op = operations.differenced
+    columns: dict[int, int] = defaultdict(int)
+    rows: dict[int, int] = defaultdict(int)
+    pairs = [pair for pair in pairs if op.outputs[pair[0]].size and op.inputs[pair[1]].size]
+    for pair in pairs:
+        output, number = pair
+        sparsity = sparsities.get(pair)
+        width = packed_size(op.inputs[number]) if sparsity is None else sparsity.slots
+        height = packed_size(op.outputs[output]) if sparsity is None else _groups(sparsity)
+        columns[number], rows[output] = max(columns[number], width), max(rows[output], height)
+    if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= _FEW:
+        return set()
+    wide = max(columns, key=lambda number: columns[number])
+    high = max(rows, key=lambda output: rows[output])
+    point = _cost(lambda count: _evaluate(op, wide, count), _PER_COLUMN * sum(columns.values()), seconds)
+    row = _cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
+    late = _beyond(columns, _PER_COLUMN * point, seconds)
+    tall = _beyond(rows, 2 * row, seconds)  # of the declared op and of its formula
+    return {(output, number) for output, number in pairs if number in late or output in tall}
+
+
+def _beyond(sizes: Mapping[int, int], cost: float, seconds: float) -> set[int]:
+    """Return what there is no time for, the smallest being taken first."""
+    total, found = 0.0, set()
+    for number in sorted(sizes, key=lambda number: sizes[number]):
+        total += cost * sizes[number]
+        if total > seconds:
+            found.add(number)
+    return found
+
+
+def _cost(run: Callable[[int], None], count: int, seconds: float) -> float:
+    """Return the seconds that one of so many takes; in a batch only where that might matter."""
+    run(1)  # traces, and allocates
+    alone = _timed(run, 1)
+    if alone * count <= seconds or count <= _BATCH or alone * _BATCH > seconds:
+        return alone
+    run(_BATCH)
+    return min(alone, _timed(run, _BATCH) / _BATCH)
+
+
+def _timed(run: Callable[[int], None], count: int) -> float:
+    timer = Budget()
+    run(count)
+    return timer.spent
+
+
+def _evaluate(op: Operation, number: int, count: int) -> None:
+    """Evaluate at the base point, as if one input moved."""
+    info = op.inputs[number]
+    if info.is_complex:
+        op.evaluate({number: np.repeat(op.point[number][np.newaxis], count, axis=0)})
+        return
+    base = np.asarray(op.point[number], dtype=np.float64).ravel()
+    still = np.full(count, -1, np.int32)
+    op.evaluate({number: Moves(base, still[:1].repeat(base.size), base[np.newaxis], still, 0 * still)})
+
+
+def _pull(op: Operation, output: int, count: int) -> None:
+    """Pull the first row back, so many times."""
+    info = op.outputs[output]
+    if info.is_complex:
+        pull_back(op, output, np.eye(1, packed_size(info)).repeat(count, axis=0))
+    elif info.size:
+        pull_back(op, output, one_upstreams(np.arange(info.size, dtype=np.int32), np.zeros(count, np.int32)))
+
+
+def _groups(sparsity: Sparsity) -> int:
+    """Return how many upstreams a compressed Jacobian takes."""
+    return int(rank_in_class(sparsity.row_class).max()) + 1

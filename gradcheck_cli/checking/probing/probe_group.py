@@ -1,0 +1,164 @@
+"""Pairs that are probed together: some outputs with some inputs, side by side as one function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back, working_precision
+from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.formula import declared_precision
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.probes.probe_direction import Span, Target
+from gradcheck_cli.numerics.steps import typical_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.numerics import ToleranceRule
+    from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class Group:
+    """Each of some outputs with each of some inputs, of one tolerance.
+
+    Attributes:
+        case: for domains, scales and the power that is asked for.
+        operations: `formula` has the vjp, `differenced` the forward.
+        outputs: numbers of the outputs.
+        inputs: numbers of the inputs.
+        rule: the pairs' tolerance.
+    """
+
+    case: Case
+    operations: Operations
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    rule: ToleranceRule
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All of them."""
+        return [(output, number) for output in self.outputs for number in self.inputs]
+
+    @cached_property
+    def rows(self) -> dict[int, slice]:
+        """Which rows are an output's."""
+        op = self.operations.differenced
+        return _side_by_side(self.outputs, [packed_size(op.outputs[output]) for output in self.outputs])
+
+    @cached_property
+    def columns(self) -> dict[int, slice]:
+        """Which columns are an input's."""
+        op = self.operations.differenced
+        return _side_by_side(self.inputs, [packed_size(op.inputs[number]) for number in self.inputs])
+
+    def place(self, row: int, column: int) -> tuple[Pair, tuple[int, int]]:
+        """Return the pair that an element belongs to, and its place there."""
+        output, rows = next(item for item in self.rows.items() if row < item[1].stop)
+        number, columns = next(item for item in self.columns.items() if column < item[1].stop)
+        return (output, number), (row - rows.start, column - columns.start)
+
+    def alone(self, pair: Pair) -> Group:
+        """Return one pair as a group of its own."""
+        return self.of((pair[0],), (pair[1],))
+
+    def of(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
+        """Return a smaller group."""
+        return Group(self.case, self.operations, tuple(outputs), tuple(inputs), self.rule)
+
+    def target(self) -> Target:
+        """Set up forward and vjp, one point and one upstream at a time."""
+        op = self.operations.differenced
+        values = coarsest(*[working_precision(op, op.outputs[output].dtype) for output in self.outputs])
+        spans = [self._span(number) for number in self.inputs]
+        bases = [pack(op.base_values[output][np.newaxis], op.outputs[output])[0] for output in self.outputs]
+        return Target(
+            evaluate=self._evaluate,
+            pull=self._pull,
+            point=self.point,
+            base=bases[0] if len(bases) == 1 else np.concatenate(bases),
+            spans=spans,
+            unit=values.unit_roundoff,
+            working=coarsest(values, *[span.precision for span in spans]),
+            rtol=self.rule.rtol,
+            atol=self.rule.atol or 0.0,
+            is_lenient=self.rule.atol is not None or self.rule.is_rtol_fixed,
+            most_shared=max(self.declared_unit(pair) for pair in self.pairs),
+        )
+
+    def declared_unit(self, pair: Pair) -> float:
+        """Return the unit roundoff that a formula's constants have; 0 where it is the declared op's own."""
+        if not self.operations.has_reference_precision:
+            return 0.0
+        return declared_precision(self.operations.declared, pair).unit_roundoff
+
+    @cached_property
+    def point(self) -> Float:
+        """The base point, one input after another."""
+        points = [packed_point(self.operations.differenced, number) for number in self.inputs]
+        return points[0] if len(points) == 1 else np.concatenate(points)
+
+    def _span(self, number: int) -> Span:
+        op, tensor = self.operations.differenced, self.case.tensors[number]
+        low, high = tensor.domain
+        return Span(
+            packed_size(op.inputs[number]),
+            typical_size(self.point[self.columns[number]], tensor.scale),
+            working_precision(op, op.inputs[number].dtype),
+            -np.inf if low is None else low,
+            np.inf if high is None else high,
+        )
+
+    def _evaluate(self, point: Float) -> Float:
+        op = self.operations.differenced
+        moved = [
+            number
+            for number, columns in self.columns.items()
+            if not np.array_equal(point[columns], self.point[columns])
+        ]
+        batch = {
+            number: unpack(point[self.columns[number]][np.newaxis], op.inputs[number])
+            for number in moved or self.inputs[:1]
+        }
+        values = op.evaluate(batch)
+        packed = [pack(values[output], op.outputs[output])[0] for output in self.outputs]
+        return packed[0] if len(packed) == 1 else np.concatenate(packed)
+
+    def _pull(self, upstream: Float) -> Float:
+        op = self.operations.formula
+        taking_part = [output for output, rows in self.rows.items() if upstream[rows].any()]
+        parts: dict[int, Float | None]
+        if len(taking_part) > 1:
+            flows = {
+                output: unpack(upstream[self.rows[output]][np.newaxis], op.outputs[output])
+                for output in taking_part
+            }
+            pulled = op.joint_vjp(flows)
+            parts = {
+                number: None if (one := pulled[number]) is None else pack(one, op.inputs[number])
+                for number in self.inputs
+            }
+        else:
+            output = taking_part[0] if taking_part else self.outputs[0]
+            parts = dict(pull_back(op, output, upstream[self.rows[output]][np.newaxis]))
+        if len(self.inputs) == 1:
+            only = parts[self.inputs[0]]
+            return np.zeros(self.columns[self.inputs[0]].stop) if only is None else only[0]
+        gradient = np.zeros(self.columns[self.inputs[-1]].stop)
+        for number, columns in self.columns.items():
+            if (one := parts.pop(number)) is not None:
+                gradient[columns] = one[0]
+        return gradient
+
+
+def _side_by_side(numbers: Sequence[int], sizes: Sequence[int]) -> dict[int, slice]:
+    ends = np.cumsum(sizes).tolist()
+    starts = [0, *ends]
+    return {number: slice(start, end) for number, start, end in zip(numbers, starts, ends, strict=False)}

@@ -1,0 +1,316 @@
+"""Probes a group of pairs at a point until an error is found, or it is known what could have been missed."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.budget import OverBudgetError
+from gradcheck_cli.checking.probing.single_element import Element, judge_element
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.probes.probe import (
+    Differenced,
+    Probe,
+    Unseen,
+    bisect_input,
+    bisect_output,
+    compare,
+    count_unseen,
+    persists,
+    take_difference,
+    weigh,
+)
+from gradcheck_cli.numerics.probes.probe_direction import (
+    LONG,
+    MIDDLE,
+    SHORT,
+    Direction,
+    Target,
+    draw_direction,
+)
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.budget import Budget
+    from gradcheck_cli.checking.pairs.sample import Pair
+    from gradcheck_cli.checking.probing.probe_group import Group
+
+# Two directions: errors that cancel in one of them don't in the other.
+_PROBES = 2
+_NOTHING = np.zeros(0)
+# Rows that no direction says anything of, of which an element is judged.
+_SPOILT_ROWS = 6
+# With more rows spoilt than this, a step is too long.
+_MANY_SPOILT = 0.01
+# Where one element's error drowns among all rows, rows are probed in blocks, of which each drowns less.
+_BLOCKS = (1, 4, 16)
+# Leads that may turn out to be right elements (a kink, say) before the search is given up.
+_MOST_LEADS = 8
+# What an alarm leads to is judged even where the budget is spent: a ladder takes some 300 evaluations.
+_FOR_A_LEAD = 2**9
+# With so few rows, a lead is left out by its column: without its row, hardly anything would be left.
+_FEW_ROWS = 8
+
+
+@dataclass
+class Search:
+    """The probes of a group at one sample point, and what they have found so far.
+
+    `missed` is, by pair, the smallest share, over the probes, of elements in which an error would have stayed
+    unseen; `spoilt` holds the rows of which no direction could say anything, `still` is, by input, the share
+    of elements that have no room to move.
+    """
+
+    group: Group
+    target: Target
+    budget: Budget
+    generator: np.random.Generator
+    elements: list[tuple[Pair, Element]] = field(default_factory=list)
+    error: float = 0.0
+    bound: float = 0.0
+    missed: dict[Pair, float] = field(default_factory=dict)
+    still: dict[int, float] = field(default_factory=dict)
+    spoilt: npt.NDArray[np.bool_] | None = None
+    gradient_is_zero: bool = True
+    change_is_zero: bool = True
+    is_noise: bool = True
+    doubt: str = ""
+
+    @property
+    def wrong(self) -> Pair | None:
+        """The pair of which an element was found to be wrong."""
+        found = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
+        return found[0] if found else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more probes would change nothing."""
+        return bool(self.doubt) or self.wrong is not None
+
+    @property
+    def weak(self) -> list[Pair]:
+        """The pairs of which the power that is asked for isn't reached."""
+        power = self.group.case.power
+        return [pair for pair in self.group.pairs if not self.all_missed(pair) <= power.miss]
+
+    def all_missed(self, pair: Pair) -> float:
+        """The share of elements in which an error may be missed, with those that couldn't be looked at."""
+        output, number = pair
+        rows = self.group.rows[output]
+        if self.is_noise and self.missed.get(pair) == 0:
+            return 0.0  # what spoils rows is rounding of values that don't move
+        spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[rows]))
+        return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(number, 0.0))
+
+    def run(self) -> None:
+        """Probe until an error is found, or the power that is asked for is reached, or can't be."""
+        tried: list[tuple[float, int]] = []
+        reaches = [MIDDLE]
+        while len(tried) < _PROBES and not self.is_over and not (tried and self.budget.is_spent):
+            reach = reaches.pop(0)
+            found = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
+            if found is None:
+                # Too far: kinks lie in between. A shorter step crosses fewer of them.
+                reaches = [SHORT, SHORT] if reach == MIDDLE else [MIDDLE]
+            else:
+                bound, is_curved = found
+                tried.append((bound, reach))
+                reaches = reaches or [SHORT if is_curved else LONG]
+        for blocks in _BLOCKS:
+            if self.is_over or not self.weak or self.target.base.size < blocks or self.budget.is_spent:
+                break
+            sharpest = min(tried)[1]
+            if blocks == 1 and sharpest == tried[-1][1]:
+                continue  # what it could see is known
+            self._probe(sharpest, blocks)
+        if not self.is_over:
+            self._look_at_spoilt_rows()
+
+    def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, bool] | None:
+        """Compare along one direction, block of rows by block.
+
+        Args:
+            reach: how far to step.
+            blocks: how many blocks the rows fall into.
+            weighed: whether to find out what it could have missed.
+
+        Returns:
+            The bound of the comparison, relative to what it was made among, and whether a shorter step might
+            see more; `None` where a shorter step must be taken.
+        """
+        differenced = take_difference(draw_direction(self.target, self.generator, reach))
+        direction, spoilt = differenced.direction, differenced.is_spoilt
+        if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
+            return None
+        for number, columns in self.group.columns.items():
+            steps = direction.steps[columns]
+            self.still[number] = 1 - np.count_nonzero(steps) / max(steps.size, 1)
+        self.spoilt = spoilt if self.spoilt is None else self.spoilt & spoilt
+        self.is_noise &= differenced.is_noise
+        self.change_is_zero &= not differenced.change.any() and not spoilt.any()
+        unseen: dict[int, Unseen] = {}
+        sharpness, is_curved = 0.0, False
+        rows = spoilt.size
+        for start, stop in itertools.pairwise(np.linspace(0, rows, blocks + 1).astype(int)):
+            upstream = weigh(differenced, self.generator, slice(start, stop))
+            if not upstream.any():
+                continue
+            probe = compare(differenced, upstream)
+            self.gradient_is_zero &= not probe.gradient.any()
+            if probe.is_alarm:
+                probe = self._follow(differenced, probe)
+            sharpness, is_curved = max(sharpness, self._note(probe)), is_curved or probe.is_curved
+            if self.is_over:
+                return sharpness, is_curved
+            if weighed:
+                # What is done with goes first: each array may be a good part of the memory.
+                probe = replace(probe, gradient=_NOTHING)
+                if stop == rows:
+                    del differenced
+                self._count(direction, probe, slice(start, stop), unseen)
+        if weighed:
+            self._take_note(unseen)
+        return sharpness, is_curved
+
+    def _count(self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]) -> None:
+        """Count what one comparison could have missed, output by output."""
+        size = self.group.case.power.size
+        for output, rows in self.group.rows.items():
+            part = slice(max(rows.start, block.start), min(rows.stop, block.stop))
+            if part.start >= part.stop:
+                continue
+            found = count_unseen(direction, probe, size, part, self.generator)
+            if output in unseen:
+                unseen[output].add(found)
+            else:
+                unseen[output] = found
+
+    def _take_note(self, unseen: dict[int, Unseen]) -> None:
+        for output, found in unseen.items():
+            for number, share in zip(self.group.inputs, found.shares(), strict=True):
+                known = self.missed.get((output, number), 1.0)
+                self.missed[output, number] = known if np.isnan(share) else min(known, float(share))
+        is_faint = not any(found.seen.any() for found in unseen.values()) and (self.is_noise or bool(unseen))
+        if self.gradient_is_zero or is_faint:  # no element has a size that an error could be relative to
+            self.missed = dict.fromkeys(self.group.pairs, 0.0)
+
+    def _note(self, probe: Probe) -> float:
+        """Keep the error of the sharpest comparison, or of one that failed."""
+        if not probe.size > 0:
+            return 0.0
+        error, bound = probe.error / probe.size, probe.bound / probe.size
+        failed = self.error > self.bound
+        if self.bound == 0 or (probe.is_alarm and not failed) or (bound < self.bound and not failed):
+            self.error, self.bound = error, bound
+        return bound
+
+    def _follow(self, differenced: Differenced, probe: Probe) -> Probe:
+        """Look into an alarm, and return the comparison as it is then."""
+        if persists(differenced, probe):
+            return self._locate(differenced, probe)
+        # That is what rounding inside the forward comes to.
+        return replace(probe, bound=probe.error, level=probe.error)
+
+    def _locate(self, differenced: Differenced, probe: Probe) -> Probe:
+        """Follow an alarm to an element and judge that; a right one is left out, and the rest tried again.
+
+        Returns:
+            The comparison, as it is then.
+        """
+        for _lead in range(_MOST_LEADS):
+            column = bisect_input(differenced, probe)
+            row = bisect_output(differenced, probe, column)
+            try:
+                element = self._judge(row, column, _FOR_A_LEAD)
+            except OverBudgetError:
+                self.doubt = (
+                    f"random probes disagree with the gradient by {probe.error:.1e}, of {probe.size:.1e}, "
+                    "and to judge the element that they led to takes too long; give it more time "
+                    "(--budget)."
+                )
+                return probe
+            if element.verdict == Verdict.MISMATCH:
+                return probe
+            if self.target.shared < self.target.most_shared:
+                self.target.shared = self.target.most_shared
+                probe = compare(differenced, probe.upstream)
+                if not probe.is_alarm:
+                    return probe
+            upstream = probe.upstream.copy()
+            if np.count_nonzero(upstream) > _FEW_ROWS:
+                upstream[row] = 0.0
+            else:
+                steps = differenced.direction.steps.copy()
+                steps[column] = 0.0
+                differenced = take_difference(replace(differenced.direction, steps=steps))
+                upstream[differenced.is_spoilt] = 0.0
+            probe = compare(differenced, upstream)
+            if not probe.is_alarm:
+                return probe
+        if probe.error <= probe.tolerated:
+            return probe
+        self.doubt = (
+            f"random probes disagree with the gradient by {probe.error:.1e}, of {probe.size:.1e}, but "
+            f"none of the {_MOST_LEADS} elements that they led to is wrong; use 'method: full' on a smaller "
+            "input."
+        )
+        return probe
+
+    def _judge(self, row: int, column: int, least: int = 0) -> Element:
+        """Judge one element, and keep it."""
+        pair, place = self.group.place(row, column)
+        element = judge_element(self.group.alone(pair), place, self.budget, least)
+        self.elements.append((pair, element))
+        self.target.evaluations += element.evaluations
+        return element
+
+    def _look_at_spoilt_rows(self) -> None:
+        """Judge the largest element of some rows that no direction could say anything of: rows at kinks.
+
+        An error there may be of one kind (a wrong slope at 0), and isn't one random element among all.
+        """
+        if self.spoilt is None or not self.spoilt.any() or (self.is_noise and not self.weak):
+            return
+        base = self.target.base
+        rows = np.flatnonzero(self.spoilt)
+        lost = int(np.count_nonzero(~np.isfinite(base[rows])))
+        if lost:
+            self.doubt = (
+                f"{lost} of {base.size} outputs aren't finite: nothing can be said of their gradients; "
+                "choose inputs where they are."
+            )
+            return
+        for row in self.generator.choice(rows, min(_SPOILT_ROWS, rows.size), replace=False):
+            gradient = np.abs(self.target.row(row))
+            column = int(np.argmax(np.where(np.isnan(gradient), np.inf, gradient)))
+            try:
+                verdict = self._judge(int(row), column).verdict
+            except OverBudgetError:
+                return  # these rows count as missed
+            if verdict == Verdict.MISMATCH:
+                return
+            if verdict == Verdict.INCONCLUSIVE:
+                self.elements.pop()  # the row counts as missed, whatever else is known of it
+
+    def too_weak(self, pair: Pair) -> str:
+        """Say why the power that is asked for isn't reached."""
+        power = self.group.case.power
+        spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))
+        why = f"; {spoilt:.1%} of the rows are at kinks" if spoilt > power.miss / 2 else ""
+        still = self.still.get(pair[1], 0.0)
+        if still > power.miss / 2:
+            why = f"; {still:.1%} of the inputs are at the end of their domain"
+        if self.target.is_lenient:
+            why += "; what the spec's tolerances allow hides it"
+        more = ""
+        if self.budget.is_spent:
+            why += f"; the budget of {self.group.case.budget:g} s is spent"
+            more = "give it more time (--budget), "
+        return (
+            f"random probes would miss an error of {power.size:.1%} in one element with a probability of "
+            f"{self.all_missed(pair):.2g}, where {power.miss:.2g} is asked for{why}; {more}use 'method: "
+            "full', a smaller input, or ask for less (--power)."
+        )

@@ -1,0 +1,106 @@
+"""Judges one element of a large Jacobian as those of a small one are, beside the largest of its row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.jacobian import working_precision
+from gradcheck_cli.checking.pairs.formula import rounded_rule
+from gradcheck_cli.numerics import Verdict, judge
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.budget import Budget
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.probing.probe_group import Group
+    from gradcheck_cli.numerics import Judgement, ToleranceRule
+
+# Elements of the guilty row that its tolerance is scaled by.
+_NEIGHBOURS = 7
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element, as the ladder judged it; verdict and reason are `numerics` codes."""
+
+    row: int
+    column: int
+    analytic: float
+    numeric: float
+    uncertainty: float
+    allowed: float
+    verdict: int
+    reason: int
+    evaluations: int
+    is_approximate: bool = False  # right only as an approximation for the declared dtype
+
+
+def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: int = 0) -> Element:
+    """Judge one element.
+
+    Args:
+        group: of one pair.
+        place: the element's row and column.
+        budget: until when.
+        least: evaluations that it may take all the same.
+
+    Raises:
+        OverBudgetError: that takes longer.
+    """
+    (row, column), (output, number) = place, group.pairs[0]
+    target, case = group.target(), group.case
+    gradient = target.row(row)
+    with np.errstate(invalid="ignore"):
+        effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
+    effect[column] = -1.0
+    largest = np.argpartition(effect, -min(_NEIGHBOURS, effect.size))[-_NEIGHBOURS:]
+    columns = np.array([column, *largest[largest != column]])
+
+    def evaluate(points: Float) -> Float:
+        values = np.empty((len(points), 1))
+        for number_of, point in enumerate(points):
+            if target.evaluations >= least:
+                budget.require()
+            there = target.point.copy()
+            there[columns] = point
+            values[number_of] = target.at(there)[row]
+        return values
+
+    op = group.operations.differenced
+    low, high = case.tensors[number].domain
+    span = target.spans[0]
+
+    def judged(rule: ToleranceRule) -> Judgement:
+        return judge(
+            evaluate,
+            target.point[columns],
+            gradient[columns][None],
+            input_precision=span.precision,
+            row_precision=working_precision(op, op.outputs[output].dtype),
+            rule=rule,
+            low=low,
+            high=high,
+            scale=span.typical,
+        )
+
+    found = judged(group.rule)
+    is_approximate = False
+    rule = rounded_rule(group.operations, group.pairs[0], group.rule)
+    if rule is not None and found.verdict[0, 0] == Verdict.MISMATCH:
+        again = judged(rule)
+        is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
+        found = again if is_approximate else found
+    return Element(
+        row,
+        column,
+        float(gradient[column]),
+        float(found.numeric[0, 0]),
+        float(found.uncertainty[0, 0]),
+        float(found.allowed[0, 0]),
+        int(found.verdict[0, 0]),
+        int(found.reason[0, 0]),
+        target.evaluations,
+        is_approximate,
+    )

@@ -1,0 +1,72 @@
+"""`gradcheck blame`: finds the op of a forward whose own gradient is wrong."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.options.selection_options import one_of_several
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
+
+
+@click.command("blame", short_help="Find the op whose own gradient is wrong.")
+@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
+@click.option(
+    "--pair",
+    "label",
+    metavar="dOUT/dIN",
+    shell_complete=completing.pairs,
+    help="The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]",
+)
+@one_of_several
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    spec: str,
+    label: str | None,
+    ops: tuple[str, ...],
+    names: tuple[str, ...],
+    form: str,
+) -> None:
+    """Find the op of SPEC's forward whose own gradient is wrong.
+
+    Every op between an output and the inputs is held against differences of its own; the first from the
+    output on that is wrong is named, with the place of its gradient function. A tf.custom_gradient, a loop
+    and a branch are one op each, with all that is inside.
+
+    \b
+    Exit codes: 0 every op's gradient is right, 1 an op is named, 2 bad usage or a
+    bad spec, 3 it can't be told, 5 no spec matched.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
+    # Late imports: `blame --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+
+    from gradcheck_cli.reporting.terminal.blame_text import blame_json, blame_lines  # noqa: PLC0415
+    from gradcheck_cli.running.views.backward_views import blame_case  # noqa: PLC0415
+    from gradcheck_cli.running.views.blaming import exit_code_of  # noqa: PLC0415
+
+    def blame(case: Case) -> int:
+        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+            found = blame_case(case, label)
+        code = exit_code_of(found)
+        if form == "json":
+            click.echo(blame_json(case, found, code), nl=False)
+        else:
+            print_lines(console_for(sys.stdout), blame_lines(case, found, width=terminal_width()))
+        return code
+
+    ctx.exit(each_case(cases, blame))

@@ -1,0 +1,54 @@
+"""`gradcheck diff`: compares two JSON reports as `run --baseline` compares a run with its lock file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+
+@click.command("diff", short_help="Compare two JSON reports.")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "html"]), default="table", help="What to print."
+)
+@click.pass_context
+def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
+    """Compare the JSON reports OLD and NEW (`run --report json=FILE`), pair by pair.
+
+    Exit code 1 where NEW is worse: a pair gone or no longer right, a check or a case that fails, an error
+    that grew tenfold above the noise, a looser tolerance, a gradient that changed though its forward didn't.
+    What is new or mended, and what changed together with its forward, is listed. What NEW wasn't asked for
+    (-k, --op, --shard, other paths) counts as neither; how much that is, is said.
+    """
+    # Late imports: `diff --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.reporting.exchange.json_reading import read_report  # noqa: PLC0415
+    from gradcheck_cli.reporting.exchange.json_report import to_dict  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.closing import baseline_lines, version_lines  # noqa: PLC0415
+    from gradcheck_cli.running.baseline.expected import compare_reports  # noqa: PLC0415
+
+    before, after = read_report(old), read_report(new)
+    found, unasked = compare_reports(before, after)
+    if unasked:
+        asked = (
+            "" if after.selection is None else " ".join([*after.selection.paths, *after.selection.options])
+        )
+        click.echo(f"{new}: wasn't asked for {unasked:,} of the pairs in {old} (it is of {asked})", err=True)
+    if form == "json":
+        content = {"schema_version": 1, "changes": to_dict(replace(after, baseline=found))["baseline"]}
+        content |= {"old": before.facts, "new": after.facts}
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    elif form == "html":
+        from gradcheck_cli.reporting.html.side_by_side import to_html  # noqa: PLC0415 (loads Jinja2)
+
+        click.echo(to_html((str(old), before), (str(new), after), found), nl=False)
+    else:
+        lines = version_lines((str(old), before), (str(new), after))
+        lines += baseline_lines(found, terminal_width(), title=f"{old} -> {new}")
+        print_lines(console_for(sys.stdout), lines)
+    ctx.exit(1 if any(finding.is_failure for finding in found) else 0)

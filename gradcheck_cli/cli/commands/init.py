@@ -1,0 +1,182 @@
+"""`gradcheck init`: writes a spec to start from."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.cli import completing
+from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
+
+if TYPE_CHECKING:
+    from gradcheck_cli.running.views.drafting import Drafted
+
+_TARGET = re.compile(r"[\w.]+:[\w.]+")
+_GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
+STANDARD_OUTPUT = "-"
+SCHEMA_FILE = "gradcheck.schema.json"  # what editors are told of, by name
+_UNDRAFTED = 3  # nothing was written for it
+
+
+@click.command("init", short_help="Write a spec to start from.")
+@click.argument("targets", nargs=-1, metavar="[MODULE:FUNCTION]...")
+@click.option(
+    "--op-type",
+    metavar="TYPE",
+    shell_complete=completing.op_types,
+    help="Write one for this op type, from its definition.",
+)
+@click.option(
+    "--missing",
+    metavar="PACKAGE",
+    help="Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, "
+    "and op types that it registers one for. All of its modules are imported.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where to write it; - for standard output. [default: NAME.yaml in specs/]",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    targets: tuple[str, ...],
+    op_type: str | None,
+    missing: str | None,
+    output: str | None,
+    force: bool,
+) -> None:
+    """Write a spec for MODULE:FUNCTION: a function, a layer, or what has a custom gradient.
+
+    The module is imported from the working directory. Inputs come from the signature, shapes from annotations
+    and defaults, or else from what the function takes when it is tried; whatever is a guess says so. What was
+    written is run: domains and dtypes are tried until it tests something; what is still undecided is said.
+    Of a gradient function, NAME_grad, it is the spec of NAME.
+    """
+    if sum([bool(targets), op_type is not None, missing is not None]) != 1:
+        raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
+    for target in targets:
+        if not _TARGET.fullmatch(target):
+            raise click.UsageError(f"must be MODULE:FUNCTION, such as ops:huber, but got '{target}'.", ctx)
+    if missing is not None:
+        targets = _uncovered(missing)
+    if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
+        raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
+    failures = 0
+    for number, target in enumerate(
+        () if missing is not None and not targets else targets or (str(op_type),)
+    ):
+        try:
+            _write_one(target, output, force=force, is_next=number > 0)
+        except GradcheckError as error:  # noqa: PERF203 (each takes seconds)
+            if missing is None:
+                raise
+            failures += 1  # of many, one that can't be drafted doesn't stop the others
+            click.echo(f"{target}: {error}", err=True)
+    ctx.exit(_UNDRAFTED if failures else 0)
+
+
+def _uncovered(package: str) -> tuple[str, ...]:
+    """Return the gradients in a package's text that no spec names, as targets: functions, and op types."""
+    # Late imports: reading specs takes a while.
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
+    from gradcheck_cli.coverage.gradients_in_text import read_package  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load  # noqa: PLC0415
+
+    folders = [path for path in default_paths() if Path(path).exists()]
+    cases = load(folders).cases if folders else ()
+    named = {function.target for case in cases for function in (case.forward, case.gradient) if function}
+    named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
+    finds = read_package(package, [str(Path.cwd())]).finds
+    bare = dict.fromkeys(
+        find.registered or find.target for find in finds if not named & {find.target, find.registered}
+    )
+    click.echo(f"{package}: {len(bare)} of {len(finds)} gradients have no spec", err=True)
+    return tuple(bare)
+
+
+def _write_one(target: str, output: str | None, *, force: bool, is_next: bool) -> None:
+    """Draft the spec of a function or an op type, write it, and say what a run of it comes to."""
+    with redirect_stdout(sys.stderr):  # what an imported module prints is no part of a spec
+        drafted = _drafted(target)
+    if output == STANDARD_OUTPUT:
+        click.echo(("---\n" if is_next else "") + drafted.draft.text(), nl=False)
+    else:
+        file = Path(output) if output is not None else _file_for(drafted)
+        _write(file, _modeline(file) + drafted.draft.text(), force=force)
+        click.echo(f"wrote {file}", err=True)
+        click.echo(f"check it: gradcheck run {file}", err=True)
+    if not drafted.is_right:
+        _tell(drafted)
+
+
+def _drafted(target: str) -> Drafted:
+    from gradcheck_cli.running.views.drafting import draft_function, draft_op_type  # noqa: PLC0415 (late)
+
+    if ":" not in target:
+        return draft_op_type(target)
+    forward = _GRADIENT.sub("", target)
+    if forward != target:
+        try:
+            return draft_function(forward)
+        except CaseFailedError as error:
+            if error.kind != "attribute":
+                raise
+    return draft_function(target)
+
+
+def _modeline(file: Path) -> str:
+    """Name the schema to editors, if what `gradcheck schema` printed lies in its folder or above it."""
+    folder = file.absolute().parent
+    for above in (folder, *folder.parents):
+        if (above / SCHEMA_FILE).is_file():
+            path = Path(os.path.relpath(above / SCHEMA_FILE, folder)).as_posix()
+            return f"# yaml-language-server: $schema={path}\n"
+        if (above / ".git").exists():
+            break
+    return ""
+
+
+def _file_for(drafted: Drafted) -> Path:
+    """Return the file in the folder that `run` looks into by itself, which is made if it isn't there."""
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (late)
+
+    paths = [Path(path) for path in default_paths()]
+    folder = next((path for path in paths if path.is_dir()), None)
+    if folder is None:
+        folder = next((path for path in paths if not path.suffix and not path.exists()), Path())
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{drafted.draft.op}.yaml"
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    if file.exists() and not force:
+        raise UsageError(
+            f"{file}: is there already; name another file with -o, or write over it with --force"
+        )
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: there is no folder {file.parent}; make it first")
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise UsageError(f"{file}: can't be written: {error.strerror}") from error
+
+
+def _tell(drafted: Drafted) -> None:
+    """Say why a run of what was written doesn't end with 0: what is wrong, undecided, or tests nothing."""
+    if drafted.runs:
+        click.echo("a run of it as it stands doesn't end with 0:", err=True)
+    else:
+        click.echo("it doesn't run as it stands; change what is a guess:", err=True)
+    click.echo(f"  {drafted.trouble}" if drafted.trouble else "  no shape that was tried is taken", err=True)

@@ -1,0 +1,65 @@
+"""`gradcheck merge`: joins the JSON reports of shards into the one that a single run would have given."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gradcheck_cli.cli.options.configured import MergeCommand
+from gradcheck_cli.cli.options.report_options import Wanted, print_report, report_options, write_reports
+from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
+from gradcheck_cli.cli.outlet import go_on_without_output
+
+
+@click.command("merge", cls=MergeCommand, short_help="Join the JSON reports of shards into one.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
+@report_options
+@cache_option
+@click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    /,
+    *,
+    files: tuple[Path, ...],
+    form: str,
+    reports: tuple[Wanted, ...],
+    cache: Path | None,
+    quiet: bool,
+) -> None:
+    """Join the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
+
+    It ends with the exit code that a single run would have had. A shard that is missing, or was cut from
+    another selection of cases, doesn't pass for one that found nothing.
+    """
+    # Late imports: `merge --help` shouldn't wait for them.
+    from gradcheck_cli.cli.commands.run import closing_lines  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.reporting.exchange.json_reading import read_report  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
+    from gradcheck_cli.running.merging import merge  # noqa: PLC0415
+    from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
+
+    if reports:
+        go_on_without_output()
+    given = {str(file): read_report(file) for file in files}
+    if len(given) < len(files):
+        raise click.UsageError("a report is named twice.", ctx)
+    report = merge(given)
+    width = terminal_width()
+    if form == "table":
+        console = console_for(sys.stdout)
+        for case in report.cases:
+            if not (quiet and report.is_fine(case)):
+                print_lines(console, case_lines(case, width=width))
+        print_lines(console, closing_lines(report, width))
+    else:
+        print_report(form, report)
+    for notice in report.notices:
+        click.echo(notice, err=True)
+    write_history(
+        cache or default_cache(), report
+    )  # where the next run's shards find how long each case took
+    ctx.exit(write_reports(reports, form, report))

@@ -1,0 +1,23 @@
+"""`gradcheck schema`: prints the spec format, or that of the JSON report, for editors and other programs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("schema", short_help="Print the JSON Schema of the spec format.")
+@click.option("--report", "is_report", is_flag=True, help="That of the JSON report (run --report json=FILE).")
+def command(*, is_report: bool) -> None:
+    """Print the JSON Schema of the spec format, for an editor to complete and check specs by."""
+    # Late imports: `schema --help` does without.
+    if is_report:
+        from gradcheck_cli.reporting.exchange.report_schema import report_schema  # noqa: PLC0415
+
+        schema = report_schema()
+    else:
+        from gradcheck_cli.spec.models.json_schema import json_schema  # noqa: PLC0415
+
+        schema = json_schema()
+    click.echo(json.dumps(schema, indent=2, ensure_ascii=False))

@@ -1,0 +1,77 @@
+"""`gradcheck trace`: prints one backward pass, op by op, from an output to the inputs."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.options.selection_options import one_of_several
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
+
+
+@click.command("trace", short_help="Print one backward pass, op by op.")
+@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
+@click.option(
+    "--pair",
+    "label",
+    metavar="dOUT/dIN",
+    shell_complete=completing.pairs,
+    help="The way of one pair alone, such as dM1/dM0. [default: all]",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="OPTYPE",
+    help="Ops of this type alone, such as Exp. [default: all but Identity]",
+)
+@one_of_several
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    spec: str,
+    label: str | None,
+    types: tuple[str, ...],
+    ops: tuple[str, ...],
+    names: tuple[str, ...],
+    form: str,
+) -> None:
+    """Print one backward pass of SPEC, op by op, from each output to the inputs.
+
+    An upstream of ones flows in at the output. Of each op: the gradient function and where it is written,
+    what flows in, what comes out. It is marked where NaN, infinity and None first appear.
+
+    \b
+    Exit codes: 0 printed, 2 bad usage or a bad spec, 3 forward or gradient could
+    not be run, 5 no spec matched.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
+    # Late imports: `trace --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+
+    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+
+    from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines  # noqa: PLC0415
+    from gradcheck_cli.running.views.backward_views import trace_case  # noqa: PLC0415
+
+    def trace(case: Case) -> int:
+        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+            passes = trace_case(case, label, types)
+        if form == "json":
+            click.echo(trace_json(case, passes), nl=False)
+        else:
+            print_lines(console_for(sys.stdout), trace_lines(case, passes, width=terminal_width()))
+        return 0
+
+    ctx.exit(each_case(cases, trace))

@@ -1,0 +1,69 @@
+"""`gradcheck validate`: reads specs and nothing else; never imports TensorFlow, nor the code under test."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.cli import completing
+from gradcheck_cli.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.errors import Fault
+
+
+@click.command("validate", short_help="Read specs and report every fault.")
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "github", "sarif"]),
+    default="table",
+    help="What to print: github for annotations on a change's lines, sarif for code scanning.",
+)
+def command(*, paths: tuple[str, ...], form: str) -> None:
+    """Read the specs in PATHS and report every fault of every file at once.
+
+    Nothing is run and TensorFlow isn't loaded. PATHS default as in `gradcheck run`.
+    """
+    # Late imports: `validate --help` shouldn't wait for the spec models.
+    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load  # noqa: PLC0415
+
+    try:
+        loaded = load(paths or default_paths())
+    except SpecError as error:
+        _print(form, error.faults)
+        raise
+    cases, exceptions = loaded.cases, len(loaded.exceptions)
+    specs = len({case.spec for case in cases})
+    if form in {"github", "sarif"}:
+        _print(form, ())
+    elif form == "json":
+        click.echo(json.dumps({"specs": specs, "cases": len(cases), "faults": []}, indent=2))
+    elif exceptions and not cases:
+        click.echo(f"{_count(exceptions, 'exception')}: ok")
+    else:
+        click.echo(f"{_count(specs, 'spec')}, {_count(len(cases), 'case')}: ok")
+
+
+def _print(form: str, faults: Sequence[Fault]) -> None:
+    """Print faults for another program; for people they are said as the command ends."""
+    from gradcheck_cli.cli.options.report_options import root_folder  # noqa: PLC0415
+    from gradcheck_cli.cli.outlet import print_commands  # noqa: PLC0415 (as above)
+    from gradcheck_cli.reporting.exchange.fault_reports import faults_github, faults_json, faults_sarif  # noqa: PLC0415
+
+    if form == "json":
+        click.echo(faults_json(faults), nl=False)
+    elif form == "github":
+        print_commands(faults_github(faults, root_folder()), err=False)
+    elif form == "sarif":
+        click.echo(faults_sarif(faults, root_folder()), nl=False)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,157 @@
+"""`gradcheck run --watch`: runs again what changed as files are saved, with TensorFlow imported once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradcheck_cli.cli.options.worker_options import start_workers
+from gradcheck_cli.errors import CaseFailedError, GradcheckError
+from gradcheck_cli.results import Report
+from gradcheck_cli.running.processes.workers import Ended
+from gradcheck_cli.running.watch_files import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.spec.case import Case
+
+INTERRUPTED = 130
+_LISTED = 3  # changed files that a line names
+
+
+# Options of `run` that have an end in mind, by their parameters' names.
+_ENDS = {
+    "reports": "--report",
+    "against": "--baseline",
+    "update": "--update-baseline",
+    "collect_only": "--collect-only",
+    "stop_first": "-x",
+    "max_failures": "--max-failures",
+    "max_time": "--max-time",
+}
+
+
+def watch_command(
+    ctx: click.Context,
+    paths: Sequence[str],
+    read: Callable[[], Sequence[Case]],
+    in_processes: Mapping[str, Any],
+) -> int:
+    """Watch as `run` was asked to.
+
+    Args:
+        ctx: the command's context, with what `run` was told.
+        paths: spec files and folders of them.
+        read: reads the cases anew.
+        in_processes: the options of processes.
+
+    Returns:
+        The exit code.
+    """
+    given = ctx.params
+    refused = [option for name, option in _ENDS.items() if given[name]]
+    refused += [f"--format {given['form']}"] if given["form"] != "table" else []
+    refused += ["-j 0"] if in_processes["jobs"] == 0 else []
+    if refused:
+        raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
+    # First: TensorFlow is imported beside what follows. Who saves twice a second wants the latter checked.
+    workers = start_workers(ctx, (), **in_processes, writes_bytecode=False)
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415 (late)
+    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
+
+    rules = Report("", "", "", 0, (), strict=given["strict"], strict_precision=given["strict_precision"])
+    console = console_for(sys.stdout)
+
+    def show(case: CaseResult) -> None:
+        if not (given["quiet"] and rules.is_fine(case)):
+            print_lines(console, case_lines(case, width=terminal_width(), verbose=given["verbose"]))
+
+    return watch(workers, paths, read, show, rules)
+
+
+def watch(
+    workers: Workers,
+    paths: Sequence[str],
+    read: Callable[[], Sequence[Case]],
+    show: Callable[[CaseResult], None],
+    rules: Report,
+) -> int:
+    """Check all cases, then those that each change touches, until Ctrl-C.
+
+    Args:
+        workers: where cases run; stays open in between.
+        paths: spec files and folders of them.
+        read: reads the cases anew.
+        show: prints a case's result.
+        rules: says what counts as a failure.
+
+    Returns:
+        The exit code of what is known last.
+    """
+    watched = Watch(paths)
+    known: dict[tuple[str, str, str, str], CaseResult] = {}
+    changed: frozenset[Path] | None = None
+    try:
+        while True:
+            began = time.perf_counter()
+            try:
+                cases = read()
+            except GradcheckError as error:
+                click.echo(str(error))
+            else:
+                todo = cases if changed is None else watched.touched(cases, changed)
+                watched.follow(cases)
+                _run(workers, todo, known, show)
+                _forget_gone(known, cases)
+                wrong = sum(not rules.is_fine(result) for result in known.values())
+                took = time.perf_counter() - began
+                click.echo(_told(len(todo), len(known), wrong, watched.count, took))
+            changed = watched.wait()
+            names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
+            more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
+            click.echo(f"\n-- {names}{more} changed")
+    except KeyboardInterrupt:
+        return replace(rules, cases=tuple(known.values())).exit_code if known else INTERRUPTED
+    finally:
+        workers.close()
+
+
+def _run(
+    workers: Workers,
+    cases: Sequence[Case],
+    known: dict[tuple[str, str, str, str], CaseResult],
+    show: Callable[[CaseResult], None],
+) -> None:
+    with redirect_stdout(sys.stderr):
+        try:
+            for event in workers.run(cases):
+                if isinstance(event, Ended):
+                    known[_place(event.result)] = event.result
+                    show(event.result)
+        except CaseFailedError as error:
+            click.echo(str(error), err=True)
+
+
+def _place(result: CaseResult) -> tuple[str, str, str, str]:
+    return result.op, result.case, result.mode, result.dtype
+
+
+def _forget_gone(known: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
+    """Drop the results of cases that aren't there any more."""
+    there = {(case.op, case.name, case.mode, case.dtype) for case in cases}
+    for place in [place for place in known if place not in there]:
+        del known[place]
+
+
+def _told(done: int, total: int, wrong: int, files: int, took: float) -> str:
+    state = f"{wrong} of {total} not right" if wrong else f"all {total} right"
+    return f"{done} checked in {took:.1f} s, {state}; watching {files} files (Ctrl-C ends)"

@@ -1,0 +1,128 @@
+"""The options `--baseline` and `--update-baseline`: reading, comparing and writing the lock file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.results import Report
+    from gradcheck_cli.running.baseline.locked_pair import Entry, Key
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def baseline_options(function: Function) -> Function:
+    """Add `--baseline` and `--update-baseline`."""
+    for option in (
+        click.option(
+            "--update-baseline",
+            "update",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
+            "gradient and forward.",
+        ),
+        click.option(
+            "--baseline",
+            "against",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
+            "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+class Baseline:
+    """A run's baseline, from before the run to after it."""
+
+    def __init__(
+        self, against: Path | None, update: Path | None, *, seed: int | None, is_configured: bool = False
+    ) -> None:
+        """Read what there is, before anything runs.
+
+        Args:
+            against: what to compare with.
+            update: what to write.
+            seed: the command line's own.
+            is_configured: whether `against` stands in a file or the environment, and `update` doesn't.
+
+        Raises:
+            UsageError: the options exclude each other, or a file can't be read, or not be written later.
+        """
+        if against is not None and update is not None and is_configured:
+            against = None  # to update is what is asked for now
+        if against is not None and update is not None:
+            raise UsageError(
+                "--baseline and --update-baseline exclude each other: compare first, then update."
+            )
+        self._against, self._update = against, update
+        self._old: dict[Key, Entry] = {}
+        file = against or update
+        if file is None:
+            return
+        if seed is not None:
+            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
+        from gradcheck_cli.running.baseline.lock import read_lock  # noqa: PLC0415 (only here)
+
+        if update is not None and not update.exists():
+            if not update.absolute().parent.is_dir():
+                raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
+            return
+        self._old = read_lock(file)  # faults are said before the run
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a file to compare with, or to write."""
+        return (self._against or self._update) is not None
+
+    def compared(self, report: Report) -> Report:
+        """Return the report, which says what was selected, with what has changed since the baseline."""
+        if self._against is None:
+            return report
+        from gradcheck_cli.running.baseline.compare import compare  # noqa: PLC0415 (only with --baseline)
+        from gradcheck_cli.running.baseline.expected import Expected  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.locked_pair import entries_of  # noqa: PLC0415
+
+        found = compare(self._old, entries_of(report.cases), is_expected=Expected(report))
+        return replace(report, baseline=found)
+
+    def write(self, report: Report) -> int:
+        """Write the lock file, if that was asked for, and say on standard error what has changed in it.
+
+        It is read again first: another run may have added its pairs since this one began.
+
+        Returns:
+            0; 2 where it can't be written, which is said.
+        """
+        if self._update is None:
+            return 0
+        from gradcheck_cli.reporting.files import held_alone, write_text  # noqa: PLC0415 (only with an update)
+        from gradcheck_cli.running.baseline.expected import Expected  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.locked_pair import entries_of  # noqa: PLC0415
+
+        file = self._update
+        try:
+            with held_alone(file):
+                old = read_lock(file) if file.exists() else {}
+                entries, update = updated(old, entries_of(report.cases), is_gone=Expected(report))
+                write_text(file, lock_text(entries, file.absolute().parent))
+        except UsageError as error:
+            click.echo(str(error), err=True)
+        except OSError as error:
+            click.echo(f"can't write the baseline '{file}': {error.strerror or error}", err=True)
+        else:
+            click.echo(f"{file}: {update}", err=True)
+            return 0
+        return UsageError.exit_code

@@ -1,0 +1,197 @@
+"""The options `--cov`, `--cov-report` and `--cov-fail-under`: from before a run to after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from gradcheck_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.coverage.gradients_in_text import Package
+    from gradcheck_cli.coverage.importing import Importing
+    from gradcheck_cli.covered import GradientCoverage
+    from gradcheck_cli.results import Report
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+OPTIONS = ("cov", "cov_report", "cov_fail_under", "branch_fail_under")
+TERM = "term-missing"
+_FILES = {"json": "gradcheck-cov.json", "markdown": "gradcheck-cov.md"}
+_FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
+# Options that leave cases out: what they had covered is no gap in the specs.
+_SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_failed")
+
+
+@dataclass(frozen=True)
+class CoverageReport:
+    """One `--cov-report`: its kind, and the file that it goes to; `None` for the terminal."""
+
+    kind: str
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return self.kind if self.file is None else f"{self.kind}:{self.file}"
+
+
+def _reports(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[CoverageReport, ...]:
+    """Read `KIND` or `KIND:FILE`."""
+    found = []
+    for value in values:
+        kind, separator, name = value.partition(":")
+        if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
+            raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
+        found.append(CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind])))
+    return tuple(found)
+
+
+def coverage_options(function: Function) -> Function:
+    """Add the options, for `Coverage.begin` to read."""
+    for option in reversed(
+        (
+            click.option(
+                "--cov",
+                multiple=True,
+                metavar="PACKAGE",
+                help="Say which of the hand-written gradients in PACKAGE a pair that passed ran; repeatable. "
+                "With --changed, of those in files that have changed.",
+            ),
+            click.option(
+                "--cov-report",
+                multiple=True,
+                metavar="KIND[:FILE]",
+                callback=_reports,
+                help=f"Beside the line of counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
+            ),
+            click.option(
+                "--cov-fail-under",
+                type=click.FloatRange(0, 100),
+                metavar="PERCENT",
+                help="Exit with 3 where less than this share of the gradients is covered. What a file or the "
+                "environment says isn't held against a run of selected cases.",
+            ),
+            click.option(
+                "--branch-fail-under",
+                type=click.FloatRange(0, 100),
+                metavar="PERCENT",
+                help="Exit with 3 where less than this share of the sides of branches is seen, over all "
+                "cases, in graphs; those under 'unreached' aside.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass
+class Coverage:
+    """What is to be measured in a run; nothing where no `--cov` is given."""
+
+    packages: tuple[Package, ...]
+    importing: Importing | None
+    excuses: Mapping[str, str]
+    fail_under: float | None
+    changed: str
+    reports: Sequence[CoverageReport]
+    branch_fail_under: float | None = None
+
+    @classmethod
+    def begin(cls, ctx: click.Context, folders: Sequence[str], asked: Mapping[str, Any]) -> Coverage:
+        """Read the packages' text, and begin to import their modules beside the run.
+
+        Args:
+            ctx: the command's.
+            folders: of the specs.
+            asked: the values of `OPTIONS`.
+
+        Raises:
+            UsageError: there is no such package.
+        """
+        names, changed = asked["cov"], ctx.params["changed"] or ""
+        if not names:
+            return cls((), None, {}, None, "", (), _least(ctx, "branch_fail_under"))
+        # Late imports: most runs do without.
+        from gradcheck_cli.coverage.gradients_in_text import read_package  # noqa: PLC0415
+        from gradcheck_cli.coverage.importing import Importing  # noqa: PLC0415
+        from gradcheck_cli.spec.load import load  # noqa: PLC0415
+
+        places = [str(Path.cwd()), *_folders(folders)]
+        packages = tuple(read_package(name, places) for name in names)
+        if changed:
+            from gradcheck_cli.running.selection.changed import changed_files  # noqa: PLC0415
+
+            files = changed_files(changed)
+            packages = tuple(package.within(files) for package in packages)
+        modules = [module for package in packages for module in package.paths]
+        excuses = {one.op_type: f"{one.kind}: {one.reason}" for one in load(list(folders)).exceptions}
+        return cls(
+            packages,
+            Importing(modules, places),
+            excuses,
+            _least(ctx, "cov_fail_under"),
+            changed,
+            asked["cov_report"],
+            _least(ctx, "branch_fail_under"),
+        )
+
+    def added_to(self, report: Report) -> Report:
+        """Return a report with the coverage of its cases."""
+        report = replace(report, branch_fail_under=self.branch_fail_under)
+        if self.importing is None:
+            return report
+        from gradcheck_cli.coverage.measure import measure  # noqa: PLC0415 (as above)
+
+        found = measure(self.packages, report.cases, self.importing.result(), self.excuses)
+        return replace(report, coverage=replace(found, fail_under=self.fail_under, changed=self.changed))
+
+    @property
+    def names_missing(self) -> bool:
+        """Whether what isn't covered is to be named."""
+        return any(one.kind == TERM for one in self.reports)
+
+    def write(self, coverage: GradientCoverage | None) -> int:
+        """Write the files that were asked for, say which can't be, and return the exit code for that."""
+        from gradcheck_cli.cli.options.report_options import write_file  # noqa: PLC0415 (as above)
+        from gradcheck_cli.reporting.exchange.coverage_report import (  # noqa: PLC0415
+            coverage_json,
+            coverage_markdown,
+        )
+
+        if coverage is None:
+            return 0
+        texts = {"json": coverage_json, "markdown": coverage_markdown}
+        failures = [
+            failure
+            for one in self.reports
+            if one.file is not None
+            for failure in write_file(one.file, texts[one.kind](coverage))
+        ]
+        for failure in failures:
+            click.echo(failure, err=True)
+        return UsageError.exit_code if failures else 0
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """Return the folders in which code may stand beside specs."""
+    return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
+
+
+def _least(ctx: click.Context, option: str) -> float | None:
+    """Return the least share; none where cases are selected, unless the command line asks for it itself."""
+    value: float | None = ctx.params[option]
+    if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+        return value
+    if any(ctx.params[name] for name in _SELECTING):
+        told = f"--{option.replace('_', '-')}: only some cases were selected, so it isn't held against them"
+        click.echo(told, err=True)
+        return None
+    return value

@@ -1,0 +1,196 @@
+"""The options that say which reports are written and printed, and the writing of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gradcheck_cli.cli.outlet import print_commands
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.extensions import REPORTS, extensions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.results import Report
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+# A kind of report -> the module and the function that render it, and whether that names files from the root.
+_KINDS = {
+    "json": ("exchange.json_report", "to_json", False),
+    "junit": ("exchange.junit", "to_junit", False),
+    "github": ("exchange.github", "to_github", True),
+    "markdown": ("exchange.markdown", "to_markdown", True),
+    "sarif": ("exchange.sarif", "to_sarif", True),
+    "html": ("html.page", "to_html", True),
+    "concise": ("terminal.concise", "to_concise", False),
+}
+TO_FILES = ("json", "junit", "markdown", "sarif", "html")
+FORMATS = ("table", *_KINDS)
+FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + " or github"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One `--report`: its kind, and the file that it goes to; `None` for GitHub's annotations."""
+
+    kind: str
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return self.kind if self.file is None else f"{self.kind}={self.file}"
+
+
+def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[Wanted, ...]:
+    """Read `KIND=FILE`, and find out before the run whether FILE can be written after it."""
+    found: list[Wanted] = []
+    for value in values:
+        kind, separator, name = value.partition("=")
+        if value == "github":
+            found.append(Wanted("github"))
+            continue
+        if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
+            raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
+        file = Path(name)
+        _require_place(file)
+        taken = next(
+            (one for one in found if one.file is not None and one.file.absolute() == file.absolute()), None
+        )
+        if taken is not None:
+            raise click.BadParameter(
+                f"'{name}' is to hold two reports, {taken.kind} and {kind}; name two files."
+            )
+        found.append(Wanted(kind, file))
+    return tuple(found)
+
+
+def _require_place(file: Path) -> None:
+    try:
+        if stat.S_ISDIR(file.stat().st_mode):
+            raise click.BadParameter(f"'{file}' is a folder; name a file in it.")
+    except FileNotFoundError:
+        if not file.parent.is_dir():
+            raise click.BadParameter(
+                f"there is no folder '{file.parent}' to write '{file.name}' into."
+            ) from None
+    except OSError as error:  # a name too long, a folder that is none
+        raise click.BadParameter(f"'{file}' can't be written: {error.strerror or error}.") from error
+
+
+def report_options(function: Function) -> Function:
+    """Add `--format` and `--report`, as `form` and `reports`."""
+    for option in (
+        click.option(
+            "--report",
+            "reports",
+            multiple=True,
+            metavar="KIND=FILE",
+            callback=_wanted,
+            help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
+            "markdown to $GITHUB_STEP_SUMMARY.",
+        ),
+        click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="What to print."),
+    ):
+        function = option(function)
+    return function
+
+
+def files_of(reports: Sequence[Wanted]) -> tuple[Path, ...]:
+    """Return the files that reports go to."""
+    return tuple(one.file for one in reports if one.file is not None)
+
+
+def root_folder() -> Path:
+    """Return the folder from which reports name files: the repository's, as far as that is known.
+
+    In GitHub's jobs that is $GITHUB_WORKSPACE; elsewhere the nearest folder above that holds `.git`.
+    """
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    if workspace:
+        return Path(workspace)
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+
+def render(kind: str, report: Report) -> str:
+    """Return a report's text in one of the formats other than the table."""
+    if kind not in _KINDS:
+        return str(extensions(REPORTS)[kind](report, root_folder()))
+    module, function, is_rooted = _KINDS[kind]
+    # Late: each run needs one or two of these.
+    to_text = getattr(import_module(f"gradcheck_cli.reporting.{module}"), function)
+    return str(to_text(report, root_folder()) if is_rooted else to_text(report))
+
+
+def print_report(form: str, report: Report) -> None:
+    """Print a report on standard output, in a format other than the table."""
+    text = render(form, report)
+    if form == "github":
+        print_commands(text, err=False)
+        return
+    if form in {"json", "sarif"}:  # the same text to JSON, and no command to a CI service that reads it
+        text = text.replace("##", "\\u0023#")
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # a terminal or pipe that can't show a character
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
+    """Write the reports that were asked for, and say which can't be.
+
+    Args:
+        reports: which.
+        form: what is printed on standard output: GitHub's annotations go there beside a table, else to
+            standard error, since another program reads standard output then.
+        report: the run.
+
+    Returns:
+        The report's own exit code; in place of a 0, 2 where a file can't be written.
+    """
+    failures = []
+    for one in reports:
+        if one.file is not None:
+            failures += write_file(one.file, render(one.kind, report))
+        elif form != "github":
+            print_commands(render("github", report), err=form != "table")
+    if form == "github" or any(one.kind == "github" for one in reports):
+        failures += _append_summary(report)
+    for failure in failures:
+        click.echo(failure, err=True)
+    return report.exit_code or (UsageError.exit_code if failures else 0)
+
+
+def write_file(file: Path, text: str) -> list[str]:
+    """Write a report, and return why it can't be written, if so."""
+    from gradcheck_cli.reporting.files import write_text  # noqa: PLC0415 (only with --report)
+
+    try:
+        write_text(file, text)
+    except OSError as error:
+        return [f"can't write the report to '{file}': {error.strerror or error}"]
+    return []
+
+
+def _append_summary(report: Report) -> list[str]:
+    """Append the Markdown to the page that GitHub shows of a job: other steps write to it too."""
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        return []
+    try:
+        with Path(name).open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(render("markdown", report) + "\n")
+    except OSError as error:
+        return [f"can't append to $GITHUB_STEP_SUMMARY '{name}': {error.strerror or error}"]
+    return []

@@ -1,0 +1,97 @@
+"""Which of the cases that specs hold a command line asks for by name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.errors import GradcheckError, UsageError
+from gradcheck_cli.running.selection.filters import Wanted, choose, meant
+from gradcheck_cli.spec.cases.pair_rules import could_match
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+__all__ = ["meant", "select_cases"]
+
+LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
+SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
+
+
+def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str] = ()) -> tuple[Case, ...]:
+    """Return the cases whose name is among `names`, of the ops among `ops`; all of them where one is empty.
+
+    Raises:
+        NoSpecsError: a name matches no case, or no op, even where another one does: nothing asked for is left
+            out in silence.
+    """
+    return choose(cases, Wanted(names=names, ops=ops))
+
+
+def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
+    """Return the cases that can have a pair.
+
+    Args:
+        cases: the cases to choose from.
+        label: the pair, such as `dM1/dM0`; `None` where any will do.
+
+    Raises:
+        UsageError: no case can have such a pair.
+    """
+    fitting = [case for case in cases if label is None or _fits(case, label)]
+    if not fitting:
+        known = list(dict.fromkeys(name for case in cases for name in _labels(case)))
+        raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), known)}")
+    return fitting
+
+
+def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
+    """Look at each case, and go on where one can't be looked at, which is told on standard error.
+
+    Args:
+        cases: one or more.
+        look: returns the exit code that a case alone would end with.
+
+    Returns:
+        The gravest of the exit codes: 1 (a fault), 2, 3 (undecided), 0.
+
+    Raises:
+        GradcheckError: what comes up where there is one case only.
+    """
+    if len(cases) == 1:
+        return look(cases[0])
+    codes, failed = set(), set()
+    for case in cases:
+        try:
+            codes.add(look(case))
+        except GradcheckError as error:  # noqa: PERF203 (an op takes seconds)
+            click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
+            failed.add(error.exit_code)
+    if codes:  # one case has the pair that is asked for; that another hasn't is no fault of the command line
+        failed.discard(UsageError.exit_code)
+    return next((code for code in (1, 2, 3) if code in codes | failed), 0)
+
+
+def _labels(case: Case) -> list[str]:
+    """Return the labels of a case as far as its spec tells them; outputs without a name count as y."""
+    outputs = [output.name for output in case.outputs] or ["y"]
+    inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
+    return [f"d{output}/d{name}" for output in outputs for name in inputs]
+
+
+def _fits(case: Case, label: str) -> bool:
+    """Whether the case can have the pair; tracing tells the names of variables, and of outputs' parts."""
+    second = SECOND.fullmatch(label) if case.second_order else None
+    if second is not None:  # by what it is differentiated, perhaps an upstream, tracing tells
+        label = f"d{second['output']}/d{second['input']}"
+    if case.may_have_variables:
+        return LABEL.fullmatch(label) is not None
+    if case.outputs:
+        return any(label == known or could_match(label, known) for known in _labels(case))
+    parts = LABEL.fullmatch(label)
+    inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
+    return parts is not None and any(label.endswith(f"/d{name}") for name in inputs)

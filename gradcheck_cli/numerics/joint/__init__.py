@@ -1,0 +1,1 @@
+"""Slopes at ties, along all inputs together."""

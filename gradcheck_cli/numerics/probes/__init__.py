@@ -1,0 +1,1 @@
+"""Random probes of large Jacobians."""

@@ -1,0 +1,417 @@
+"""Random probes: does u'Jv, from the vjp, equal u'(f(x+v) - f(x-v)), for random u and v?
+
+One probe sees every element of a Jacobian at once, at the price of a few evaluations, so that one of 10^14
+elements can be checked without ever being written down. What it can't see, it says: from elements of sampled
+rows it estimates how probable it is that an error of a given size in one element stays below its bound.
+
+The central difference is taken at v and at 2v. What they differ by bounds the truncation error, and shows the
+rows that a kink spoils; these are left out, of u, and so of the vjp too. A row is weighed by 1 / (how far it
+moves): else the largest rows drown the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks, signed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.numerics.precision import Float
+
+# Rows whose two differences disagree by more than this part are left out: a smooth row's do by h^2 and its
+# curvature, a spoilt one's by any part.
+_SPOILT = 2.0**-10
+# Likewise rows whose two sides differ by more than this many steps, or an eighth: a smooth row's differ by h
+# times its curvature.
+_CURVATURE = 2.0**11
+_MOST_BENT = 2.0**-3
+# ... but for those that differ by three times as much at twice the step: a curve's by four, a kink's by two.
+_CURVES = 3.0
+# A row that moves by less, relative to its rounding error, than this part of what is typical weighs less: its
+# noise would drown the others.
+_FAINT = 2.0**-3
+# What is typical is the median of about so many rows.
+_TYPICAL_ROWS = 2**12
+# Rows also count as moving by at least this part of the typical row.
+_STILLEST = 2.0**-20
+# Rounding of values is independent from row to row: six standard deviations of its sum.
+_SIGMAS = 6.0
+# What a vjp may lose, in units of u times its terms: a few hundred operations (checking/checks/upstreams.py).
+_VJP_ROUNDINGS = 2.0**10
+# What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
+_VALUE_ROUNDINGS = 2.0**10
+# What rounding inside a forward leaves of values that don't move, in units of u times the largest.
+_NOISE_ROUNDINGS = 2.0**6
+# A vjp whose elements are all within rtol of the truth is right, whatever that adds up to.
+_COHERENT = 3.0
+# An alarm is looked at again at so many times the step.
+_FARTHER = 4.0
+# While an alarm is followed, the step is shortened until this many bounds are left of it, to this at most.
+_CLEAR = 8.0
+_NEAREST = 2.0**-10
+# Rounds in which rows are sampled: a few, to see how many elements each has, then as many as fit.
+_FIRST_ROWS = 4
+_SAMPLED_ROUNDS = 2
+# ... and more of them while so few elements of an input were seen that nothing could be said of it.
+_MOST_ROUNDS = 8
+_ENOUGH_SEEN = 100
+# So few rows are all looked at.
+_ALL_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Differenced:
+    """What a direction does to the rows.
+
+    Attributes:
+        direction: the direction.
+        change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
+        doubt: (m,) that less half of f(x+2v) - f(x-2v).
+        weight: (m,) 1 / (how far a row moves), or an upstream made of that; 0 where it is spoilt.
+        is_noise: whether nothing moves by more than rounding of the largest value may.
+    """
+
+    direction: Direction
+    change: Float
+    doubt: Float
+    weight: Float
+    is_noise: bool
+
+    @property
+    def is_spoilt(self) -> npt.NDArray[np.bool_]:
+        """Rows in which this direction says nothing, (m,)."""
+        return np.asarray(self.weight == 0)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One comparison, in units of the weighed rows' movement.
+
+    Attributes:
+        error: |u'Jv of the vjp - u'Jv of the differences|.
+        bound: what rounding and truncation may make of it.
+        rounding: the part of the bound that comes from rounding of values.
+        tolerated: what errors within every element's tolerance may make of it.
+        size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
+        upstream: u.
+        gradient: the vjp of it.
+        level: what the error must exceed to be an alarm: one of the two.
+    """
+
+    error: float
+    bound: float
+    rounding: float
+    tolerated: float
+    size: float
+    upstream: Float
+    gradient: Float
+    level: float
+
+    @property
+    def is_curved(self) -> bool:
+        """Whether kinks and curvature make more of the bound than rounding does: a shorter step sees more."""
+        return self.bound > 2 * self.rounding
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether there is more than the numbers explain; NaN is."""
+        return not self.error <= self.level
+
+
+def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
+    """Make a random upstream of some rows' weights; of all rows in place, where spoilt ones stay 0."""
+    weight = differenced.weight
+    if rows.stop - rows.start < weight.size:
+        upstream = np.zeros(weight.size)
+        upstream[rows] = signed(generator, int(rows.stop - rows.start))
+        upstream[rows] *= weight[rows]
+        return upstream
+    for part in chunks(weight.size):
+        weight[part] *= signed(generator, part.stop - part.start)
+    return weight
+
+
+def take_difference(direction: Direction) -> Differenced:
+    """Difference along a direction, and find the rows that can't be trusted.
+
+    Arrays may be as large as memory allows: each holds one thing after another.
+    """
+    target = direction.target
+    base, unit = target.base, target.unit
+    most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
+    change, bend = _change_and_bend(direction, 1.0)
+    far_change, far_bend = _change_and_bend(direction, 2.0)
+    is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
+    sizes: list[Float] = []
+    ratios: list[Float] = []
+    for part in chunks(base.size):
+        with np.errstate(all="ignore"):
+            noise = 4 * unit * np.abs(base[part])
+            disagree = change[part] - far_change[part] / 2
+            size = np.abs(change[part])
+            is_fine = np.abs(disagree) <= min(_SPOILT, most_bent) * size + 4 * noise
+            # A kink's bend grows as the step, a curve's as its square.
+            is_curve = far_bend[part] >= _CURVES * bend[part]
+            is_fine &= ((bend[part] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[part])
+        far_change[part] = np.where(is_fine, disagree, 0.0)
+        change[part] = np.where(is_fine, change[part], 0.0)
+        bend[part] = is_fine
+        moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
+        sizes.append(size[moves])
+        with np.errstate(over="ignore"):
+            ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
+    del far_bend
+    doubt, weight = far_change, bend
+    typical, faintest = _median(sizes), _FAINT * _median(ratios)
+    for part in chunks(base.size):
+        with np.errstate(all="ignore"):
+            least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[part]))
+            scale = np.maximum(np.abs(change[part]), least)
+            weight[part] = np.where(weight[part] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+    return Differenced(direction, change, doubt, weight, is_noise)
+
+
+def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
+    """Return f(x + cv) - f(x - cv) and |f(x + cv) - 2 f(x) + f(x - cv)|, (m,) each, with c the factor."""
+    target = direction.target
+    above = np.array(target.at(direction.side(factor)))
+    below = np.array(target.at(direction.side(-factor)))
+    for part in chunks(above.size):
+        with np.errstate(all="ignore"):
+            up, down = above[part].copy(), below[part].copy()
+            above[part], below[part] = up - down, np.abs(up - 2 * target.base[part] + down)
+    return above, below
+
+
+def _largest(values: Float) -> float:
+    """Return the largest magnitude, without a temporary array of that size; NaN where one is."""
+    return float(np.max([np.max(np.abs(values[part])) for part in chunks(values.size)], initial=0.0))
+
+
+def _median(parts: list[Float]) -> float:
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.median(values)) if values.size else 0.0
+
+
+def compare(differenced: Differenced, upstream: Float) -> Probe:
+    """Compare vjp and difference for one upstream, which must be 0 in spoilt rows."""
+    target = differenced.direction.target
+    gradient = target.pull(upstream)
+    from_vjp, terms = differenced.direction.moved(gradient, 1.0)
+    numeric, size, noise, doubt, squares = _sums(differenced, upstream)
+    rounding = _SIGMAS * noise
+    bound = rounding + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
+    largest = abs(numeric) + _COHERENT * max(size, terms)
+    bound += target.shared * largest
+    tolerated = bound + _tolerated(differenced, upstream, largest)
+    return Probe(
+        error=abs(from_vjp - numeric),
+        bound=bound,
+        rounding=rounding,
+        tolerated=tolerated,
+        size=size,
+        upstream=upstream,
+        gradient=gradient,
+        level=tolerated if target.is_lenient else bound,
+    )
+
+
+def persists(differenced: Differenced, probe: Probe) -> bool:
+    """Say whether an alarm grows as the step does; what rounding inside the forward leaves doesn't."""
+    direction, upstream = differenced.direction, probe.upstream
+    if not np.isfinite(probe.error):
+        return True
+    with np.errstate(all="ignore"):
+        change = direction.difference(_FARTHER)
+        numeric = float(np.sum(np.where(upstream != 0, upstream * change, 0.0)))
+        error = abs(direction.moved(probe.gradient, _FARTHER)[0] - numeric)
+    return not error <= _FARTHER / 2 * probe.error
+
+
+def _tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
+    """Return what errors within every element's tolerance may add up to."""
+    target = differenced.direction.target
+    allowed = target.rtol * largest
+    if target.atol:
+        moved = 2 * np.linalg.norm(differenced.direction.steps)
+        allowed += target.atol * _COHERENT * float(np.linalg.norm(upstream) * moved)
+    return allowed
+
+
+def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
+    """Return sum u d, rss(u d), rss(u noise), sum u e and rss(u e), a chunk at a time."""
+    target = differenced.direction.target
+    total = doubt = 0.0
+    squares = np.zeros(3)
+    for part in chunks(upstream.size):
+        u = upstream[part]
+        with np.errstate(all="ignore"):
+            moved, unsure = u * differenced.change[part], u * differenced.doubt[part]
+            # An upstream of 0 leaves a row out, also one that isn't finite.
+            rounding = np.where(u != 0, u * (4 * target.unit) * np.abs(target.base[part]), 0.0)
+            total += float(moved.sum())
+            doubt += float(unsure.sum())
+            squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
+    size, noise, unsure_size = np.sqrt(squares)
+    return total, float(size), float(noise), doubt, float(unsure_size)
+
+
+@dataclass
+class Unseen:
+    """Elements in which an error would have stayed below the bound, and all that were looked at, by input.
+
+    Attributes:
+        hidden: (spans,) how many would have.
+        seen: (spans,) of how many that can be told from zero.
+        is_sample: whether there are elements that weren't looked at.
+    """
+
+    hidden: npt.NDArray[np.int64]
+    seen: npt.NDArray[np.int64]
+    is_sample: bool = False
+
+    def add(self, other: Unseen) -> None:
+        """Count another one's elements too."""
+        self.hidden = self.hidden + other.hidden
+        self.seen = self.seen + other.seen
+        self.is_sample |= other.is_sample
+
+    def shares(self) -> Float:
+        """Return the share that is hidden, by input; NaN where nothing was looked at.
+
+        With nothing missed of N, three in N is the upper limit at 95 % (the rule of three).
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((self.hidden + (3 if self.is_sample else 0)) / self.seen).clip(max=1.0)
+
+
+def count_unseen(
+    direction: Direction, probe: Probe, size: float, rows: slice, generator: np.random.Generator
+) -> Unseen:
+    """Count the elements in which an error of some relative size would have stayed below the bound.
+
+    Elements are those of sampled rows: a few one by one, or many at a time where rows have so few elements
+    that they hardly meet in a column.
+
+    Args:
+        direction: of the probe.
+        probe: without its gradient, if need be.
+        size: of the error.
+        rows: among which to look.
+        generator: chooses the rows.
+    """
+    nothing = np.zeros(len(direction.target.spans), np.int64)
+    found = Unseen(nothing, nothing)
+    # An error shows where it exceeds the bound, also after what the rest erred by the other way.
+    level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    count = rows.stop - rows.start
+    if count <= _ALL_ROWS:
+        for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
+            found.add(_below(direction, probe.upstream, np.array([row]), level))
+        return found
+    many, elements = _FIRST_ROWS, direction.steps.size
+    for round_number in range(_MOST_ROUNDS):
+        if round_number >= _SAMPLED_ROUNDS and found.seen.min() >= _ENOUGH_SEEN:
+            break
+        chosen = _some_rows(probe.upstream, rows, many, generator)
+        if not chosen.size:
+            break
+        found.add(_below(direction, probe.upstream, chosen, level))
+        per_row = int(found.seen.sum()) / (chosen.size * (round_number + 1))
+        many = max(1, min(count, int(elements / 4 / max(per_row, 1))))
+    found.is_sample = True
+    return found
+
+
+def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float) -> Unseen:
+    """Count the elements of some rows whose effect is below a level, and all that have one, by input."""
+    alone = np.zeros(upstream.size)
+    alone[rows] = upstream[rows]
+    target = direction.target
+    gradient = target.pull(alone)
+    # What is smaller is zero, as far as the value's own rounding lets anyone tell (numerics/tolerance.py).
+    with np.errstate(all="ignore"):
+        values = float(np.sum(np.abs(upstream[rows] * target.base[rows])))
+    faint = _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
+    del alone
+    hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
+    for number, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
+        for _, part in target.by_span(slice(start, start + span.size)):
+            with np.errstate(all="ignore"):
+                effect = np.abs(gradient[part] * (2 * direction.steps[part]))
+                seen[number] += np.count_nonzero(effect > faint)
+                hidden[number] += np.count_nonzero((effect > faint) & ~(effect > level))
+    return Unseen(hidden, seen)
+
+
+def _some_rows(
+    upstream: Float, rows: slice, count: int, generator: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Choose about so many rows that take part, at random."""
+    height = rows.stop - rows.start
+    if height <= CHUNK:
+        found = np.flatnonzero(upstream[rows]) + rows.start
+        return np.asarray(generator.choice(found, min(count, found.size), replace=False))
+    # Listing the rows of a large one would take as much memory as the output itself.
+    drawn = np.unique(generator.integers(height, size=2 * min(count, height // 4))) + rows.start
+    drawn = drawn[upstream[drawn] != 0]
+    return drawn if drawn.size <= count else generator.choice(drawn, count, replace=False)
+
+
+def follow(size: int, error_of: Callable[[slice], float]) -> int:
+    """Follow an error to one of `size` elements: the half that errs more, again and again; NaN errs most."""
+    start, stop = 0, size
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        first, second = (
+            np.nan_to_num(error_of(half), nan=np.inf) for half in (slice(start, middle), slice(middle, stop))
+        )
+        start, stop = (start, middle) if first >= second else (middle, stop)
+    return start
+
+
+def bisect_input(differenced: Differenced, probe: Probe) -> int:
+    """Follow an alarm to one input."""
+    factor = _nearer(probe)
+
+    def error_of(part: slice) -> float:
+        half = differenced.direction.only(part)
+        with np.errstate(all="ignore"):
+            change = half.difference(factor)
+            change[differenced.is_spoilt] = 0.0
+            numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
+        return abs(half.moved(probe.gradient, factor)[0] - numeric)
+
+    return follow(probe.gradient.size, error_of)
+
+
+def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
+    """Follow an alarm in one input to one output, likewise."""
+    there = slice(column, column + 1)
+    single, factor = differenced.direction.only(there), _nearer(probe)
+    with np.errstate(all="ignore"):
+        change = single.difference(factor)
+        change[differenced.is_spoilt] = 0.0
+    moved = float((single.side(factor, there) - single.side(-factor, there))[0])
+
+    def error_of(part: slice) -> float:
+        upstream = np.zeros(probe.upstream.size)
+        upstream[part] = probe.upstream[part]
+        with np.errstate(all="ignore"):
+            numeric = float(np.sum(upstream[part] * change[part]))
+            return abs(float(single.target.pull(upstream)[column]) * moved - numeric)
+
+    return follow(probe.upstream.size, error_of)
+
+
+def _nearer(probe: Probe) -> float:
+    """Return the part of the step at which the alarm is still clear: each half crosses kinks of its own."""
+    if not (np.isfinite(probe.error) and probe.error > 0):
+        return 1.0
+    return float(np.clip(np.exp2(np.ceil(np.log2(_CLEAR * probe.bound / probe.error))), _NEAREST, 1.0))

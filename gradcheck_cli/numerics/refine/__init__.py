@@ -1,0 +1,1 @@
+"""The careful second stage for elements that the first pass leaves in doubt."""

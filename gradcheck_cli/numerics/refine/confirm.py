@@ -1,0 +1,152 @@
+"""Lets a verdict stand only where no staircase of rounding could undo it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.numerics.reasons import Verdict
+from gradcheck_cli.numerics.refine.edges import (
+    BEYOND,
+    FAR_BEYOND,
+    Edge,
+    Stairs,
+    Tread,
+    absorbed_slope,
+    find_edges,
+    find_stairs,
+)
+from gradcheck_cli.numerics.refine.series import REACHES, Elements, sample
+from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.problem import Problem
+    from gradcheck_cli.numerics.refine.slopes import Resolution
+
+# A jump further off than this part of the scale is one of another kind, unless there are more.
+FAR = 0.75
+# A flat part may hide a slope of 4u|f| over its width. Where this is a thousandth of the slope beyond its
+# edge, that one isn't what is hidden: the edge is a kink.
+CLEAR = 1e-3
+# Powers of two, over x's scale, up to which a flat function is followed: float32's and more.
+FURTHEST = 31
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """What stairs could undo, (e,) each: which verdicts are mismatches, of what values, beyond what."""
+
+    fails: np.ndarray
+    allowed: Float
+    analytic: Float
+
+
+def confirm(  # noqa: PLR0913, PLR0917 (elements, and all that is known of them)
+    problem: Problem,
+    sampled: Elements,
+    resolution: Resolution,
+    verdict: np.ndarray,
+    allowed: Float,
+    analytic: Float,
+) -> np.ndarray:
+    """Say which verdicts stairs could undo; notes the edges and the noise seen in `resolution`.
+
+    Args:
+        problem: the function.
+        sampled: (e,) the elements, columns counted in the point.
+        resolution: what is known of them; changed in place.
+        verdict: (e,) as decided so far.
+        allowed: (e,) tolerances.
+        analytic: (e,) the gradient under test.
+
+    Returns:
+        (e,) whether the verdict can't stand.
+    """
+    rows = sampled.rows
+    fails = verdict == Verdict.MISMATCH
+    size = np.maximum(np.abs(problem.value[rows]), resolution.value)
+    absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
+    with np.errstate(invalid="ignore"):
+        is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
+    # What is straight as far as was seen may be a tread; so may what a right zero rests on that isn't flat as
+    # far as the first pass looked, or only near by.
+    passes = verdict == Verdict.PASS
+    on_trust = passes & ((resolution.is_flat & (analytic == 0)) | (resolution.depth > 0))
+    unseen = np.flatnonzero((fails | on_trust) & (resolution.edge == Edge.NONE))
+    if unseen.size:
+        _look_further(problem, sampled, unseen, resolution)
+    # A flat part no wider than what rounding makes of the slope that follows is that slope's own.
+    with np.errstate(all="ignore"):
+        hides = 4 * problem.unit[rows] * size / resolution.edge_low
+        is_hidden |= (
+            on_trust & resolution.is_flat & (resolution.beyond > 0) & ~(hides <= CLEAR * resolution.beyond)
+        )
+    with np.errstate(all="ignore"):
+        noise = np.maximum(2 * problem.unit[rows], resolution.noise) * size
+    claims = _Claims(fails, allowed, analytic)
+    on_zero = on_trust & resolution.is_flat & (resolution.edge_high > 0)
+    is_abrupt = (resolution.edge == Edge.ABRUPT) & ~resolution.is_kink & (fails | passes)
+    for beyond, chosen in ((BEYOND, is_abrupt | on_zero), *((far, on_zero) for far in FAR_BEYOND)):
+        which = np.flatnonzero(chosen & ~is_hidden)
+        if which.size:
+            tread = Tread(
+                resolution.slope[which],
+                noise[which],
+                resolution.edge_low[which],
+                resolution.edge_high[which],
+            )
+            stairs = find_stairs(problem, sampled.take(which), tread, beyond)
+            is_hidden[which] |= _is_undone(problem, sampled, resolution, which, stairs, claims)
+    return is_hidden
+
+
+def _is_undone(  # noqa: PLR0913, PLR0917 (as `confirm`)
+    problem: Problem,
+    sampled: Elements,
+    resolution: Resolution,
+    which: np.ndarray,
+    stairs: Stairs,
+    claims: _Claims,
+) -> np.ndarray:
+    """Say which verdicts these stairs could undo, (w,); notes them in `resolution`."""
+    fails, allowed, analytic = claims.fails, claims.allowed, claims.analytic
+    slope = resolution.slope[which]
+    with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
+        explains = np.abs(analytic[which] - slope) <= stairs.hidden
+        # One riser as far off as x itself is a jump of another kind: sign's at 0.
+        is_far = resolution.edge_high[which] > FAR * problem.step_scale[sampled.columns[which]]
+        explains &= ~is_far | (stairs.risers > 1)
+        relative = stairs.height / np.abs(problem.value[sampled.rows[which]])
+        # A right slope of a tread isn't the function's. One riser may be a jump some way off, and none of
+        # this slope's business.
+        belies = (stairs.risers > 1) & (stairs.hidden > MISMATCH_MARGIN * allowed[which])
+    is_undone = np.where(fails[which], explains, belies)
+    # Stairs are noise to the whole row.
+    relative = np.where(is_undone & np.isfinite(relative), relative, 0.0)
+    resolution.bias[which] = np.maximum(resolution.bias[which], relative)
+    resolution.edge[which[~is_undone]] = Edge.GRADUAL  # seen to be no stairs that matter
+    return np.asarray(is_undone)
+
+
+def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolution: Resolution) -> None:
+    """Find the edges of functions that are straight as far as was seen; there may be none.
+
+    A flat one is followed further: the intermediate that absorbs its movement may be far larger than x.
+    """
+    reach = REACHES[problem.working.name]
+    top, step = reach.inner[-1], reach.inner[-1] - reach.inner[-2]
+    groups = np.stack([resolution.depth[which], np.where(resolution.is_flat[which], FURTHEST, reach.far[-1])])
+    for depth, furthest in np.unique(groups, axis=1).T:
+        alike = which[(groups == [[depth], [furthest]]).all(axis=0)]
+        rungs = tuple(range(top, int(furthest + depth) + 1, step))
+        scale = problem.domain.fitted(problem.step_scale)
+        for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
+            here = alike[series.which]
+            noise = resolution.noise[here] * np.abs(series.base)
+            found = find_edges(series, resolution.slope[here], resolution.uncertainty[here], noise)
+            resolution.edge[here], resolution.edge_low[here], resolution.edge_high[here] = found[:3]
+            resolution.beyond[here] = found[3]
+    resolution.edge[which[resolution.edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way

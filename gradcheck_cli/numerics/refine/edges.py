@@ -1,0 +1,233 @@
+"""Tells a slope from a stair's tread: what lies beyond the steps that agree with it.
+
+Where an intermediate is far larger than the output (log(1 + x^4) at x = 1e-3), f is a staircase of rounding
+whose treads may be wider than every small step: differences there settle on a slope that isn't f's, with no
+noise to be seen. A smooth function leaves its tangent gradually, a truncation error growing by 16 from rung
+to rung; a stair, or a kink, abruptly. Stairs have treads, a kink has none. A mismatch is only called where f
+was seen to be no staircase that could explain it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from gradcheck_cli.numerics.steps import power_of_two
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.problem import Problem
+    from gradcheck_cli.numerics.refine.series import Elements, Series
+    from gradcheck_cli.numerics.sampling import Sampler
+
+# Truncation of order h^2 grows by 16, of order h^4 by 256, from rung to rung. What is called abrupt without
+# need costs evaluations, no verdict. (empirical)
+ABRUPT = 64.0
+# ... and goes on growing: a slope that differs, but by as much at the next rung, is another slope.
+GROWTH = 2.7
+# A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4
+# apart and agree to both sides, so a tread is at least half of that first step wide: six points of the grid.
+GRID = 48
+BEYOND = 4.0
+# A zero rests on the nearer edge of a tread, which may be far nearer than the next riser.
+FAR_BEYOND = (64.0, 1024.0)
+# Increments below a tenth of the largest nearby are a tread; a third of them makes stairs (a kink's are alike
+# all along, a smooth function's change little from one to the next). (empirical)
+TREAD = 0.1
+NEARBY = 8
+TREADS = 0.35
+# Stairs of height J that start at distance d hide slopes up to J / d; four times that, as either is rough.
+HIDDEN = 4.0
+
+
+# A flat function may be one whose slope the rounding of a few operations on its value hides.
+ABSORBED = 16.0
+# A riser's interval is halved this often, its steeper half kept. A ramp's rise falls to a thousandth, a
+# jump's not at all, that of several small ones in the interval to one's: a 64th lies between, in the middle.
+HALVINGS = 10
+SAME_RISE = 2.0**-6
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class Edge(IntEnum):
+    """How a function leaves its tangent as steps grow."""
+
+    GRADUAL = 0  # as smooth functions do
+    ABRUPT = 1  # a kink or a jump away from the point, or stairs
+    NONE = 2  # not within the steps taken
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """(e,) each, 0 where there are none: the slope they may hide, their height, how many risers were seen."""
+
+    hidden: Float
+    height: Float
+    risers: np.ndarray
+
+
+def find_edges(
+    series: Series, slope: Float, uncertainty: Float, noise: Float
+) -> tuple[np.ndarray, Float, Float, Float]:
+    """Find the first rung that disagrees with a slope, and how it does so.
+
+    Args:
+        series: the samples.
+        slope: (e,) the slope.
+        uncertainty: (e,) and its bound.
+        noise: (e,) bound on the error of a value, where it was measured.
+
+    Returns:
+        `Edge`, the step before it, the step at it, and by how much the slope differs there or at the next,
+        (e,) each.
+    """
+    at, first = series.at, series.sentinels
+    edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
+    low, high, beyond = np.zeros(slope.shape), np.zeros(slope.shape), np.zeros(slope.shape)
+    is_open = np.isfinite(uncertainty)
+    with np.errstate(all="ignore"):
+        blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
+        away = np.abs(at.slope - slope)
+        for k in range(first + 1, at.slope.shape[0]):
+            # One side alone errs by h where both err by h^2: like with like.
+            is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
+            leaves = is_open & is_usable & (away[k] > 2 * blur[k])
+            scale = np.maximum(np.maximum(away[k - 1], blur[k - 1]), blur[k])
+            is_abrupt = away[k] > ABRUPT * scale
+            if k + 1 < away.shape[0]:
+                is_abrupt |= at.is_usable[k + 1] & ~(away[k + 1] >= GROWTH * away[k])
+                beyond = np.where(leaves, np.fmax(away[k], away[k + 1]), beyond)
+            else:
+                beyond = np.where(leaves, away[k], beyond)
+            edge = np.where(leaves, np.where(is_abrupt, Edge.ABRUPT, Edge.GRADUAL), edge)
+            low, high = np.where(leaves, series.step[k - 1], low), np.where(leaves, series.step[k], high)
+            is_open = is_open & ~leaves
+    return edge.astype(np.int8), low, high, beyond
+
+
+def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
+    """Return how large a slope rounding may hide from the values, of this size, of a flat function."""
+    return ABSORBED * unit * size / step_scale
+
+
+@dataclass(frozen=True)
+class Tread:
+    """(e,) each: a slope, a bound on the error of a value, and the steps between which the slope is left."""
+
+    slope: Float
+    noise: Float
+    low: Float
+    high: Float
+
+
+def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: float) -> Stairs:
+    """Look at what lies beyond the steps that agree with a slope.
+
+    Args:
+        problem: the function.
+        elements: (e,) those that leave their slopes.
+        tread: what may be one.
+        beyond: how far to look, over the first step that doesn't agree.
+
+    Returns:
+        What stairs there are.
+    """
+    sampler, domain = problem.sampler, problem.domain
+    slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
+    hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
+    count = np.zeros(slope.shape, dtype=np.int64)
+    # Rows of one column with the same edge share their samples.
+    level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
+    groups, owner = np.unique(
+        np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True
+    )
+    owner = owner.ravel()
+    columns = groups[0].astype(np.int64)
+    start, stop = np.zeros(columns.size), np.zeros(columns.size)
+    start[owner], stop[owner] = low, high
+    distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
+    x, room = sampler.point[columns], domain.take(columns)
+    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
+        # A grid that the domain cuts short is finer; points on top of each other would be a tread.
+        share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
+        far = start[:, None] + share[:, None] * (distance - start[:, None])
+        there = sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None]))
+        for batch in sampler.along(columns, there):
+            which, place = batch.among(owner)
+            group, row = owner[which], elements.rows[which]
+            values = batch.values[place, :, row].T
+            step = np.abs(there - x[:, None])[group].T
+            base = batch.base[row]
+            with np.errstate(all="ignore"):
+                rest = values - base - sign * slope[which] * step
+                moved = np.abs(np.diff(rest, axis=0))
+                height = moved.max(axis=0)
+                around = sliding_window_view(
+                    np.pad(moved, ((NEARBY, NEARBY), (0, 0))), 2 * NEARBY + 1, axis=0
+                ).max(axis=-1)
+                is_tread = (moved <= TREAD * around) | (moved <= TREAD**2 * height)
+                has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
+                # The first movement's own increment is no tread; what follows may be.
+                after = has_begun[:-1]
+                treads = (after & is_tread[1:]).sum(axis=0)
+                is_stair = (height > 8 * noise[which]) & (treads >= TREADS * np.maximum(after.sum(axis=0), 1))
+                is_stair &= np.isfinite(height)
+                is_stair[is_stair] = _stay_apart(
+                    sampler,
+                    elements.take(which[is_stair]),
+                    there[group[is_stair]],
+                    moved[:, is_stair],
+                    slope[which[is_stair]],
+                )
+                is_stair |= ~np.isfinite(height)
+                risers = np.where(is_stair, (moved > 0.5 * height).sum(axis=0), 0)
+                width = np.maximum(step[0], step[1] - step[0])
+                found = np.where(is_stair, HIDDEN * height / width, 0.0)
+            hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(found), found, np.inf))
+            tall = np.where(is_stair & np.isfinite(height), height, 0.0)
+            heights[which] = np.maximum(heights[which], tall)
+            count[which] += risers
+    return Stairs(hidden, heights, count)
+
+
+def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:
+    """Say whose steepest rise on a grid is a jump: a steep ramp between two plateaus is none.
+
+    Args:
+        sampler: the function.
+        elements: (e,).
+        there: (e, points) the grid.
+        moved: (points - 1, e) how much each element moves from point to point, its slope aside.
+        slope: (e,).
+
+    Returns:
+        (e,) whether the rise is the same over a thousandth of the interval.
+    """
+    if not elements.rows.size:
+        return np.zeros(0, dtype=bool)
+    every = np.arange(elements.rows.size)
+    steepest = np.argmax(moved, axis=0)
+    near, far = there[every, steepest], there[every, steepest + 1]
+    rise = full = moved[steepest, every]
+    for _halving in range(HALVINGS):
+        between = sampler.precision.round(0.5 * (near + far))
+        values = _values_at(sampler, elements, np.stack([near, between, far], axis=1))
+        with np.errstate(all="ignore"):
+            first = np.abs(values[:, 1] - values[:, 0] - slope * (between - near))
+            second = np.abs(values[:, 2] - values[:, 1] - slope * (far - between))
+        is_first = first >= second
+        rise = np.where(is_first, first, second)
+        near, far = np.where(is_first, near, between), np.where(is_first, between, far)
+    return np.asarray(~(rise < SAME_RISE * full))
+
+
+def _values_at(sampler: Sampler, elements: Elements, there: Float) -> Float:
+    """Return each element's row at coordinates of its own column, (e, p) each."""
+    found = np.empty(there.shape)
+    for batch in sampler.along(elements.columns, there):
+        found[batch.which] = batch.values[batch.place, :, elements.rows[batch.which]]
+    return found

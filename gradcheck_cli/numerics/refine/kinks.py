@@ -1,0 +1,98 @@
+"""Jumps and kinks: what the one-sided differences at shrinking steps say where a function isn't smooth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, settle
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.differences import Mask
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.refine.series import Series
+
+STEPS = 3
+# |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump;
+# the 5 % are empirical.
+SAME_HEIGHT = 0.05
+# A step this many units of the value high is what rounding of its terms can be, where they cancel: an
+# attention key's bias. It shifts no slope by more than the tolerance grants beside the value (1024 u in
+# float64).
+LOST = 64.0
+# up - down falls with h where f is smooth (to a quarter), stays at a kink: 0.6 to 1.7 (empirical) lies
+# between.
+SAME_BEND = (0.6, 1.7)
+
+
+def find_jumps(series: Series) -> Mask:
+    """Say where f is discontinuous at x: its change over the three smallest steps is the same.
+
+    To be asked before the noise is: with noise first, any gradient passed at floor of an integer.
+    """
+    jumps = np.zeros(series.base.shape, dtype=bool)
+    with np.errstate(all="ignore"):
+        for side, step in ((series.above, series.step_up), (series.below, series.step_down)):
+            height = np.abs(side - series.base)[:STEPS]
+            is_there = (step[:STEPS] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
+            most, least = height.max(axis=0), height.min(axis=0)
+            is_clear = least > LOST * series.unit * np.maximum(
+                np.maximum(np.abs(series.base), series.size), most
+            )
+            jumps |= is_there & is_clear & (most - least <= SAME_HEIGHT * most)
+    return jumps
+
+
+@dataclass(frozen=True)
+class Kinks:
+    """(e,) each: where f has a kink at x, the slopes to both sides, and a bound on their errors."""
+
+    is_kink: Mask
+    low: Float
+    high: Float
+    uncertainty: Float
+
+
+def find_kinks(series: Series) -> Kinks:
+    """Find constant differences between the slopes of both sides at the smallest steps that show them."""
+    at, first = series.at, series.sentinels
+    with np.errstate(all="ignore"):
+        noise = 4 * at.noise  # each side's slope errs by twice what the central one does
+        is_seen = at.is_central & (np.abs(at.jump) > 2 * noise)
+        bend = np.abs(at.jump)
+        is_kink = np.zeros(series.base.shape, dtype=bool)
+        smallest = np.zeros(series.base.shape, dtype=np.int64)
+        for k in range(first, bend.shape[0] - STEPS + 1):
+            is_constant = is_seen[k]
+            for j in range(k, k + STEPS - 1):
+                ratio = bend[j + 1] / bend[j]
+                is_constant = is_constant & is_seen[j + 1] & (ratio >= SAME_BEND[0]) & (ratio <= SAME_BEND[1])
+                is_constant &= np.sign(at.jump[j]) == np.sign(at.jump[j + 1])
+            # Smaller rungs must show the same, or nothing for their noise. A sentinel may lie below the
+            # distance to a tie 40 ulp away: it has no say.
+            for j in range(first, k):
+                is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
+            smallest = np.where(is_constant & ~is_kink, k, smallest)
+            is_kink |= is_constant
+    up, down = _one_side(series, at.up, smallest), _one_side(series, at.down, smallest)
+    return Kinks(
+        is_kink,
+        np.minimum(up[0], down[0]),
+        np.maximum(up[0], down[0]),
+        np.maximum(up[1], down[1]),
+    )
+
+
+def _one_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
+    """Return one side's slope with its bound: settled if it settles, else that of the smallest clear step."""
+    noise = 2 * series.at.noise
+    settled = settle(slope, noise, np.isfinite(slope), series.sentinels, ONE_SIDED)
+    column = np.arange(smallest.size)
+    here, next_one = slope[smallest, column], slope[smallest + 1, column]
+    with np.errstate(all="ignore"):
+        # A tie at distance d takes d / h off a slope: a third more than the next rung shows is still to come.
+        rough = 1.5 * np.abs(here - next_one) + noise[smallest, column]
+    is_settled = settled.uncertainty < rough
+    return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)

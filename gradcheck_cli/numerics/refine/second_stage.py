@@ -1,0 +1,235 @@
+"""The careful stage for doubtful elements: rounds of ever wider ladders, until each is decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.numerics.precision import FLOAT64
+from gradcheck_cli.numerics.reasons import Reason, Verdict
+from gradcheck_cli.numerics.refine.confirm import confirm
+from gradcheck_cli.numerics.refine.noise import BOUND_PER_SIGMA
+from gradcheck_cli.numerics.refine.series import REACHES, Elements, sample
+from gradcheck_cli.numerics.refine.slopes import Resolution, resolve
+from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
+from gradcheck_cli.numerics.verdict import PASS_REACH, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gradcheck_cli.numerics.first_pass import FirstPass
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.problem import Problem
+
+
+@dataclass(frozen=True)
+class Round:
+    """One more try at the elements that are still open.
+
+    Attributes:
+        scale: (n,) what each column steps by.
+        exponents: the rungs.
+        is_for: which of the open elements, given what is known of them and their columns.
+        depth: powers of two by which all stands nearer.
+    """
+
+    scale: Float
+    exponents: tuple[int, ...]
+    is_for: Callable[[Resolution, np.ndarray], np.ndarray]
+    depth: int = 0
+
+
+# A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3).
+# At most 1e-3. (empirical)
+NOISE_SHARE = 50.0
+MOST_WIDENED = 1e-3
+# What no step shows to rtol, since the value's own last bits are in the way (1 + sin(x) / 1e8), is judged to
+# what was seen of it. An error of 1e-4, which is promised to be found, exceeds the tolerance and the
+# uncertainty that is granted beside it, of the same size.
+MOST_ROUNDED = 4e-5
+# A slope known to a tenth of what a kink's sides differ by is one side's, or neither's: a kink at the point
+# would show.
+STRAIGHT = 0.1
+
+
+# Nearer by, a function that is large beside what it moves by is flat in its last bits, as 1e10 + sin(x) is
+# below a step of 1e-6: such a reading counts only if its uncertainty is at most a tenth of the slope that was
+# seen further out.
+TELLING = 0.1
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """What the second stage found of its elements, (e,) each."""
+
+    resolution: Resolution
+    verdict: np.ndarray
+    reason: np.ndarray
+    allowed: Float
+    noisy: int
+
+
+def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Climbed:
+    """Resolve doubtful elements; columns of `elements` count within the problem's slots.
+
+    Args:
+        problem: the function.
+        first: what the first pass found of all elements.
+        elements: the doubtful ones, ordered by column.
+        analytic: (e,) their analytic values; `None` to resolve each to within its tolerance.
+
+    Returns:
+        Resolutions and verdicts.
+    """
+    rows, where = elements.rows, elements.columns
+    sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, where])
+    resolution = Resolution.empty(rows.size)
+    trusted = first.trusted
+    open_now = np.ones(rows.size, dtype=bool)
+    seen = np.zeros(rows.size)  # the steepest slope that any round has settled on
+    climbed: Climbed | None = None
+    for one in (*_rounds(problem), None):
+        if one is not None:
+            chosen = np.flatnonzero(open_now & one.is_for(resolution, sampled.columns))
+            if climbed is not None and not chosen.size:
+                continue
+            _sample_into(problem, sampled, chosen, one, resolution, seen)
+            seen = np.fmax(seen, np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0))
+        is_spent = open_now & (one is None)
+        climbed = _weigh(problem, trusted, elements, sampled, resolution, analytic, is_spent)
+        if analytic is not None:
+            is_hidden = confirm(problem, sampled, resolution, climbed.verdict, climbed.allowed, analytic)
+            if is_hidden.any():
+                resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
+                resolution.reason[is_hidden] = Reason.STAIRCASE
+                climbed = _weigh(problem, trusted, elements, sampled, resolution, analytic, is_spent)
+        if analytic is None:
+            open_now = ~(resolution.uncertainty <= PASS_REACH * climbed.allowed)
+        else:
+            open_now = climbed.verdict == Verdict.INCONCLUSIVE
+        # A kink may stand beside the point: nearer, the slope of one side is the only one.
+        open_now |= resolution.is_kink
+        if not open_now.any():
+            break
+    if climbed is None:  # pragma: no cover (there's always a first round)
+        raise AssertionError
+    return climbed
+
+
+def _rounds(problem: Problem) -> Iterator[Round]:
+    reach = REACHES[problem.working.name]
+    fitted = problem.domain.fitted(problem.step_scale)
+    magnitude = np.abs(problem.sampler.point)
+    own = np.where(magnitude > 0, np.minimum(magnitude, problem.step_scale), problem.step_scale)
+
+    def anything(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
+        return np.ones(columns.size, dtype=bool)
+
+    def is_no_kink(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
+        return ~resolution.is_kink
+
+    def looks_linear(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
+        return np.asarray(np.isfinite(resolution.uncertainty) & ~resolution.is_kink)
+
+    def is_small(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
+        # An input far below the others': what happens there happens at its own scale.
+        return np.asarray(own[columns] < problem.step_scale[columns] / 16)
+
+    yield Round(fitted, reach.inner, anything)
+    yield Round(fitted, reach.inner + reach.outer, is_no_kink)
+    yield Round(fitted, reach.inner + reach.outer + reach.far, looks_linear)
+    yield Round(own, reach.inner + reach.outer, is_small)
+    # What turns on a scale far below x: a phase, a pole, an edge or a tie close by.
+    for depth in reach.depths:
+        yield Round(fitted, reach.inner + reach.outer, anything, depth)
+
+
+def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, and what is known of them)
+    problem: Problem,
+    sampled: Elements,
+    chosen: np.ndarray,
+    one: Round,
+    resolution: Resolution,
+    seen: Float,
+) -> None:
+    """Sample some elements and keep what is known better than before."""
+    for series in sample(problem, sampled.take(chosen), one.scale, one.exponents, one.depth):
+        which = chosen[series.which]
+        new, old = resolve(series), resolution.take(which)
+        is_better = (new.uncertainty < old.uncertainty) | (
+            ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (one.depth == 0))
+        )
+        with np.errstate(invalid="ignore"):
+            is_better &= ~(new.is_flat & (new.uncertainty > TELLING * seen[which]) & (seen[which] > 0))
+            # Nearer by, a tread is as flat, and tells no more of the stairs; below float64, whose few digits
+            # made them, nor does anything else.
+            tells = ~new.is_flat & (problem.working is FLOAT64)
+            is_better &= tells | (old.reason != Reason.STAIRCASE)
+            # What bends from one step to the next, and is straight nearer by, is no kink at this point.
+            is_straight = ~new.is_kink & (new.uncertainty <= STRAIGHT * (old.high - old.low))
+            is_better = np.where(old.is_kink, is_straight, is_better)
+        new.depth[:] = one.depth
+        resolution.put(which[is_better], new.take(is_better))
+
+
+def _weigh(  # noqa: PLR0913, PLR0917 (elements, and what is known of them)
+    problem: Problem,
+    trusted: Float,
+    elements: Elements,
+    sampled: Elements,
+    resolution: Resolution,
+    analytic: Float | None,
+    is_spent: np.ndarray,
+) -> Climbed:
+    """Apply tolerances, scaled by what is known by now; wider ones where all rounds are spent."""
+    rows, where = elements.rows, elements.columns
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
+        is_sure = (resolution.uncertainty <= 0.1 * size) & (resolution.reason == Reason.NONE)
+    numeric = trusted.copy()
+    numeric[rows, where] = np.where(is_sure, size, 0.0)
+    scale = row_scale(numeric, problem.weights)
+    value = np.abs(np.where(np.isfinite(problem.value), problem.value, 0.0))
+    # Noise seen in one column is in the row's values, whichever input moves.
+    noise, bias = (_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias))
+    with np.errstate(all="ignore"):
+        share = noise / BOUND_PER_SIGMA * value[rows] / np.maximum(value, scale)[rows]
+        widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
+        seen = np.where(is_spent & ~resolution.is_kink, resolution.uncertainty / size, np.inf)
+        widened = np.fmax(widened, np.where(seen <= MOST_ROUNDED, seen, 0.0))
+    rtol = np.maximum(problem.rule.rtol, np.where(np.isfinite(widened), widened, 0.0))
+    if problem.rule.is_rtol_fixed:
+        rtol = np.full(rtol.shape, problem.rule.rtol)
+    known = np.where(is_sure, size, 0.0)
+    given = np.zeros(rows.shape) if analytic is None else analytic
+    allowed = allowed_error(
+        problem.rule,
+        given,
+        known,
+        scale[rows],
+        np.maximum(value[rows], resolution.value),
+        problem.step_scale[sampled.columns],
+        rtol,
+    )
+    # A gradient and a slope that are both lost in the forward's noise (an attention key's bias, which softmax
+    # takes no notice of) are equal as far as can be told. That says enough where the noise is what the table
+    # grants beside the row's largest slope, here beside the value itself: all slopes of the row may be zero.
+    floor = problem.rule.ratol * value[rows] / problem.step_scale[sampled.columns]
+    with np.errstate(all="ignore"):
+        is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
+        is_lost &= np.maximum(np.abs(given), np.abs(resolution.slope)) <= resolution.uncertainty
+    allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
+    if analytic is None:
+        verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
+        return Climbed(resolution, verdict, resolution.reason, allowed, 0)
+    verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
+    return Climbed(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
+
+
+def _over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
+    """Return the largest noise of each element's row; a kink's is its own."""
+    largest = np.zeros(int(elements.rows.max(initial=-1)) + 1)
+    np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, noise))
+    return np.asarray(np.maximum(noise, largest[elements.rows]))

@@ -1,0 +1,279 @@
+"""One element's samples → its slope, with an uncertainty, or why it has none; knows no analytic gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.numerics.reasons import Reason
+from gradcheck_cli.numerics.refine.edges import Edge, find_edges
+from gradcheck_cli.numerics.refine.kinks import find_jumps, find_kinks
+from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, Settled, settle
+from gradcheck_cli.numerics.refine.noise import BOUND_PER_SIGMA
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.differences import Mask
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.refine.series import Series
+
+# Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less sure.
+# The factor is empirical.
+ONCE_DIFFERENTIABLE_PENALTY = 8.0
+FEWEST_RUNGS = 3
+# The three lowest movements times their steps agree within 8: noise, not shape. What they, or the larger
+# noise points, show is believed up to 300 times the known noise: uncapped, aliasing passes for noise.
+# Both are empirical.
+SAME_NOISE = 8.0
+MOST_UNKNOWN_NOISE = 300.0
+# Rounding to multiples of g errs by up to g / 2 a value; twice that for a difference's movement from rung to
+# rung, another factor of two for the bound on it, and of two for what is rounded more than once.
+GRAINS = 8.0
+# What doesn't settle under the noise that was measured is tried under more: a handful of values may show too
+# little of it (a sum of terms far larger than itself). The uncertainty grows with it.
+LOUDER = (1.0, 4.0, 16.0)
+# A slope that settled on a low rung, since one more movement there exceeds the noise that was assumed, is
+# taken from the rungs above where these agree to a tenth of its uncertainty and lie within twice that: the
+# least that five rungs (4^5) win is a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp
+# for an assumed 1.) Only what is known to fewer digits than are judged is worth the try.
+SHARPER = 0.1
+NEARBY = 2.0
+ENOUGH = 1e-7
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What is known of some elements without their analytic values, (e,) each.
+
+    Attributes:
+        slope: the derivative; at a kink the mean of both sides.
+        uncertainty: bound on its error; infinite where there's no slope.
+        low: the least slope that a right gradient may have: `slope`, at a kink the lower side's.
+        high: likewise the greatest.
+        is_kink: whether there's a kink at the point.
+        is_flat: f is bitwise unchanged at the smallest steps.
+        reason: what stands in the way of a slope, as `Reason`.
+        rungs: number of steps that had a difference.
+        local: the slope of the sentinel that stands closest to the point without being lost in noise.
+        local_noise: bound on its rounding error, by what is assumed of f rather than what was measured.
+        edge: how the slope is left towards large steps, as `Edge`.
+        edge_low: the largest step that still agrees with the slope.
+        edge_high: the smallest that doesn't.
+        beyond: by how much the slope differs there.
+        noise: relative noise of the forward's values, a bound over |f|.
+        bias: likewise, with rounding that shows only at larger steps, and may be shape rather than noise: it
+            speaks against a mismatch, never for a pass.
+        value: the largest |f| near the point: f itself may be 0 there.
+        depth: the powers of two by which the steps stood nearer.
+    """
+
+    slope: Float
+    uncertainty: Float
+    low: Float
+    high: Float
+    is_kink: Mask
+    is_flat: Mask
+    reason: np.ndarray
+    rungs: np.ndarray
+    local: Float
+    local_noise: Float
+    edge: np.ndarray
+    edge_low: Float
+    edge_high: Float
+    beyond: Float
+    noise: Float
+    bias: Float
+    value: Float
+    depth: np.ndarray
+
+    @staticmethod
+    def empty(size: int) -> Resolution:
+        """Return a resolution of nothing, to be filled by `put`."""
+        none = np.full(size, np.nan)
+        false = np.zeros(size, dtype=bool)
+        return Resolution(
+            slope=none.copy(),
+            uncertainty=np.full(size, np.inf),
+            low=none.copy(),
+            high=none.copy(),
+            is_kink=false.copy(),
+            is_flat=false.copy(),
+            reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
+            rungs=np.zeros(size, dtype=np.int64),
+            local=none.copy(),
+            local_noise=np.full(size, np.inf),
+            edge=np.full(size, Edge.NONE, dtype=np.int8),
+            edge_low=np.zeros(size),
+            edge_high=np.zeros(size),
+            beyond=np.zeros(size),
+            noise=np.zeros(size),
+            bias=np.zeros(size),
+            value=np.zeros(size),
+            depth=np.zeros(size, dtype=np.int64),
+        )
+
+    def put(self, which: np.ndarray, other: Resolution) -> None:
+        """Overwrite some elements, in place."""
+        for field in fields(self):
+            getattr(self, field.name)[which] = getattr(other, field.name)
+
+    def take(self, which: np.ndarray) -> Resolution:
+        """Return some elements."""
+        return Resolution(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+
+def resolve(series: Series) -> Resolution:
+    """Resolve some elements: jump before kink before slope, noise last."""
+    is_jump = find_jumps(series)
+    settled = _slope(series)
+    noise = series.at.error.min(axis=0)
+    measured, limit = np.maximum(_noise_of_movement(series), noise), _most_noise(series)
+    for factor in LOUDER:
+        is_open = ~np.isfinite(settled.uncertainty)
+        if not is_open.any():
+            break
+        tried = np.minimum(factor * measured, limit)
+        again = _slope(series.with_noise(tried))
+        use = is_open & np.isfinite(again.uncertainty)
+        settled = settled.where(use, again)
+        noise = np.where(use, tried, noise)
+    settled, noise = _sharper(series, settled, noise, np.minimum(LOUDER[1] * measured, limit))
+    kinks = find_kinks(series)
+    is_kink = kinks.is_kink & ~is_jump
+    slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
+    uncertainty = np.where(is_kink, kinks.uncertainty, settled.uncertainty)
+    is_singular = _diverges(series) & ~is_kink
+    is_known = np.isfinite(uncertainty) & ~is_jump & ~is_singular
+    # An intermediate's rounding shows at the larger noise points only. A kink or a jump isn't noise.
+    middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
+    is_smooth = ~(is_kink | is_jump)
+    noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
+    reason = np.where(is_known, Reason.NONE, _why_not(series))
+    reason = np.where(is_jump, Reason.JUMP, reason)
+    with np.errstate(all="ignore"):
+        relative = noise / np.abs(series.base)
+        relative = np.where(np.isfinite(relative), relative, 0.0)
+        bias = np.where(is_smooth, np.maximum(noise, middle), noise) / np.abs(series.base)
+        bias = np.where(np.isfinite(bias), bias, 0.0)
+    slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
+    local = _local(series, slope)
+    return Resolution(
+        slope=slope,
+        uncertainty=uncertainty,
+        low=np.where(is_kink, kinks.low, slope),
+        high=np.where(is_kink, kinks.high, slope),
+        is_kink=is_kink,
+        is_flat=np.asarray(series.at.is_flat[: series.sentinels + 2].all(axis=0)),
+        reason=reason.astype(np.int8),
+        rungs=settled.rungs,
+        local=local[0],
+        local_noise=local[1],
+        **dict(
+            zip(
+                ("edge", "edge_low", "edge_high", "beyond"),
+                find_edges(series, slope, uncertainty, noise),
+                strict=True,
+            )
+        ),
+        noise=relative,
+        bias=bias,
+        value=_value_nearby(series),
+        depth=np.zeros(series.base.shape, dtype=np.int64),
+    )
+
+
+def _sharper(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
+    """Take a slope that one rung's rounding held down from the rungs above, with the noise that it takes."""
+    with np.errstate(all="ignore"):
+        is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > ENOUGH * np.abs(settled.slope))
+    if not is_blunt.any():
+        return settled, noise
+    again = _slope(series.with_noise(louder))
+    with np.errstate(all="ignore"):
+        use = is_blunt & (again.uncertainty < SHARPER * settled.uncertainty)
+        use &= np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
+    return settled.where(use, again), np.where(use, louder, noise)
+
+
+def _slope(series: Series) -> Settled:
+    """Settle central differences; one-sided ones where only one side is finite, or f bends like |x|x."""
+    at, first = series.at, series.sentinels
+    central = settle(at.slope, at.noise, at.is_central, first)
+    once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED)
+    penalised = Settled(once.slope, ONCE_DIFFERENTIABLE_PENALTY * once.uncertainty, once.rungs)
+    best = central.where(penalised.uncertainty < central.uncertainty, penalised)
+    for side in (at.up, at.down):
+        is_there = np.isfinite(side)
+        is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + 3  # at least three rungs more
+        if is_only.any():
+            one = settle(side, at.noise * np.where(at.is_central, 2.0, 1.0), is_there, first, ONE_SIDED)
+            best = best.where(is_only & (one.uncertainty < best.uncertainty), one)
+    return best
+
+
+def _noise_of_movement(series: Series) -> Float:
+    """Bound f's noise by how much the slope moves between the lowest rungs; 0 where that isn't noise."""
+    first = series.sentinels
+    slope, step = series.at.slope[first:], series.step[first:]
+    if slope.shape[0] < 4:  # noqa: PLR2004 (three movements)
+        return np.zeros(series.base.shape)
+    with np.errstate(all="ignore"):
+        moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
+        lowest = moved[:3]
+        most, least = lowest.max(axis=0), lowest.min(axis=0)
+        is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
+        limit = _most_noise(series)
+        middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+        bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
+        return np.maximum(bound, np.where(middle <= limit, middle, 0.0))
+
+
+def _most_noise(series: Series) -> Float:
+    """Return the most noise that is believed without having been measured a few ulp around the point."""
+    known = series.at.error[series.sentinels]
+    # Rounding of an intermediate is believed whatever the output's size, where it is seen.
+    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * known, GRAINS * series.grain))
+
+
+def _why_not(series: Series) -> np.ndarray:
+    """Name what keeps a slope from being found."""
+    at = series.at
+    usable = at.is_usable.sum(axis=0)
+    is_singular = _diverges(series)
+    has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
+    reason = np.where(is_singular | (usable < FEWEST_RUNGS), Reason.SINGULAR, Reason.UNRESOLVED)
+    with np.errstate(all="ignore"):
+        middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
+        is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (
+            middle > 0
+        )
+    reason = np.where(is_noisy & (reason == Reason.UNRESOLVED), Reason.NOISE, reason)
+    reason = np.where(has_room, reason, Reason.DOMAIN)
+    return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
+
+
+def _diverges(series: Series) -> Mask:
+    """Say where slopes grow without bound as steps shrink, as at the end of a square root."""
+    at = series.at
+    with np.errstate(all="ignore"):
+        size = np.abs(at.slope[: series.sentinels + 4])
+        noise = at.noise[: series.sentinels + 4]
+        is_lost = (noise[:-1] > 0.3 * size[:-1]) & ~at.is_flat[: size.shape[0] - 1]
+        grows = (size[:-1] > 1.3 * size[1:]) | is_lost
+        return np.asarray(grows.all(axis=0) & (size[-1] > 10 * noise[-1]) & (size[-2] > 10 * noise[-2]))
+
+
+def _value_nearby(series: Series) -> Float:
+    """Return the largest finite |f| over the sentinels and all rungs but the longest."""
+    values = np.concatenate([series.base[None], series.above[:-1], series.below[:-1]])
+    size = np.abs(values)
+    return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))
+
+
+def _local(series: Series, slope: Float) -> tuple[Float, Float]:
+    """Return the slope of the shortest sentinel if its noise leaves room for doubt, else of the longest."""
+    at, last = series.at, max(series.sentinels - 1, 0)
+    with np.errstate(all="ignore"):
+        use_first = np.abs(at.slope[0] - slope) > 3 * at.noise[0]
+    return np.where(use_first, at.slope[0], at.slope[last]), np.where(use_first, at.noise[0], at.noise[last])

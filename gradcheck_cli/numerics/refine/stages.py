@@ -1,0 +1,175 @@
+"""The two stages: what the first pass can settle passes, and what it can't is climbed for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.numerics.reasons import Reason, Verdict
+from gradcheck_cli.numerics.refine.second_stage import climb
+from gradcheck_cli.numerics.refine.series import Elements
+from gradcheck_cli.numerics.refine.staircase import Flatness, find_fine_stairs, find_flatness
+from gradcheck_cli.numerics.tolerance import row_scale
+from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradcheck_cli.numerics.first_pass import FirstPass
+    from gradcheck_cli.numerics.precision import Float
+    from gradcheck_cli.numerics.problem import Problem
+
+# With more doubtful elements than this, a few of them are climbed for first: where one of those is wrong, the
+# Jacobian is, and the first pass's word is good enough for the others.
+_MANY = 20_000
+_FIRST_SLOTS = 16
+_FIRST_ELEMENTS = 4_000
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Verdicts on a Jacobian, (m, c) each, or (m, slots).
+
+    Attributes:
+        verdict: `Verdict` codes.
+        numeric: the numeric derivative; at a kink the nearest slope to the analytic one; NaN where unknown.
+        uncertainty: bound on its error; infinite where unknown.
+        allowed: the tolerance.
+        reason: `Reason` codes, NONE where the verdict isn't INCONCLUSIVE.
+        evaluations: points at which the function was evaluated.
+        method: "central", or "ladder" if any column needed the second stage, or "complex_step".
+        noisy: number of elements whose relative tolerance was widened, since the forward is noisy.
+        is_sparse: whether the function keeps to the sparsity it was judged by; if not, all of this is void.
+    """
+
+    verdict: npt.NDArray[np.int8]
+    numeric: Float
+    uncertainty: Float
+    allowed: Float
+    reason: npt.NDArray[np.int8]
+    evaluations: int
+    method: str
+    noisy: int = 0
+    is_sparse: bool = True
+
+
+def in_doubt(problem: Problem, first: FirstPass, allowed: Float, method: str) -> npt.NDArray[np.bool_]:
+    """Say which elements the first pass leaves in doubt, whatever they are compared with."""
+    if method == "ladder":
+        return np.ones(problem.shape, dtype=bool)
+    if method == "central":
+        return np.zeros(problem.shape, dtype=bool)
+    return ~((first.noise <= allowed) & (first.truncation <= allowed) & np.isfinite(first.slope))
+
+
+def by_column(mask: npt.NDArray[np.bool_]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and the slots of a mask, slot by slot."""
+    where, rows = np.nonzero(mask.T)
+    return rows, where
+
+
+def pass_or_climb(problem: Problem, first: FirstPass, analytic: Float, method: str) -> Judgement:
+    """Pass what the first pass can; climb for the rest."""
+    numeric, uncertainty = first.slope.copy(), first.uncertainty
+    scale = row_scale(first.trusted, problem.weights)
+    allowed = problem.allowed(analytic, numeric, scale)
+    verdict = np.full(problem.shape, Verdict.PASS, dtype=np.int8)
+    reason = np.zeros(problem.shape, dtype=np.int8)
+    with np.errstate(all="ignore"):
+        error = np.abs(analytic - numeric)
+        agrees = (error <= allowed) & says_something(analytic, numeric, allowed, problem.working)
+    is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
+    stairs = find_flatness(problem, first, is_zero)
+    is_zero &= (stairs != Flatness.ROUNDED)[:, None]
+    doubtful = ~is_zero & (in_doubt(problem, first, allowed, method) | ~agrees)
+    is_stair = is_zero & (stairs == Flatness.STAIRS)[:, None]
+    verdict[is_stair], reason[is_stair] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
+    uncertainty[is_zero & ~is_stair] = 0.0
+    judged = Judgement(verdict, numeric, uncertainty, allowed, reason, 0, "central")
+    if method == "central":
+        unsure = ~(agrees & (uncertainty <= 2 * allowed)) & ~is_zero
+        _take_its_word(first, judged, unsure, analytic)
+        doubtful[:] = False
+    noisy = 0
+    for chosen in _in_turn(doubtful, judged, analytic):
+        noisy += _climb(problem, first, judged, chosen, analytic)
+        left = doubtful & ~chosen
+        if (verdict[chosen] == Verdict.MISMATCH).any() and left.any():
+            _take_its_word(first, judged, left, analytic)
+            break
+    return replace(
+        judged,
+        evaluations=problem.sampler.evaluations,
+        method="ladder" if doubtful.any() else "central",
+        noisy=noisy,
+    )
+
+
+def without_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> Judgement:
+    """Return the verdicts, inconclusive where the slope of stairs finer than the first step passed."""
+    on_stairs = find_fine_stairs(problem, np.where(judged.verdict == Verdict.PASS, judged.numeric, 0.0))
+    undone = on_stairs[:, None] & (judged.verdict == Verdict.PASS) & (analytic != 0)
+    return replace(
+        judged,
+        verdict=np.where(undone, Verdict.INCONCLUSIVE, judged.verdict).astype(np.int8),
+        reason=np.where(undone, Reason.STAIRCASE, judged.reason).astype(np.int8),
+    )
+
+
+def _take_its_word(
+    first: FirstPass, judged: Judgement, unsure: npt.NDArray[np.bool_], analytic: Float
+) -> None:
+    """Settle what only the first pass has seen: wrong where the error is clear, else not known."""
+    with np.errstate(all="ignore"):
+        error = np.abs(analytic - judged.numeric)
+        beyond = ~(error <= judged.allowed + MISMATCH_MARGIN * judged.uncertainty)
+        beyond &= np.isfinite(judged.uncertainty)
+        is_clear = beyond & (first.truncation <= 0.1 * np.abs(first.slope))
+    judged.verdict[unsure], judged.reason[unsure] = Verdict.INCONCLUSIVE, Reason.UNRESOLVED
+    wrong = unsure & is_clear
+    judged.verdict[wrong], judged.reason[wrong] = Verdict.MISMATCH, Reason.NONE
+
+
+def _in_turn(
+    doubtful: npt.NDArray[np.bool_], judged: Judgement, analytic: Float
+) -> Iterator[npt.NDArray[np.bool_]]:
+    """Yield the doubtful elements to climb for: all, or of many the worst of a few slots first."""
+    if not doubtful.any():
+        return
+    if np.count_nonzero(doubtful) <= _MANY:
+        yield doubtful
+        return
+    with np.errstate(all="ignore"):
+        error = np.abs(analytic - judged.numeric) / (judged.allowed + judged.uncertainty)
+    error = np.where(doubtful, np.nan_to_num(error, nan=0.0), -1.0)
+    worst = np.argsort(error.max(axis=0))[-_FIRST_SLOTS:]
+    chosen = np.zeros(doubtful.shape, dtype=bool)
+    # Of a sparse Jacobian a slot's elements are of many columns: the worst rows stand for them.
+    rows = np.argsort(error[:, worst].max(axis=1))[-max(1, _FIRST_ELEMENTS // _FIRST_SLOTS) :]
+    chosen[np.ix_(rows, worst)] = True
+    chosen &= doubtful
+    yield chosen
+    yield doubtful & ~chosen
+
+
+def _climb(
+    problem: Problem, first: FirstPass, judged: Judgement, chosen: npt.NDArray[np.bool_], analytic: Float
+) -> int:
+    """Climb for some elements, put what is found into the judgement, and return how many were noisy."""
+    rows, where = by_column(chosen)
+    if not rows.size:
+        return 0
+    wanted = analytic[rows, where]
+    found = climb(problem, first, Elements(rows, where), wanted)
+    judged.verdict[rows, where], judged.reason[rows, where] = found.verdict, found.reason
+    judged.numeric[rows, where] = np.clip(
+        np.where(np.isnan(wanted), found.resolution.slope, wanted),
+        found.resolution.low,
+        found.resolution.high,
+    )
+    judged.uncertainty[rows, where] = found.resolution.uncertainty
+    judged.allowed[rows, where] = found.allowed
+    return found.noisy

@@ -1,0 +1,122 @@
+"""The coverage of hand-written gradients: as lines after the table, as JSON, and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.covered import CoverageStatus
+from gradcheck_cli.reporting.exchange.markdown import escape, table_lines
+from gradcheck_cli.reporting.terminal import layout
+
+if TYPE_CHECKING:
+    from gradcheck_cli.covered import GradientCoverage, WrittenGradient
+    from gradcheck_cli.results import Report
+
+_STYLES = {CoverageStatus.MISSING: "red", CoverageStatus.EXCUSED: "yellow", CoverageStatus.COVERED: "green"}
+_MARKS = {CoverageStatus.MISSING: "❌", CoverageStatus.EXCUSED: "⚠️", CoverageStatus.COVERED: "✅"}
+
+
+def headline(coverage: GradientCoverage) -> str:
+    """Say in one line how many of the gradients passing pairs ran."""
+    covered, missing, excused = (
+        coverage.count(status)
+        for status in (CoverageStatus.COVERED, CoverageStatus.MISSING, CoverageStatus.EXCUSED)
+    )
+    where = ", ".join(coverage.packages) + (f" changed since {coverage.changed}" if coverage.changed else "")
+    if not coverage.gradients:
+        return f"hand-written gradients of {where}: there are none"
+    parts = [f"{covered:,} of {covered + missing:,} covered ({_share(coverage)})"]
+    parts += [f"{excused:,} excused"] if excused else []
+    modules = sum(one.line == 0 for one in coverage.gradients)
+    parts += [f"{layout.count(modules, 'module')} not imported"] if modules else []
+    if coverage.falls_short:
+        parts.append(f"--cov-fail-under {coverage.fail_under:g} isn't reached")
+    return f"hand-written gradients of {where}: {', '.join(parts)}"
+
+
+def _share(coverage: GradientCoverage) -> str:
+    # Rounded down: 100 % is said of all of them alone.
+    return f"{int(coverage.percent * 10) / 10:.1f} %"
+
+
+def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> list[Text]:
+    """Lay out a line of counts and, if asked, one for each gradient that isn't covered.
+
+    Args:
+        coverage: what was measured.
+        width: columns there are.
+        missing: whether to name those that aren't covered; where too few are, they are named anyway.
+    """
+    lines = []
+    if missing or coverage.falls_short:
+        for one in coverage.gradients:
+            if one.status is not CoverageStatus.COVERED:
+                head = Text(f"  {one.status}", style=_STYLES[one.status])
+                lines.append(head + Text(f"  {layout.clean(f'{one.name}  {_place(one)}')}", style=""))
+                lines += layout.wrap(one.reason, width=width, indent=4)
+    style = "bold red" if coverage.falls_short else "bold"
+    return [*lines, *layout.wrap(headline(coverage), width=width, indent=0, style=style)]
+
+
+def branch_lines(report: Report) -> list[Text]:
+    """Lay out a line of counts where a share of the sides of branches must be seen."""
+    seen, every = report.sides
+    if report.branch_fail_under is None or not every:
+        return []
+    told = f"sides of branches: {seen:,} of {every:,} seen ({int(1000 * seen / every) / 10:.1f} %)"
+    if not report.branches_fall_short:
+        return [Text(told, style="bold")]
+    return [Text(f"{told}, --branch-fail-under {report.branch_fail_under:g} isn't reached", style="bold red")]
+
+
+def _place(gradient: WrittenGradient) -> str:
+    return f"{gradient.file}:{gradient.line}" if gradient.line else gradient.file
+
+
+def coverage_object(coverage: GradientCoverage) -> dict[str, object]:
+    """Return it as plain dictionaries, lists, strings and numbers."""
+    return {
+        "packages": list(coverage.packages),
+        "changed": coverage.changed,
+        "fail_under": coverage.fail_under,
+        "percent": round(coverage.percent, 3),
+        **{str(status): coverage.count(status) for status in CoverageStatus},
+        "gradients": [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "file": one.file,
+                "line": one.line,
+                "status": str(one.status),
+                "cases": list(one.cases),
+                "reason": one.reason,
+            }
+            for one in coverage.gradients
+        ],
+    }
+
+
+def coverage_json(coverage: GradientCoverage) -> str:
+    """Render it as JSON text that ends in a newline."""
+    return json.dumps(coverage_object(coverage), indent=2, ensure_ascii=False) + "\n"
+
+
+def coverage_markdown(coverage: GradientCoverage) -> str:
+    """Render it as Markdown: what isn't covered first, then the rest, folded."""
+    lines = [f"### {escape(headline(coverage))}", ""]
+    heading = ("", "gradient", "where", "cases or reason")
+    for is_covered in (False, True):
+        rows = [
+            (_MARKS[one.status], *map(escape, (one.name, _place(one), ", ".join(one.cases) or one.reason)))
+            for one in coverage.gradients
+            if (one.status is CoverageStatus.COVERED) is is_covered
+        ]
+        if not rows:
+            continue
+        table = table_lines(heading, rows)
+        folded = [f"<details><summary>{layout.count(len(rows), 'gradient')} covered</summary>", "", *table]
+        lines += [*folded, "</details>", ""] if is_covered else table
+    return "\n".join(lines).rstrip("\n") + "\n"

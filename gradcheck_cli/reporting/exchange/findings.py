@@ -1,0 +1,264 @@
+"""A report as a flat list of entries, one for each thing found: what JUnit, GitHub, Markdown and SARIF show.
+
+It decides nothing: whether an entry fails the run is what the report's own exit code goes by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.covered import CoverageStatus
+from gradcheck_cli.gate import Change
+from gradcheck_cli.reporting.codes import (
+    code_of,
+    code_of_change,
+    code_of_check,
+    code_of_error,
+    code_of_pair,
+)
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.reporting.codes import Code
+    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
+
+
+class Outcome(Enum):
+    """What an entry does to the run."""
+
+    PASSED = "passed"
+    FAILED = "failed"  # exit 1
+    UNDECIDED = "undecided"  # exit 3
+    WARNED = "warned"
+    SKIPPED = "skipped"
+
+
+# Kinds of errors that are mended in the spec, or start there.
+_ABOUT_THE_SPEC = frozenset({"import", "attribute", "op_type", "outputs", "values", "pairs"})
+_IN_THE_CODE = frozenset({Change.DRIFTED, Change.GRADIENT, Change.BROKE})
+BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing found.
+
+    Attributes:
+        rule: what kind of thing it is, a stable word: "mismatched", "error/import", "check/linearity",
+            "precision", "baseline/drifted", "unchecked", ...
+        outcome: what it does to the run.
+        name: what it is about, within its case: a pair's label, `check linearity`, `case`.
+        title: one line.
+        text: all there is to say, several lines; empty where nothing is.
+        file: where to look, as the report names it; empty where nowhere.
+        line: 1-based; 0 for the whole file.
+        case: the case it belongs to.
+        pair: the pair it is about.
+        code: what kind of finding it is; `None` of what passed.
+    """
+
+    rule: str
+    outcome: Outcome
+    name: str
+    title: str
+    text: str = ""
+    file: str = ""
+    line: int = 0
+    case: CaseResult | None = None
+    pair: PairResult | None = None
+    code: Code | None = None
+
+    @property
+    def headline(self) -> str:
+        """The title, with the code that `gradcheck explain` takes."""
+        return self.title if self.code is None else f"{self.title} ({self.code.number})"
+
+    @property
+    def case_name(self) -> str:
+        """`op · case · dtype · mode`, less what is as it is by default; empty where there's no case."""
+        return "" if self.case is None else name_of(self.case)
+
+
+def entries_of(report: Report) -> tuple[Entry, ...]:
+    """Return everything that a report found, case by case, then what concerns the whole run."""
+    found: list[Entry] = []
+    for case in report.cases:
+        found += _of_case(case, report)
+    cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
+    found += [
+        _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
+        for finding in report.baseline
+    ]
+    unchecked = code_of("unchecked")
+    found += _of_coverage(report)
+    found += [
+        Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked) for text in report.unchecked
+    ]
+    if report.interrupted:
+        text = "interrupted: cases that hadn't ended weren't checked"
+        found.append(Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
+    return tuple(found)
+
+
+def name_of(case: CaseResult) -> str:
+    """Return `op · case · dtype · mode`, less what is as it is by default."""
+    return named(case.op, case.case, case.dtype, case.mode)
+
+
+def named(op: str, case: str, dtype: str, mode: str) -> str:
+    """Return `op · case · dtype · mode`, less what is as it is by default."""
+    usual = {"default", "float64", "graph"}
+    return " · ".join([op, *(part for part in (case, dtype, mode) if part not in usual)])
+
+
+def place(text: str) -> tuple[str, int]:
+    """Split `path:line`; the line is 0 where there is none."""
+    path, _, line = text.rpartition(":")
+    return (path, int(line)) if path and line.isdecimal() else (text, 0)
+
+
+def relative(file: str, root: Path) -> str:
+    """Return a file's path from the repository's root, with `/`; as it is where it lies outside."""
+    path = Path(file)
+    try:
+        return (Path.cwd() / path).resolve().relative_to(root.resolve()).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def _of_case(case: CaseResult, report: Report) -> Iterator[Entry]:
+    whole = case.status is Status.SKIPPED  # of which nothing was checked
+    for pair in case.pairs:
+        yield _of_pair(case, pair, strict=report.strict or whole)
+    for check in case.checks:
+        if check.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
+            yield _of_check(case, check, strict=report.strict or whole)
+    if case.error is not None:
+        text = "\n".join([case.error.message, *case.error.traceback, *_reproduce(case)])
+        title = f"{case.error.kind}: {first_line(case.error.message)}"
+        about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.source
+        file, line = _of_frames(case.error.traceback) or place(case.spec if about_spec else case.source)
+        rule, code = f"error/{case.error.kind}", code_of_error(case.error)
+        yield Entry(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
+    for warning in case.warnings:
+        outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
+        title = f"precision: {first_line(warning)}"
+        file, line = place(case.source or case.spec)
+        code = code_of("precision")
+        yield Entry("precision", outcome, "precision", title, warning, file, line, case, code=code)
+
+
+def _outcome(status: Status, *, strict: bool) -> Outcome:
+    if status in FAILING:
+        return Outcome.FAILED
+    if status in UNDECIDED or (strict and status is Status.SKIPPED):
+        return Outcome.UNDECIDED
+    return Outcome.SKIPPED if status is Status.SKIPPED else Outcome.PASSED
+
+
+def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Entry:
+    outcome = _outcome(pair.status, strict=strict)
+    words = str(pair.status).replace("_", " ")
+    note = f": {pair.note}" if pair.note else ""
+    # Where it is right there is nothing to look at but what was asked.
+    file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
+    text = (
+        "" if outcome is Outcome.PASSED else "\n".join([*pair_lines(pair), *_reason(case), *_reproduce(case)])
+    )
+    title = f"{pair.label} {words}{note}"
+    code = code_of_pair(pair)
+    return Entry(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
+
+
+def pair_lines(pair: PairResult) -> list[str]:
+    """Return what there is to say of a pair that isn't right, a line each, as the terminal says it."""
+    lines = []
+    if pair.connected and pair.elements and pair.status is not Status.SKIPPED:
+        error, allowed, ratio = named_numbers(pair).values()
+        lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
+    if pair.worst is not None:
+        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        where = (
+            f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
+            f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
+        )
+        values = f"analytic {analytic}, numeric {numeric} ± {pair.worst.uncertainty:.1e}"
+        lines.append(f"worst: {where}: {values}")
+    lines += [f"diagnosis: {diagnosis}" for diagnosis in pair.diagnosis]
+    return [*lines, pair.message] if pair.message else lines
+
+
+def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Entry:
+    outcome = _outcome(check.status, strict=strict)
+    file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
+    title = f"check {check.name} {str(check.status).replace('_', ' ')}"
+    text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
+    name, code = f"check {check.name}", code_of_check(check)
+    return Entry(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
+
+
+def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
+    name = named(finding.op, finding.case, finding.dtype, finding.mode)
+    words = str(finding.change).replace("_", " ")
+    outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
+    where = f"{name} · {finding.pair}"
+    file, line = place(finding.spec)  # of what has vanished: there's nothing else left
+    if case is not None:
+        about_code = finding.change in _IN_THE_CODE and case.source
+        file, line = place(case.source if about_code else case.spec)
+    text = f"{where}: {finding.message}"
+    rule, code = f"baseline/{finding.change}", code_of_change(finding)
+    return Entry(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
+
+
+def _of_coverage(report: Report) -> Iterator[Entry]:
+    if report.branches_fall_short:
+        for case in report.cases:
+            never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+            if never:
+                first = next(branch for branch in case.branches if branch.unseen)
+                title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
+                file, line = place(first.place)
+                code = code_of("unseen")
+                yield Entry("unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code)
+    if report.coverage is None:
+        return
+    outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED
+    for one in report.coverage.gradients:
+        if one.status is CoverageStatus.MISSING:
+            title = f"{one.name}: not covered"
+            text = f"{title}: {one.reason}; `gradcheck init {one.name}` writes a spec to start from"
+            told = text if one.line else f"{title}: {one.reason}"
+            code = code_of("uncovered")
+            yield Entry("uncovered", outcome, one.name, title, told, one.file, one.line, code=code)
+
+
+def _reason(case: CaseResult) -> list[str]:
+    return [f"reason: {case.reason}"] if case.reason else []
+
+
+def _reproduce(case: CaseResult) -> list[str]:
+    return [f"reproduce: {case.reproduce}"] if case.reproduce else []
+
+
+def first_line(text: str) -> str:
+    """Return a message's first line."""
+    return text.partition("\n")[0]
+
+
+def _of_frames(frames: tuple[str, ...]) -> tuple[str, int] | None:
+    """Return file and line of the innermost of the user's own frames, `path:line: in function`."""
+    for frame in reversed(frames):
+        head, _, rest = frame.partition(": in ")
+        file, line = place(head)
+        if rest and line and not frame.startswith(" "):
+            return file, line
+    return None

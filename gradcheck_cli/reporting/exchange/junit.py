@@ -1,0 +1,97 @@
+"""Results as JUnit XML as pytest writes it: a test case per pair, and one per other thing that failed."""
+
+from __future__ import annotations
+
+import platform
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import Report
+
+# XML 1.0, production 2: what may stand in a document at all. The rest has no escape, so it is spelt out.
+_ALLOWED = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))
+
+
+def to_junit(report: Report, *, now: datetime | None = None) -> str:
+    """Render a report as JUnit XML.
+
+    What failed is a `failure`, what couldn't be decided or run an `error`. JUnit has a time for each test
+    case, a run only for each of its own: the pairs of a case share its time evenly.
+
+    Args:
+        report: the run.
+        now: when it was; default this moment.
+
+    Returns:
+        The text, ending in a newline.
+    """
+    entries = entries_of(report)
+    counts = {
+        "errors": sum(entry.outcome is Outcome.UNDECIDED for entry in entries),
+        "failures": sum(entry.outcome is Outcome.FAILED for entry in entries),
+        "skipped": sum(entry.outcome is Outcome.SKIPPED for entry in entries),
+        "tests": len(entries),
+    }
+    root = ET.Element("testsuites", name="gradcheck")
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        {
+            "name": "gradcheck",
+            **{name: str(number) for name, number in counts.items()},
+            "time": f"{report.duration_s:.3f}",
+            "timestamp": (now or datetime.now(timezone.utc)).isoformat(),
+            "hostname": _clean(platform.node()),
+        },
+    )
+    shares: dict[int, int] = {}
+    for entry in entries:
+        shares[id(entry.case)] = shares.get(id(entry.case), 0) + 1
+    for entry in entries:
+        seconds = 0.0 if entry.case is None else entry.case.duration_s / shares[id(entry.case)]
+        _add(suite, entry, seconds)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _add(suite: ET.Element, entry: Entry, seconds: float) -> None:
+    case = entry.case
+    name = entry.name
+    if case is not None:
+        # As pytest has parameters in brackets; what is as usual is left out.
+        parts = [part for part in (case.dtype, case.mode) if part not in ("float64", "graph")]
+        name = f"{case.case}[{'-'.join([*parts, entry.name])}]"
+    element = ET.SubElement(
+        suite, "testcase", classname=_classname(entry), name=_clean(name), time=f"{seconds:.3f}"
+    )
+    if entry.outcome is Outcome.FAILED:
+        ET.SubElement(element, "failure", message=_clean(entry.headline)).text = _clean(entry.text)
+    elif entry.outcome is Outcome.UNDECIDED:
+        ET.SubElement(element, "error", message=_clean(entry.headline)).text = _clean(entry.text)
+    elif entry.outcome is Outcome.SKIPPED:
+        skipped = ET.SubElement(element, "skipped", type="gradcheck.skip", message=_clean(entry.headline))
+        skipped.text = _clean(entry.text)
+    elif entry.text:
+        ET.SubElement(element, "system-out").text = _clean(entry.text)
+
+
+def _classname(entry: Entry) -> str:
+    """Return what viewers group by: the spec's path with dots, as pytest's of a module, then the op."""
+    if entry.case is None:
+        return "gradcheck.baseline" if entry.rule.startswith("baseline/") else "gradcheck"
+    path = entry.case.spec.rpartition(":")[0].rpartition(".")[0] or entry.case.spec
+    return _clean(
+        ".".join([*(part for part in path.split("/") if part not in ("", ".", "..")), entry.case.op])
+    )
+
+
+def _clean(text: str) -> str:
+    """Spell out, as pytest does, the characters that XML can't hold: `#x1B`."""
+    return "".join(
+        char if any(low <= ord(char) <= high for low, high in _ALLOWED) else f"#x{ord(char):02X}"
+        for char in text
+    )

@@ -1,0 +1,114 @@
+"""Results as Markdown for a pull request or a job's summary page: what isn't right first, then every pair."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of, name_of, relative
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, named_numbers
+from gradcheck_cli.reporting.terminal.report_text import summary_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gradcheck_cli.results import PairResult, Report
+
+_MARKS = {
+    Outcome.FAILED: "❌",
+    Outcome.UNDECIDED: "❔",
+    Outcome.WARNED: "⚠️",
+    Outcome.SKIPPED: "⏭️",
+    Outcome.PASSED: "✅",
+}
+_ORDER = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED)
+# GitHub takes a summary of 1 MiB for a step, and drops all of a longer one: a row is at most some 500 bytes.
+MAX_ROWS = 800
+# What CommonMark, its tables, and GitHub's references and emoji could read as more than text; at a line's
+# start, lists and headings too.
+_SPECIAL = re.compile(r"[\\`*_\[\]|~#@!]|:(?=[\w+-]+:)|^[-+=]|(?<=^\d)[.)]")
+
+
+def to_markdown(report: Report, root: Path) -> str:
+    """Render a report as Markdown with tables as GitHub has them.
+
+    Args:
+        report: the run.
+        root: the repository's folder, from which places are named.
+
+    Returns:
+        The text, ending in a newline.
+    """
+    entries = entries_of(report)
+    code = report.exit_code
+    counts = " ".join(
+        line.plain.strip().split("  ")[0] for line in summary_lines(report, width=layout.MAX_WIDTH)
+    )
+    lines = [
+        f"### {'❌' if code else '✅'} gradcheck: {'exit code ' + str(code) if code else 'all right'}",
+        "",
+    ]
+    lines += [escape(counts), ""]
+    wrong = [entry for outcome in _ORDER for entry in entries if entry.outcome is outcome]
+    if wrong:
+        lines += table_lines(
+            ("", "op", "what", "details", "where"), [_row_of(entry, root) for entry in wrong]
+        )
+    told = [entry for entry in entries if entry.rule.startswith("baseline/") and entry not in wrong]
+    if told:
+        lines += ["Since the baseline, without a fault:", ""]
+        lines += _limited([f"- {escape(entry.text)}" for entry in told], "changes")
+        lines.append("")
+    pairs = [entry for entry in entries if entry.pair is not None]
+    if pairs:
+        lines += [f"<details><summary>{layout.count(len(pairs), 'pair')}</summary>", ""]
+        heading = ("", "op", "pair", *NUMBERS, "verdict")
+        lines += table_lines(heading, [_row(entry, entry.pair) for entry in pairs if entry.pair is not None])
+        lines += ["</details>", ""]
+    never = [
+        (escape(name_of(case)), escape(branch.label(side)), branch.part)
+        for case in report.cases
+        for branch in case.branches
+        for side in branch.unseen
+    ]
+    if never:
+        count = layout.count(len(never), "side")
+        lines += [f"<details><summary>{count} of branches never seen</summary>", ""]
+        lines += [*table_lines(("op", "side", "of"), never), "</details>", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def escape(text: str) -> str:
+    """Return text so that Markdown shows it as it is, in a table's cell too; lines are broken by `<br>`."""
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "<br>".join(_SPECIAL.sub(r"\\\g<0>", line) for line in layout.lines_of(plain))
+
+
+def _row_of(entry: Entry, root: Path) -> Sequence[str]:
+    where = relative(entry.file, root) if entry.file else ""
+    if entry.line:
+        where += f":{entry.line}"
+    cells = (entry.case_name, entry.headline, entry.text, where)
+    return (_MARKS[entry.outcome], *(escape(cell) for cell in cells))
+
+
+def _row(entry: Entry, pair: PairResult) -> Sequence[str]:
+    numbers = ["disconnected", "", ""] if not pair.connected else list(named_numbers(pair).values())
+    verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), pair.note]))
+    return (_MARKS[entry.outcome], *map(escape, [entry.case_name, pair.label]), *numbers, escape(verdict))
+
+
+def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a table, with an empty line after it; of cells that are Markdown."""
+    lines = [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
+    lines += _limited([f"| {' | '.join(row)} |" for row in rows], "rows")
+    return [*lines, ""]
+
+
+def _limited(lines: list[str], noun: str) -> list[str]:
+    """Leave out what a summary page can't take, and say how much that is."""
+    if len(lines) <= MAX_ROWS:
+        return lines
+    return [*lines[:MAX_ROWS], "", f"... and {len(lines) - MAX_ROWS:,} more {noun}: see the JSON report."]

@@ -1,0 +1,125 @@
+"""The JSON Schema of the JSON report, made of the results' own types, so that it can't drift."""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from gradcheck_cli.gate import BaselineFinding, Projection
+from gradcheck_cli.reporting.exchange.json_report import SCHEMA_VERSION
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+_NUMBER: Schema = {"$ref": "#/$defs/number"}
+_TEXT: Schema = {"type": "string"}
+_CODE: Schema = {"type": ["string", "null"], "pattern": "^GC[0-9]{3}$"}
+# What is written in another form than its field has, or beside the fields; `None`: not written.
+_WRITTEN: dict[type, dict[str, Schema | None]] = {
+    Report: {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "exit_code": {"type": "integer"},
+        "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+        "evaluations_per_element": _NUMBER,
+        "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
+    },
+    CaseResult: {
+        "mutants": None,
+        "output_file": None,
+        "source": {"type": ["string", "null"]},
+        "host": {"type": ["string", "null"]},
+        "worker": {"type": ["string", "null"]},
+        "output": {
+            "anyOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "lines": {"type": "array", "items": _TEXT},
+                        "file": {"type": ["string", "null"]},
+                    },
+                    "required": ["lines", "file"],
+                },
+            ]
+        },
+        "not_differentiated": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"output": _TEXT, "dtype": _TEXT}},
+        },
+    },
+    PairResult: {
+        "mismatch": {"type": ["string", "null"]},
+        "undecided": {"type": ["string", "null"]},
+        "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},
+        "relative_error": {"anyOf": [_NUMBER, {"type": "null"}]},
+        "code": _CODE,
+    },
+    CheckResult: {"code": _CODE},
+    CaseError: {"code": _CODE},
+    BaselineFinding: {"code": _CODE, "failure": {"type": "boolean"}},
+}
+
+
+def report_schema() -> Schema:
+    """Return the JSON Schema (draft 2020-12) of what `--report json=FILE` writes.
+
+    Fields may be added in later versions, so that unknown ones are allowed.
+    """
+    definitions: dict[str, Schema] = {
+        "number": {
+            "description": "A number; those that JSON has no word for are texts.",
+            "anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}],
+        },
+        "complex": {
+            "description": "A number, or [re, im].",
+            "anyOf": [
+                _NUMBER,
+                {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2},
+            ],
+        },
+    }
+    top = _object(Report, definitions)
+    return {"$schema": DIALECT, "title": "gradcheck report", **top, "$defs": definitions}
+
+
+def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
+    hints = typing.get_type_hints(kind)
+    written = {one.name: _of(hints[one.name], definitions) for one in fields(kind)}
+    changed = _WRITTEN.get(kind, {})
+    properties = {**written, **{name: schema for name, schema in changed.items() if schema is not None}}
+    properties = {
+        name: schema for name, schema in properties.items() if changed.get(name, schema) is not None
+    }
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _of(kind: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401, PLR0911 (a type; one for each kind)
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if complex in inner:
+            return {"$ref": "#/$defs/complex"}
+        (only,) = [one for one in inner if one is not type(None)]
+        return {"anyOf": [_of(only, definitions), {"type": "null"}]}
+    if origin is tuple and inner[-1] is Ellipsis:
+        return {"type": "array", "items": _of(inner[0], definitions)}
+    if origin is tuple:
+        items = [_of(one, definitions) for one in inner]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _of(inner[1], definitions)}
+    if kind is Projection:
+        return {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2}
+    if is_dataclass(kind):
+        name = typing.cast("type", kind).__name__
+        if name not in definitions:
+            definitions[name] = {}  # it stands before those that it refers to
+            definitions[name] = _object(typing.cast("type", kind), definitions)
+        return {"$ref": f"#/$defs/{name}"}
+    if issubclass(kind, Enum):
+        return {"enum": [one.value for one in kind]}
+    plain = {bool: {"type": "boolean"}, int: {"type": "integer"}, float: _NUMBER, str: _TEXT}
+    return plain[kind]

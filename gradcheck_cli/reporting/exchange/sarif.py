@@ -1,0 +1,106 @@
+"""Results as SARIF 2.1.0, for code scanning: one result for each thing that isn't right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from gradcheck_cli.reporting.codes import code_of, link_of, page_of
+from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of, relative
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gradcheck_cli.reporting.codes import Code
+    from gradcheck_cli.results import Report
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
+INTERRUPTED = 130
+
+
+def to_sarif(report: Report, root: Path) -> str:
+    """Render a report as SARIF.
+
+    Args:
+        report: the run.
+        root: the repository's folder: places are paths from there, under `%SRCROOT%`.
+
+    Returns:
+        The text, ending in a newline.
+    """
+    entries = [entry for entry in entries_of(report) if entry.outcome in _LEVELS]
+    rules = sorted({_code(entry) for entry in entries})
+    driver = {
+        "name": "gradcheck",
+        "version": report.gradcheck_version,
+        "rules": [rule_of(rule) for rule in rules],
+    }
+    invocation = {
+        "executionSuccessful": report.exit_code != INTERRUPTED,
+        "exitCode": report.exit_code,
+    }
+    content = {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "invocations": [invocation],
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(entry, rules.index(_code(entry)), root) for entry in entries],
+            }
+        ],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _code(entry: Entry) -> Code:
+    return entry.code or code_of(entry.rule)
+
+
+def rule_of(code: Code) -> dict[str, object]:
+    """Return a code as SARIF describes a rule, with its page as help."""
+    page = page_of(code).partition("\n")[2].strip()
+    rule: dict[str, object] = {
+        "id": code.number,
+        "name": code.name,
+        "shortDescription": {"text": code.title},
+        "help": {"text": page, "markdown": page},
+    }
+    link = link_of(code)
+    return {**rule, "helpUri": link} if link else rule
+
+
+def _result(entry: Entry, rule: int, root: Path) -> dict[str, object]:
+    name = f"{entry.case_name}: " if entry.case is not None else ""
+    result: dict[str, object] = {
+        "ruleId": _code(entry).number,
+        "ruleIndex": rule,
+        "level": _LEVELS[entry.outcome],
+        "message": {"text": "\n".join(filter(None, [f"{name}{entry.title}", entry.text]))},
+        "partialFingerprints": {"gradcheck/v1": _identity(entry)},
+    }
+    if entry.file:
+        location: dict[str, object] = {"artifactLocation": artifact(relative(entry.file, root))}
+        if entry.line:
+            location["region"] = {"startLine": entry.line}
+        result["locations"] = [{"physicalLocation": location}]
+    return result
+
+
+def artifact(file: str) -> dict[str, str]:
+    """Return a URI: relative to the root where the file is below it."""
+    if file.startswith("/"):
+        return {"uri": f"file://{quote(file, errors='surrogateescape')}"}
+    return {"uri": quote(file, errors="surrogateescape"), "uriBaseId": "%SRCROOT%"}
+
+
+def _identity(entry: Entry) -> str:
+    """Return what tells a result that is still there from a new one: not its line, nor its numbers."""
+    case = entry.case
+    parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
+    text = json.dumps([entry.rule, *parts, entry.name])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,143 @@
+"""What a table ends with beside its summary: what was slow, what has changed, what wasn't checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.gate import Change
+from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, entries_of, name_of, named
+from gradcheck_cli.reporting.terminal import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.results import Report
+
+_NEXT = (
+    "Mend what isn't meant; what is meant goes into the lock file by `gradcheck run --update-baseline FILE`, "
+    "as a change to be reviewed."
+)
+
+
+_MOST_FAILED = 100  # a terminal's memory; reports have all
+
+
+def failed_lines(report: Report, width: int) -> list[Text]:
+    """List what fails the run, a line each, under the tables: what scrolled by, and where to read on."""
+    failed = [entry for entry in entries_of(report) if entry.outcome in BAD]
+    baseline = "baseline/"  # of which there is a list of its own
+    failed = [entry for entry in failed if entry.case is not None and not entry.rule.startswith(baseline)]
+    if not failed:
+        return []
+    lines = [Text("failed:", style="bold")]
+    room = 2 + max(len(str(entry.code or "")) for entry in failed)
+    for entry in failed[:_MOST_FAILED]:
+        code = "" if entry.code is None else str(entry.code)
+        where = entry.case.spec.rpartition(":")[0] if entry.case is not None else ""
+        line = Text("  ") + Text(
+            f"{code:{room}}", style="bold red" if entry.outcome is Outcome.FAILED else "bold yellow"
+        )
+        line += Text(layout.clean(f"{where} · {entry.case_name} · {entry.name}"))
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    if len(failed) > _MOST_FAILED:
+        lines.append(Text(f"  ... and {len(failed) - _MOST_FAILED:,} more"))
+    first = next((entry.code for entry in failed if entry.code is not None), None)
+    if first is not None:
+        lines.append(
+            Text(f"  `gradcheck explain {first.number}` says what that means, and what to do", style="dim")
+        )
+    return lines
+
+
+def version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text]:
+    """Say with what each of two reports was made, as far as they differ in that."""
+    facts = [report.facts for _, report in (old, new)]
+    differing = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) != facts[1].get(name)]
+    if not differing:
+        return []
+    return [
+        Text(layout.clean(f"{name}: " + ", ".join(f"{what} {known.get(what) or '?'}" for what in differing)))
+        for (name, _), known in zip((old, new), facts, strict=True)
+    ]
+
+
+def duration_lines(report: Report, count: int) -> list[Text]:
+    """Lay out the slowest cases, the slowest first.
+
+    Args:
+        report: the run.
+        count: how many; 0 for none.
+    """
+    if not count or not report.cases:
+        return []
+    slowest = sorted(report.cases, key=lambda case: -case.duration_s)[:count]
+    lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
+    for case in slowest:
+        path = case.spec.rpartition(":")[0] or case.spec
+        lines.append(Text(f"  {case.duration_s:8.2f} s  {layout.clean(f'{path} · {name_of(case)}')}"))
+    return lines
+
+
+def unchecked_lines(report: Report, width: int) -> list[Text]:
+    """Lay out what was to be checked, and wasn't."""
+    return [
+        line
+        for text in report.unchecked
+        for line in layout.wrap(f"NOT CHECKED  {text}", width=width, indent=0, style="bold red")
+    ]
+
+
+def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: str = "") -> list[Text]:
+    """Lay out what has changed since a baseline, failures first, and how much of each.
+
+    Args:
+        findings: what has changed.
+        width: columns there are.
+        title: what was compared; default a run with its lock file.
+    """
+    found_by_run = not title
+    title = title or "since the baseline"
+    lines = []
+    groups: dict[tuple[str, ...], list[BaselineFinding]] = {}
+    for finding in sorted(findings, key=lambda one: not one.is_failure):
+        # A tolerance that is stated once, for an op, is one thing to look at.
+        own = (
+            ()
+            if finding.change is Change.LOOSENED
+            else (finding.case, finding.dtype, finding.mode, finding.pair)
+        )
+        groups.setdefault((finding.change, finding.op, finding.message, *own), []).append(finding)
+    for group in groups.values():
+        lines += _change_lines(group, width)
+    counts = Counter(finding.change for finding in findings)
+    parts = [f"{number:,} {str(change).replace('_', ' ')}" for change, number in sorted(counts.items())]
+    failed = any(finding.is_failure for finding in findings)
+    told = layout.wrap(
+        f"{title}: {', '.join(parts) or 'no change'}",
+        width=width,
+        indent=0,
+        style="bold red" if failed else "bold",
+    )
+    if found_by_run and failed:
+        told += layout.wrap(_NEXT, width=width, indent=0)
+    return [*lines, *told]
+
+
+def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
+    """Lay out what is one change, of one pair or of several."""
+    first = group[0]
+    word = str(first.change).replace("_", " ")
+    style = "bold red" if first.is_failure else ""
+    where = f"{named(first.op, first.case, first.dtype, first.mode)} · {first.pair}"
+    if len(group) > 1:
+        where += f" and {layout.count(len(group) - 1, 'pair')} more"
+    head = Text(f"  {word.upper() if first.is_failure else word}", style=style)
+    lines = [head + Text(f"  {layout.clean(where)}", style="")]
+    if first.change is not Change.NEW:  # the word says it, and there may be many
+        lines += layout.wrap(first.message, width=width, indent=4)
+    return lines

@@ -1,0 +1,288 @@
+"""One pair's Jacobian, analytic and numeric, as text that fits a terminal or as JSON that holds it whole."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.packing import index_of, part_of
+from gradcheck_cli.checking.pairs.summary import RANK
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.reporting.exchange.json_report import number
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair_view import PairView
+    from gradcheck_cli.spec.case import Case
+
+    Matrix = npt.NDArray[np.inexact]
+
+MAX_ROWS = 24  # a terminal's height; two matrices of it still scroll by in one piece
+MAX_SLICES = 8
+MAX_DIFFERENCES = 10
+_WORDS = {
+    Verdict.PASS: "pass",
+    Verdict.KINK: "kink",
+    Verdict.MISMATCH: "MISMATCH",
+    Verdict.INCONCLUSIVE: "INCONCLUSIVE",
+}
+
+
+def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = None) -> str:
+    """Render a pair's Jacobian, or the row of one output element, as JSON text; nothing is elided.
+
+    Args:
+        case: where it comes from.
+        view: the pair.
+        index: the output element whose row is asked for, shaped like the input; `None` for all rows.
+
+    Returns:
+        The text, ending in a newline; complex numbers are `[re, im]`. Rows are those of an upstream of 1;
+        of a complex output those of 1j are under `imaginary`.
+    """
+    whole: list[dict[str, object]] = [
+        {name: _nested(_matrix(view, values, index, part)) for name, values in _arrays(view).items()}
+        | {"verdict": _words(view, index, part)}
+        for part in view.parts
+    ]
+    content = {
+        "op": case.op,
+        "case": case.name,
+        "spec": case.spec,
+        "dtype": case.dtype,
+        "label": view.label,
+        "output": view.output.name,
+        "input": view.taken.name,
+        "output_shape": list(view.output.shape),
+        "input_shape": list(view.taken.shape),
+        "output_index": None if index is None else list(index),
+        "numeric_dtype": view.result.reference_dtype,
+        "sample": view.point,
+        "status": str(view.result.status),
+        "message": view.result.message,
+        "checks": [
+            {"name": one.name, "status": str(one.status), "message": one.message} for one in view.failing
+        ],
+        "warnings": list(view.warnings),
+        **whole[0],
+        "imaginary": whole[1] if len(whole) > 1 else None,
+    }
+    return json.dumps(content, allow_nan=False) + "\n"
+
+
+def _arrays(view: PairView) -> dict[str, Float]:
+    found = view.found
+    return {
+        "analytic": found.analytic,
+        "numeric": found.numeric,
+        "uncertainty": found.uncertainty,
+        "allowed": found.allowed,
+    }
+
+
+def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
+    """Return every element's verdict; of a complex one that of the part which is worse off."""
+    codes = view.found.verdict[view.rows(index, part)]
+    if view.taken.is_complex:
+        codes = np.stack(np.split(codes, 2, axis=1))
+        codes = np.take_along_axis(codes, np.argmax(RANK[codes], axis=0)[None], axis=0)[0]
+    words = np.array([Verdict(code).name.lower() for code in range(len(Verdict))])[codes]
+    return (words if index is None else words.reshape(view.taken.shape)).tolist()
+
+
+def jacobian_text(
+    case: Case, view: PairView, index: tuple[int, ...] | None = None, *, width: int = 80
+) -> str:
+    """Render a pair's Jacobian, or the row of one output element, as text.
+
+    Args:
+        case: where it comes from.
+        view: the pair.
+        index: the output element whose row is asked for, shaped like the input; `None` for all rows.
+        width: columns there are; what doesn't fit is elided, with a notice.
+
+    Returns:
+        The text: a heading, the analytic values, the numeric ones, which elements don't simply pass, and what
+        `run` says of the pair.
+    """
+    title, output = view.label, view.output.name
+    if index is not None:
+        title = f"d{layout.element(output, index)}/d{view.taken.name}"
+    judged_in = view.result.reference_dtype
+    parts = [case.path, case.op, case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"]
+    if case.name != "default":
+        parts.append(f"case {case.name}")
+    if view.point:
+        parts.append(f"sample point {view.point}")
+    shapes = f"{output} {view.output.shape}, {view.taken.name} {view.taken.shape}"
+    lines = layout.pack([*parts, f"{title}  ({shapes})"], separator=" · ", width=width, indent=4)
+    for part in view.parts:
+        of = "" if len(view.parts) == 1 else f", upstream {part}"
+        for name in ("analytic", "numeric"):
+            lines.append(name + of)
+            matrix = _matrix(view, getattr(view.found, name), index, part)
+            if index is None:
+                lines += _matrix_lines(matrix, _row_names(view), width)
+            else:
+                lines += _shaped_lines(matrix, view.taken.name, width)
+    lines += _element_lines(view, index, width)
+    return "".join(f"{layout.clean(line)}\n" for line in [*lines, *_verdict_lines(view, width)])
+
+
+def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: str) -> Matrix:
+    """Return the rows of one upstream, or one of them in the input's shape."""
+    joined = view.joined(values[view.rows(index, part)])
+    if values is view.found.uncertainty or values is view.found.allowed:
+        joined = np.abs(joined)
+    return joined if index is None else joined.reshape(view.taken.shape)
+
+
+def _row_names(view: PairView) -> Callable[[int], str]:
+    def name(row: int) -> str:
+        return layout.element(view.output.name, _position(row, view.output.shape))
+
+    return name
+
+
+def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(part) for part in np.unravel_index(flat, shape)) if shape else ()
+
+
+def _shaped_lines(values: Matrix, name: str, width: int) -> list[str]:
+    """Lay out values of any rank: as one matrix up to rank two, else slice by slice."""
+    if values.ndim <= 2:  # noqa: PLR2004 (a matrix's rank)
+        return _matrix_lines(np.atleast_2d(values), lambda _row: "", width)
+    lines = []
+    leading = list(product(*(range(size) for size in values.shape[:-2])))
+    for position in leading[:MAX_SLICES]:
+        lines.append(f"  {name}[{','.join(map(str, position))},:,:]")
+        lines += _matrix_lines(values[position], lambda _row: "", width)
+    if len(leading) > MAX_SLICES:
+        lines.append(f"  elided: {len(leading) - MAX_SLICES} of {len(leading)} slices; {ALL}")
+    return lines
+
+
+ALL = "--format json has all"
+
+
+def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) -> list[str]:
+    rows, columns = matrix.shape
+    if not rows or not columns:
+        return ["  (no elements)"]
+    shown_rows = min(rows, MAX_ROWS)
+    names = [row_name(row) for row in range(shown_rows)]
+    margin = 2 + max(layout.cells(name) for name in names)
+    # No column is narrower than two blanks and a digit: more than this many never fit.
+    texts = [[_short(value) for value in row[: width // 3]] for row in matrix[:shown_rows]]
+    widths = [2 + max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
+    shown_columns = _fitting(widths, width - margin, columns)
+    mark = "  …" if shown_columns < columns else ""
+    lines = [
+        f"  {layout.pad(name, margin - 2)}"
+        + "".join(f"{text:>{wide}}" for text, wide in zip(row[:shown_columns], widths, strict=False))
+        + mark
+        for name, row in zip(names, texts, strict=True)
+    ]
+    elided = []
+    if shown_rows < rows:
+        elided.append(f"{rows - shown_rows} of {rows} rows")
+    if shown_columns < columns:
+        elided.append(f"{columns - shown_columns} of {columns} columns")
+    if elided:
+        lines.append(f"  elided: {', '.join(elided)}; {ALL}")
+    return lines
+
+
+def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
+    """Return how many columns fit, at least one; all of them need no room for the mark of elision."""
+    if len(widths) == columns and sum(widths) <= room:
+        return columns
+    used = 0
+    for place, wide in enumerate(widths):
+        used += wide
+        if used > room - 3:
+            return max(1, place)
+    return len(widths)
+
+
+def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:
+    """Say which elements don't simply pass, the gravest and furthest off first, and what is allowed."""
+    rows = view.rows(index)
+    found = {name: values[rows] for name, values in _arrays(view).items()}
+    verdict = view.found.verdict[rows]
+    error = np.abs(np.where(found["analytic"] == found["numeric"], 0.0, found["analytic"] - found["numeric"]))
+    if (verdict == Verdict.PASS).all():
+        if not error.size:
+            return ["no elements"]
+        place = np.unravel_index(int(np.argmax(error)), error.shape)
+        allowed = (found["allowed"] + found["uncertainty"])[place]
+        return [f"equal: the largest difference is {error[place]:.3e}, where {allowed:.1e} is allowed"]
+    places = np.argwhere(verdict != Verdict.PASS)
+    size = np.nan_to_num(error[verdict != Verdict.PASS], nan=np.inf, posinf=np.inf)
+    order = np.lexsort((-size, -RANK[verdict[verdict != Verdict.PASS]]))
+    counts = [
+        f"{number:,} {_WORDS[code]}" for code in Verdict if (number := int(np.count_nonzero(verdict == code)))
+    ]
+    lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
+    for row, column in places[order[:MAX_DIFFERENCES]]:
+        first, second = layout.apart(
+            found["analytic"][row, column].item(), found["numeric"][row, column].item()
+        )
+        at = int(rows[row])
+        where = (
+            f"{layout.element(view.output.name, index_of(at, view.output), part_of(at, view.output))} / "
+            f"{layout.element(view.taken.name, index_of(column, view.taken), part_of(column, view.taken))}"
+        )
+        parts = [
+            f"  {where}",
+            f"analytic {first}",
+            f"numeric {second} ± {found['uncertainty'][row, column]:.1e}",
+            f"difference {error[row, column]:.3e}",
+            f"allowed {found['allowed'][row, column]:.1e}",
+            _WORDS[verdict[row, column]],
+        ]
+        lines += layout.pack(parts, separator="   ", width=width, indent=6)
+    if len(places) > MAX_DIFFERENCES:
+        lines.append(f"  elided: {len(places) - MAX_DIFFERENCES:,} smaller ones; {ALL}")
+    return lines
+
+
+def _verdict_lines(view: PairView, width: int) -> list[str]:
+    """Say what `run` says of the pair, over all sample points, and of its case where that fails."""
+    result = view.result
+    told = [f"run: {VERDICTS[result.status][0]}" + (f"  {result.note}" if result.note else "")]
+    if not result.connected:
+        told.append("the gradient is None (disconnected): zeros stand for it here")
+    told += [text for text in (result.message, *view.warnings) if text]
+    told += [f"check {one.name}: {VERDICTS[one.status][0]}: {one.message}" for one in view.failing]
+    return [
+        line.plain
+        for place, text in enumerate(told)
+        for line in layout.wrap(text, width=width, indent=2 if place else 0)
+    ]
+
+
+def _short(value: np.inexact) -> str:
+    """Format an element in six digits; `0` for zero of either sign."""
+    if value == 0:
+        return "0"
+    item = value.item()
+    if isinstance(item, complex):
+        return f"{item.real:.6g}{item.imag:+.6g}j"
+    return f"{item:.6g}"
+
+
+def _nested(values: Matrix) -> object:
+    """Return an array as nested lists of JSON numbers."""
+    if values.ndim == 0:
+        return number(values.item())
+    return [_nested(part) for part in values]

@@ -1,0 +1,195 @@
+"""What became of gradients that were corrupted on purpose, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.reporting.exchange.json_report import number
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gradcheck_cli.results import CaseResult, Mutant, Report
+
+OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED, HIDES)
+STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red", HIDES: "yellow"}
+FIELDS = (
+    "op",
+    "case",
+    "spec",
+    "mode",
+    "dtype",
+    "pair",
+    "order",
+    "corruption",
+    "outcome",
+    "change",
+    "allowed",
+)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many corruptions there were of each kind, by outcome; and the cases that couldn't be tried."""
+
+    by_kind: Mapping[str, Mapping[str, int]]
+    untried: int
+
+    @classmethod
+    def of(cls, report: Report) -> Tally:
+        """Count a report's."""
+        by_kind: dict[str, Counter[str]] = {}
+        for _, mutant in _mutants(report):
+            by_kind.setdefault(mutant.corruption, Counter())[mutant.outcome] += 1
+        return cls(by_kind, sum(case.status is Status.ERROR for case in report.cases))
+
+    @property
+    def total(self) -> int:
+        """How many corruptions there were, those out of sight included."""
+        return sum(sum(counts.values()) for counts in self.by_kind.values())
+
+    def count(self, outcome: str) -> int:
+        """Return how many of all kinds ended so."""
+        return sum(counts.get(outcome, 0) for counts in self.by_kind.values())
+
+    @property
+    def share(self) -> float | None:
+        """The share that was called a mismatch; `None` where none was tried."""
+        return self.count(CAUGHT) / self.total if self.total else None
+
+
+def _mutants(report: Report) -> Iterator[tuple[CaseResult, Mutant]]:
+    for case in report.cases:
+        for mutant in case.mutants:
+            yield case, mutant
+
+
+def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
+    """Lay out what was missed of one case, or all of it; nothing where there's nothing to tell."""
+    shown = [one for one in case.mutants if verbose or one.outcome != CAUGHT]
+    untried = _untried(case)
+    if not shown and not untried:
+        return []
+    name = f"{case.spec.rpartition(':')[0]} · {case.op} · {case.dtype} · {case.mode}"
+    lines = [
+        Text(layout.clean(name if case.case == "default" else f"{name} · case {case.case}"), style="bold")
+    ]
+    if untried:
+        lines += layout.wrap(untried, width=width, indent=2, style="yellow")
+    for mutant in shown:
+        told = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
+        lines += layout.wrap(told, width=width, indent=2, hanging=4, style=STYLES[mutant.outcome])
+    return lines
+
+
+def _untried(case: CaseResult) -> str:
+    """Say why a case, or some pair of it, wasn't tried; empty where all of it was."""
+    if case.error is not None:
+        return f"not tried: {case.error.kind}: {case.error.message}"
+    if case.status is Status.SKIPPED and not case.pairs:
+        return f"not tried: {next((check.message for check in case.checks), 'skipped')}"
+    return ""
+
+
+def _why(mutant: Mutant) -> str:
+    if mutant.outcome == CAUGHT:
+        return ""
+    reasons = [mutant.message] if mutant.message else []
+    if mutant.outcome == MISSED:
+        reasons.append(f"off by {mutant.change:.1e} where {mutant.allowed:.1e} is allowed")
+        if mutant.kinks:
+            reasons.append(f"{layout.count(mutant.kinks, 'element')} between one-sided slopes")
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
+    """Lay out the counts of each kind, and of all."""
+    from gradcheck_cli.checking.mutation.corruptions import CORRUPTIONS  # noqa: PLC0415 (loads NumPy: after the run)
+
+    outcomes = OUTCOMES if tally.count(HIDES) else OUTCOMES[:-1]
+    rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]
+    kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]
+    for kind in kinds:
+        counts = tally.by_kind[kind]
+        numbers = [f"{counts.get(outcome, 0):,}" for outcome in outcomes]
+        tried = sum(counts.values()) - counts.get(HIDES, 0)
+        rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
+    widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for place, row in enumerate(rows if kinds else []):
+        cells = [layout.pad(row[0], widths[0])]
+        cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
+        lines.append(Text("  ".join(cells), style="" if place else "bold"))
+    share = "" if tally.share is None else f" ({_percent(tally.share)})"
+    found = f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
+    parts = [f"{layout.count(len(report.cases), 'case')} · {found}"]
+    parts += [f"{tally.count(one):,} {one}" for one in OUTCOMES[1:] if tally.count(one)]
+    if tally.untried:
+        parts.append(f"{layout.count(tally.untried, 'case')} not tried")
+    summary = Text(", ".join(parts), style="bold")
+    return [*lines, layout.with_right(summary, f"{report.duration_s:.1f} s", width=width)]
+
+
+def _percent(share: float) -> str:
+    # Rounded down: 99.97 % isn't all.
+    return f"{int(share * 1000) / 10:.1f} %"
+
+
+def mutants_json(report: Report) -> str:
+    """Render the outcomes as JSON text that ends in a newline."""
+    tally = Tally.of(report)
+    content = {
+        "schema_version": 1,
+        "gradcheck_version": report.gradcheck_version,
+        "tensorflow_version": report.tensorflow_version,
+        "python_version": report.python_version,
+        "seed": report.seed,
+        "duration_s": number(report.duration_s),
+        "summary": {
+            "cases": len(report.cases),
+            "untried": tally.untried,
+            "corruptions": tally.total,
+            **{outcome: tally.count(outcome) for outcome in OUTCOMES},
+        },
+        "kinds": {
+            kind: {outcome: counts.get(outcome, 0) for outcome in OUTCOMES}
+            for kind, counts in tally.by_kind.items()
+        },
+        "untried": [
+            {"op": case.op, "case": case.case, "dtype": case.dtype, "spec": case.spec, "reason": reason}
+            for case in report.cases
+            if (reason := _untried(case))
+        ],
+        "mutants": [
+            {
+                **dict(zip(FIELDS, _row(case, mutant), strict=True)),
+                "kinks": mutant.kinks,
+                "message": mutant.message,
+            }
+            for case, mutant in _mutants(report)
+        ],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def mutants_csv(report: Report) -> str:
+    """Render the outcomes as CSV with a heading."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(FIELDS)
+    writer.writerows(_row(case, mutant) for case, mutant in _mutants(report))
+    return stream.getvalue()
+
+
+def _row(case: CaseResult, mutant: Mutant) -> list[object]:
+    own = [case.op, case.case, case.spec, case.mode, case.dtype, mutant.pair, mutant.order]
+    return [*own, mutant.corruption, mutant.outcome, number(mutant.change), number(mutant.allowed)]

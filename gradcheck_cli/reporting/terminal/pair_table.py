@@ -1,0 +1,162 @@
+"""The pairs of one case as a table for a terminal; computes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.results import CaseResult, PairResult
+
+VERDICTS = {
+    Status.PASSED: ("pass", "green"),
+    Status.MISMATCHED: ("MISMATCH", "bold red"),
+    Status.INCONCLUSIVE: ("INCONCLUSIVE", "bold yellow"),
+    Status.ERROR: ("ERROR", "bold red"),
+    Status.SKIPPED: ("skip", "yellow"),
+    Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
+    Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
+}
+# The columns are all of one element, the worst: its error, what was allowed of it, and the one by the other.
+NUMBERS = ("error", "allowed", "ratio")
+_WIDTHS = (len("disconnected"), len("1.0e-300"), len("1.0e-300"))  # of their columns, two blanks before each
+NUMBERS_WIDTH = sum(2 + width for width in _WIDTHS)
+# A gradient that is off by more is called so by its ratio.
+_MOST_TOLD = 10.0
+INDENT = 2
+MIN_LABEL = 10
+MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
+
+
+def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+    """Lay out a case's pairs: a heading, and a row each, in columns where there's room for them.
+
+    Args:
+        case: the case.
+        width: columns there are.
+        verbose: also show methods, counts of evaluations and uncertainties.
+    """
+    labels = [layout.clean(pair.label) for pair in case.pairs]
+    if width < INDENT + MIN_LABEL + NUMBERS_WIDTH + MIN_VERDICT:
+        folded = []
+        for pair, label in zip(case.pairs, labels, strict=True):
+            folded += [*_folded(pair, label, width), *_details(pair, width, verbose=verbose)]
+        return folded
+    room = width - INDENT - NUMBERS_WIDTH - MIN_VERDICT
+    column = max([MIN_LABEL, *(layout.cells(label) for label in labels if layout.cells(label) <= room)])
+    heading = f"{'':{INDENT}}{'pair':{column}}{_columns(NUMBERS)}  verdict"
+    lines = [Text(heading, style="dim")]
+    for pair, label in zip(case.pairs, labels, strict=True):
+        lines += _row(pair, label, column, width)
+        lines += _details(pair, width, verbose=verbose)
+    return lines
+
+
+def _row(pair: PairResult, label: str, column: int, width: int) -> list[Text]:
+    """Lay out a pair's row; a label wider than its column and a note too long take lines of their own."""
+    lines = []
+    if layout.cells(label) > column:
+        lines.append(Text(" " * INDENT + label))
+        label = ""
+    row = Text(" " * INDENT + layout.pad(label, column) + _numbers(pair) + "  ")
+    word, style = VERDICTS[pair.status]
+    row += Text(word, style=style)
+    note = _note(pair)
+    if note and row.cell_len + 2 + layout.cells(note) <= width:
+        row += Text(f"  {note}")
+        note = ""
+    lines.append(row)
+    if note:
+        lines += layout.wrap(note, width=width, indent=4)
+    return lines
+
+
+def _folded(pair: PairResult, label: str, width: int) -> list[Text]:
+    """Lay out a pair on a terminal too narrow for columns: its verdict, then its numbers by name."""
+    word, style = VERDICTS[pair.status]
+    lines = [Text(f"  {label}  ") + Text(word, style=style)]
+    note = _note(pair)
+    if note:
+        lines += layout.wrap(note, width=width, indent=4)
+    if not pair.connected:
+        lines.append(Text("    disconnected"))
+    elif pair.status is not Status.SKIPPED and pair.elements and pair.method != "none":
+        parts = [f"{name} {value}" for name, value in named_numbers(pair).items()]
+        parts[0] = " " * 4 + parts[0]
+        lines += [Text(line) for line in layout.pack(parts, separator="  ", width=width, indent=4)]
+    return lines
+
+
+def _numbers(pair: PairResult) -> str:
+    if not pair.connected:
+        return _columns(("disconnected", "", ""))
+    if pair.status is Status.SKIPPED or not pair.elements or pair.method == "none":
+        return _columns(("-", "-", "-"))
+    return _columns(list(named_numbers(pair).values()))
+
+
+def _columns(texts: Sequence[str]) -> str:
+    return "".join(f"  {text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
+
+
+def named_numbers(pair: PairResult) -> dict[str, str]:
+    """Return what a table shows of a pair's worst element, by the names of its columns."""
+    ratio = "-" if pair.ratio is None else f"{pair.ratio:.1e}"
+    return dict(zip(NUMBERS, (f"{pair.error:.3e}", f"{pair.bound:.1e}", ratio), strict=True))
+
+
+def _note(pair: PairResult) -> str:
+    notes = [layout.clean(pair.note)] if pair.note else []
+    if pair.wrong_elements and not pair.note:
+        notes.append(f"{pair.wrong_elements:,} of {layout.count(pair.elements, 'element')}")
+    if pair.kinks:
+        notes.append(layout.count(pair.kinks, "kink"))
+    if pair.miss_probability is not None and pair.miss_size is not None:
+        size = f"{100 * pair.miss_size:g} %"
+        notes.append(f"miss probability {pair.miss_probability:.1e} for {size} in one element")
+    return ", ".join(notes)
+
+
+def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
+    lines = []
+    if verbose and pair.status is not Status.SKIPPED:
+        parts = [
+            pair.method,
+            pair.reference_dtype,
+            layout.count(pair.evaluations, "evaluation"),
+            layout.count(pair.elements, "element"),
+            f"± {pair.uncertainty:.1e}",
+            f"max abs error {pair.max_abs_error:.3e}",
+            f"max rel error {pair.max_rel_error:.2e}",
+        ]
+        packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
+        lines += [Text(f"    {line}", style="dim") for line in packed]
+    if pair.not_float64:
+        but_a_part = ", but for a part" if pair.reference_dtype == "float64" else ""
+        told = f"judged in {layout.clean(pair.reference_dtype)}{but_a_part}: {layout.clean(pair.not_float64)}"
+        lines += layout.wrap(told, width=width, indent=4)
+    if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
+        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        where = (
+            f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
+            f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
+        )
+        parts = [
+            f"    worst: {layout.clean(where)}",
+            f"analytic {analytic}",
+            f"numeric {numeric} ± {pair.worst.uncertainty:.1e}",
+        ]
+        if pair.relative_error is not None and pair.relative_error < _MOST_TOLD:
+            parts.append(f"off by {100 * pair.relative_error:.3g} %")
+        lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
+    for diagnosis in pair.diagnosis:
+        lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)
+    if pair.message:
+        lines += layout.wrap(pair.message, width=width, indent=4)
+    return lines

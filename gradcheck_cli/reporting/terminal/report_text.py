@@ -1,0 +1,194 @@
+"""Results as a table per case and one summary line, for a person; computes nothing.
+
+A case prints as soon as it ends, so nothing here may depend on the cases that follow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.covered import side_counts
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import VERDICTS, pair_lines
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Work
+
+SUMMARY_ORDER = (
+    (Status.PASSED, "passed"),
+    (Status.EXPECTED_MISMATCH, "expected mismatch"),
+    (Status.MISMATCHED, "mismatched"),
+    (Status.UNEXPECTED_PASS, "unexpected pass"),
+    (Status.INCONCLUSIVE, "inconclusive"),
+    (Status.ERROR, "error"),
+    (Status.SKIPPED, "skipped"),
+)
+_NEVER = 3  # sides that a table names; `--verbose` and the reports have all
+GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
+
+
+def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
+    """Lay out one case: a heading, a row per pair, and what there is to say about each.
+
+    Args:
+        case: the case.
+        width: columns there are; a label or a path wider than that isn't cut.
+        verbose: also show passed checks, methods, counts of evaluations and uncertainties, and what cases
+            printed that are all right.
+
+    Returns:
+        The lines.
+    """
+    lines = _heading(case, min(width, layout.MAX_WIDTH))
+    if case.error is not None:
+        lines += _error(case.error, width)
+    if case.pairs:
+        lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width, verbose=verbose)]
+    if verbose:
+        lines += _beside_checks(case, width)
+    for check in case.checks:
+        if check.status is not Status.PASSED or (verbose and check.message):
+            lines += _check(check, width)
+    for warning in case.warnings:
+        lines += layout.wrap(f"warning: {warning}", width=width, indent=4, style="yellow")
+    if case.reason:
+        lines += layout.wrap(f"reason: {case.reason}", width=width, indent=4)
+    if case.output and (verbose or case.status not in GREEN):
+        lines += _output(case)
+    if case.status not in GREEN and case.reproduce:
+        # Never wrapped: it is there to be copied.
+        lines.append(Text(f"    reproduce: {layout.clean(case.reproduce)}"))
+    return lines
+
+
+def summary_lines(
+    report: Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
+) -> list[Text]:
+    """Lay out the run's last line: how many ops, cases and pairs, and what became of them.
+
+    It is one line wherever that fits. `exit_code` is the process's, where an option changed it. With
+    `verbose`, a line before it says how many evaluations an input element cost.
+    """
+    failed = report.exit_code if exit_code is None else exit_code
+    width = min(width, layout.MAX_WIDTH)
+    summary = report.summary
+    parts = [
+        layout.count(summary["specs"], "op"),
+        layout.count(summary["cases"], "case"),
+        layout.count(summary["pairs"], "pair"),
+    ]
+    if report.interrupted:
+        parts.insert(0, "interrupted")
+    found = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
+    if summary["failed_checks"]:
+        found.append(layout.count(summary["failed_checks"], "failed check"))
+    duration = f"{report.duration_s:.1f} s"
+    texts = [" · ".join(parts)]
+    if found:
+        texts[0] += ":"
+        room = width - len(duration) - 2
+        texts = layout.pack([texts[0], ", ".join(found)], separator=" ", width=room, indent=2)
+    lines = [Text(text, style="bold red" if failed else "bold green") for text in texts]
+    lines[-1] = layout.with_right(lines[-1], duration, width=width)
+    if verbose and report.evaluations_per_element:
+        cost = f"{report.evaluations_per_element:.2f} evaluations of the forward per input element"
+        lines.insert(0, Text(cost, style="dim"))
+    return lines
+
+
+def render_report(report: Report, *, width: int = 80, verbose: bool = False) -> str:
+    """Render a whole report as plain text, for notebooks and tests."""
+    lines = [line for case in report.cases for line in case_lines(case, width=width, verbose=verbose)]
+    return layout.plain([*lines, *summary_lines(report, width=width, verbose=verbose)])
+
+
+def _heading(case: CaseResult, width: int) -> list[Text]:
+    dtype = case.dtype
+    if case.numeric_dtype and case.numeric_dtype != dtype:
+        dtype += f" (numeric: {case.numeric_dtype})"
+    parts = [case.spec.rpartition(":")[0] or case.spec, case.op, dtype, case.mode]
+    if case.case != "default":
+        parts.append(f"case {case.case}")
+    duration = f"{case.duration_s:.2f} s"
+    room = width - len(duration) - 2
+    parts = [layout.clean(part) for part in parts]
+    packed = layout.pack(parts, separator=" · ", width=room, indent=4)
+    if len(packed) > 1:  # what the case is on one line, how it was run on the next
+        rest = layout.pack(["    " + parts[2], *parts[3:]], separator=" · ", width=room, indent=4)
+        packed = layout.pack(parts[:2], separator=" · ", width=width, indent=4) + rest
+    lines = [Text(line, style="bold") for line in packed]
+    lines[-1] = layout.with_right(lines[-1], duration, width=width)
+    return lines
+
+
+def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+    """Name the outputs that have no pair, what was held while the inputs moved, and sides never taken."""
+    lines = []
+    if case.not_differentiated:
+        named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
+        lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
+    if case.held:
+        lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
+    if any(branch.unseen for branch in case.branches) or (verbose and case.branches):
+        lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width=width, indent=2)
+    return lines
+
+
+def _beside_checks(case: CaseResult, width: int) -> list[Text]:
+    """Name the checks that passed without a word, and what the case cost."""
+    quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
+    told = [f"checks passed: {', '.join(quiet)}"] if quiet else []
+    told += [f"work: {_work(case.work)}"] if case.work.calls else []
+    return [line for one in told for line in layout.wrap(one, width=width, indent=2, style="dim")]
+
+
+def _work(work: Work) -> str:
+    batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
+    calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
+    return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"
+
+
+def branch_line(case: CaseResult, *, most: int | None = None) -> str:
+    """Say how many sides of a case's branches were seen, and which never were: `most` of them, or all."""
+    seen, every = side_counts(case.branches)
+    never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+    shown = never[:most]
+    told = f"branches {seen} of {every}"
+    if case.chosen_points:
+        told += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
+    told += f" · never: {', '.join(shown)}" if shown else ""
+    return f"{told} and {len(never) - len(shown)} more" if len(never) > len(shown) else told
+
+
+def _check(check: CheckResult, width: int) -> list[Text]:
+    word, style = VERDICTS[check.status]
+    line = Text(f"  check {layout.clean(check.name)}  ") + Text(word, style=style)
+    lines = [line]
+    if check.message:
+        lines += layout.wrap(check.message, width=width, indent=4)
+    return lines
+
+
+def _output(case: CaseResult) -> list[Text]:
+    """Lay out what the user's code printed: its last lines, and where all of it is."""
+    where = f" (all of it: {layout.clean(case.output_file)})" if case.output_file else ""
+    # Never wrapped, like the frames: it is as its author laid it out.
+    lines = [Text(f"    printed last{where}:" if case.output_file else "    printed:")]
+    for line in case.output:
+        lines += [Text(f"      {part}", style="dim") for part in layout.lines_of(line)]
+    return lines
+
+
+def _error(error: CaseError, width: int) -> list[Text]:
+    first, *rest = error.message.splitlines() or [""]
+    lines = layout.wrap(f"{error.kind}: {first}", width=width - 9, indent=2)
+    # The word goes in front after wrapping, since a wrapped line has one style.
+    lines[0] = Text("  ") + Text("ERROR", style="bold red") + Text(f"  {lines[0].plain.strip()}")
+    for line in rest:
+        lines += layout.wrap(line, width=width, indent=4)
+    for frame in error.traceback:
+        lines += [Text(f"      {line}", style="dim") for line in layout.lines_of(frame)]
+    return lines

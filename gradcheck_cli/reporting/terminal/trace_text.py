@@ -1,0 +1,219 @@
+"""A backward pass, op by op, as a table that folds to a width, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradcheck_cli.checking.blame.blame_result import gradient_at
+from gradcheck_cli.reporting.exchange.json_report import number
+from gradcheck_cli.reporting.terminal import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.backward_pass import OpPlace, PassTrace, TensorSummary, TracedOp
+    from gradcheck_cli.spec.case import Case
+
+HEADINGS = ("op", "type", "upstream in", "local", "gradient out")
+LEFT = 2  # so many columns, from the first, hold words; the others numbers
+
+
+def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[Text]:
+    """Say what a backward pass is of: spec, op, dtype, case, and the pair."""
+    parts = [case.path, case.op, case.dtype]
+    if case.name != "default":
+        parts.append(f"case {case.name}")
+    taken = inputs[0] if len(inputs) == 1 else f"({', '.join(inputs)})"
+    parts.append(f"d{output}/d{taken}")
+    packed = layout.pack([layout.clean(part) for part in parts], separator=" · ", width=width, indent=4)
+    return [Text(line, style="bold") for line in packed]
+
+
+def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> list[Text]:
+    """Lay out backward passes.
+
+    Args:
+        case: where they come from.
+        passes: one for each output.
+        width: columns there are; a table that is wider is folded, each op onto lines of its own.
+
+    Returns:
+        The lines.
+    """
+    lines: list[Text] = []
+    for one in passes:
+        lines += heading(case, one.output, one.inputs, width)
+        lines += _table(one, width)
+        notes = one.notes or ("",) * len(one.inputs)
+        for name, gradient, note in zip(one.inputs, one.gradients, notes, strict=True):
+            lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width=width, indent=2)
+            if note:
+                lines += layout.wrap(f"^ {note}", width=width, indent=4, style="bold red")
+        if one.left_out:
+            what = layout.count(one.left_out, "Identity op")
+            lines += layout.wrap(
+                f"left out: {what}, passing on what flows in (--type Identity)",
+                width=width,
+                indent=2,
+                style="dim",
+            )
+    return lines
+
+
+def _table(one: PassTrace, width: int) -> list[Text]:
+    if not one.ops:
+        return [Text("  no op on the way")]
+    rows = [_rows(op) for op in one.ops]
+    widths = [
+        max(layout.cells(row[column]) for row in [HEADINGS, *[part for parts in rows for part in parts]])
+        for column in range(len(HEADINGS))
+    ]
+    if 2 + sum(widths) + 2 * (len(widths) - 1) > width:
+        return [line for op in one.ops for line in _folded(op, width)]
+    lines = [Text(_row(HEADINGS, widths), style="dim")]
+    for op, parts in zip(one.ops, rows, strict=True):
+        lines += [Text(_row(part, widths)) for part in parts]
+        lines += _below(op, width)
+    return lines
+
+
+def _rows(op: TracedOp) -> list[tuple[str, ...]]:
+    """Return an op's rows: as many as it has upstreams or gradients, whichever are more."""
+    count = max(len(op.upstreams), len(op.gradients), 1)
+    rows: list[tuple[str, ...]] = []
+    for place in range(count):
+        flow = _tensor(op.upstreams[place][1]) if place < len(op.upstreams) else ""
+        gradient = _tensor(op.gradients[place][1]) if place < len(op.gradients) else ""
+        local = _values(op.local[place]) if place < len(op.local) and op.local[place] is not None else ""
+        first = (layout.clean(op.place.name), layout.clean(op.place.type)) if not place else ("", "")
+        rows.append((*first, flow, local, gradient))
+    return rows
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        layout.pad(cell, wide) if place < LEFT else " " * (wide - layout.cells(cell)) + cell
+        for place, (cell, wide) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return ("  " + "  ".join(padded)).rstrip()
+
+
+def _folded(op: TracedOp, width: int) -> list[Text]:
+    lines = layout.wrap(f"{op.place.name} ({op.place.type})", width=width, indent=2)
+    for output, flow in op.upstreams:
+        what = "upstream in" if len(op.upstreams) == 1 else f"upstream in at output {output}"
+        lines += layout.wrap(f"{what}: {_tensor(flow)}", width=width, indent=4)
+    for (taken, gradient), local in zip(op.gradients, op.local, strict=True):
+        what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {taken}"
+        told = f" (local {_values(local)})" if local is not None else ""
+        lines += layout.wrap(f"{what}: {_tensor(gradient)}{told}", width=width, indent=4)
+    return lines + _below(op, width)
+
+
+def _below(op: TracedOp, width: int) -> list[Text]:
+    """Say where an op's gradient is written, and what first appears in it."""
+    place = op.place
+    told = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
+    lines = layout.wrap(f"gradient function: {told}", width=width, indent=4, style="dim")
+    for inside in place.inside:
+        lines += layout.wrap(f"inside it: {gradient_at(*inside)}", width=width, indent=4, style="dim")
+    if op.marks:
+        marks = " and ".join(op.marks)
+        verb = "appears" if len(op.marks) == 1 else "appear"
+        lines += layout.wrap(f"^ {marks} first {verb} here", width=width, indent=4, style="bold red")
+    return lines
+
+
+def _tensor(summary: TensorSummary | None) -> str:
+    """Render a tensor: all of it where it is small, else shape, norm and range."""
+    if summary is None:
+        return "None"
+    if summary.values is not None:
+        return _values(summary.values)
+    told = f"{list(summary.shape)} norm {summary.norm:.3e}, {summary.low:.3e} to {summary.high:.3e}"
+    if summary.nans:
+        told += f", {summary.nans:,} NaN"
+    return told + f", {summary.infinities:,} infinite" if summary.infinities else told
+
+
+def _values(values: object) -> str:
+    if isinstance(values, list):
+        return f"[{', '.join(_values(value) for value in values)}]"
+    if isinstance(values, complex):
+        return f"{values.real:.6g}{values.imag:+.6g}j"
+    return f"{values:.6g}" if isinstance(values, int | float) else str(values)
+
+
+def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
+    """Render backward passes as JSON text; NaN and infinities are strings, complex numbers `[re, im]`."""
+    content = {
+        "schema_version": 1,
+        "op": case.op,
+        "case": case.name,
+        "spec": case.spec,
+        "dtype": case.dtype,
+        "passes": [
+            {
+                "output": one.output,
+                "inputs": list(one.inputs),
+                "gradients": {
+                    name: _tensor_json(gradient)
+                    for name, gradient in zip(one.inputs, one.gradients, strict=True)
+                },
+                "notes": dict(zip(one.inputs, one.notes, strict=False)),
+                "left_out": one.left_out,
+                "ops": [_op_json(op) for op in one.ops],
+            }
+            for one in passes
+        ],
+    }
+    return json.dumps(content, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def place_json(place: OpPlace) -> dict[str, object]:
+    """Return an op and where its gradient is, as JSON holds it; the gradient is null where there is none."""
+
+    def function(name: str, file: str, line: int) -> dict[str, object] | None:
+        return {"function": name, "file": file or None, "line": line or None} if name else None
+
+    return {
+        "name": place.name,
+        "type": place.type,
+        "gradient": function(place.gradient, place.file, place.line),
+        "inside": [function(*inside) for inside in place.inside],
+    }
+
+
+def _op_json(op: TracedOp) -> dict[str, object]:
+    return {
+        **place_json(op.place),
+        "upstreams": [{"output": output, "value": _tensor_json(flow)} for output, flow in op.upstreams],
+        "gradients": [
+            {"input": taken, "value": _tensor_json(gradient), "local": _nested(local)}
+            for (taken, gradient), local in zip(op.gradients, op.local, strict=True)
+        ],
+        "first": list(op.marks),
+    }
+
+
+def _tensor_json(summary: TensorSummary | None) -> dict[str, object] | None:
+    if summary is None:
+        return None
+    return {
+        "shape": list(summary.shape),
+        "values": _nested(summary.values),
+        "norm": number(summary.norm),
+        "low": number(summary.low),
+        "high": number(summary.high),
+        "nans": summary.nans,
+        "infinities": summary.infinities,
+    }
+
+
+def _nested(values: object) -> object:
+    if isinstance(values, list):
+        return [_nested(value) for value in values]
+    return number(values) if isinstance(values, int | float | complex) else None

@@ -1,0 +1,1 @@
+"""Cases that run on the workers of a Dask cluster."""

@@ -1,0 +1,164 @@
+"""The code of a folder's specs, packed to be sent to another machine, and laid out there as it lies here.
+
+Paths stay what they are, below another root: a spec finds its data, its code the working directory, and
+messages name files as they do here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.running.processes.limits import shown_size
+from gradcheck_cli.running.selection.imports import dependencies
+from gradcheck_cli.running.selection.modules import is_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gradcheck_cli.spec.case import Argument, Case, InputSpec
+
+LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes
+_SKIPPED = ("__pycache__", "node_modules", "site-packages")
+_OWN = Path(__file__).resolve().parents[2]  # each machine has its own gradcheck
+_DAY_ONE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file knows
+
+
+@dataclass(frozen=True)
+class CodeFolder:
+    """A folder of specs, with whatever else of the project their code imports.
+
+    Attributes:
+        digest: SHA-256 of all paths and contents.
+        archive: a zip file; its paths are absolute ones without the leading slash.
+        path: further folders, absolute, in which modules are looked for.
+    """
+
+    digest: str
+    archive: bytes
+    path: tuple[str, ...]
+
+
+def pack(cases: Sequence[Case]) -> CodeFolder:
+    """Pack what the cases of one folder need: the folder, and what its code imports from elsewhere.
+
+    Of what lies elsewhere, a module's whole package is taken along. Installed packages aren't: they must be
+    installed on the other machine.
+
+    Raises:
+        CaseFailedError: it is too large to be sent.
+    """
+    folder = Path(cases[0].folder)
+    inside = folder.resolve()
+    outside = {
+        file
+        for file in frozenset[Path]().union(*(dependencies(case).files for case in cases))
+        if file.is_file() and not file.is_relative_to(inside) and not file.is_relative_to(_OWN)
+    }
+    files = {*_below(folder), *(one for file in outside for one in _with_package(file))}
+    places = (Path(entry) for entry in sys.path if entry and not is_installed(Path(entry)))
+    known = {inside, Path.cwd()}
+    return CodeFolder(
+        *_zipped(sorted(files), folder),
+        tuple(
+            str(place)
+            for place in dict.fromkeys(places)
+            if place not in known and any(file.is_relative_to(place) for file in outside)
+        ),
+    )
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder, without those that tools keep there for themselves."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _SKIPPED
+            and not Path(parent, name, "pyvenv.cfg").exists()
+        ]
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
+
+
+def _with_package(file: Path) -> Iterable[Path]:
+    """Return the files of the outermost package that a file is part of; the file itself, if of none."""
+    top = None
+    for parent in file.parents:
+        if not (parent / "__init__.py").is_file():
+            break
+        top = parent
+    return (file,) if top is None else _below(top)
+
+
+def _zipped(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
+    """Return the digest of files and the archive that holds them."""
+    digest, room, target = hashlib.sha256(), LIMIT, io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            content = b""
+            with suppress(
+                OSError
+            ):  # gone meanwhile, no plain file or not ours to read: who needs it will say so
+                if not file.is_file():
+                    continue
+                room -= file.stat().st_size
+                content = file.read_bytes() if room >= 0 else b""
+            if room < 0:
+                raise CaseFailedError(
+                    "workers",
+                    f"{folder}: holds more than {shown_size(LIMIT)}, which aren't sent to a cluster "
+                    f"(stopped at {file}). Move the specs and their code to a folder of their own.",
+                )
+            name = str(file).lstrip("/")
+            digest.update(f"{len(name)} {name} {len(content)} ".encode(errors="surrogateescape") + content)
+            archive.writestr(zipfile.ZipInfo(name, _DAY_ONE), content)
+    return digest.hexdigest(), target.getvalue()
+
+
+def lay_out(digest: str, archive: bytes, store: Path) -> Path:
+    """Unpack an archive in a folder for it in `store`, unless it is there already; return that folder."""
+    root = store / digest
+    if not root.exists():
+        store.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=store))
+        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            packed.extractall(fresh)
+        try:
+            fresh.rename(root)
+        except OSError:  # another thread was quicker
+            shutil.rmtree(fresh, ignore_errors=True)
+    return root
+
+
+def moved(case: Case, root: Path) -> Case:
+    """Return a case as one of a folder that was laid out below `root`."""
+
+    def tensor(one: InputSpec) -> InputSpec:
+        path = str(one.source.arguments.get("path", ""))
+        if one.source.kind != "file" or not Path(path).is_absolute():
+            return one
+        return replace(
+            one, source=replace(one.source, arguments={**one.source.arguments, "path": below(root, path)})
+        )
+
+    def argument(one: Argument) -> Argument:
+        return replace(one, tensors=tuple(tensor(inner) for inner in one.tensors))
+
+    arguments = tuple(argument(one) for one in case.arguments)
+    return replace(case, folder=below(root, case.folder), arguments=arguments)
+
+
+def below(root: Path, path: str) -> str:
+    """Return where an absolute path is found below `root`."""
+    return f"{root}{path}"

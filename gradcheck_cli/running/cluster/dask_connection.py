@@ -1,0 +1,165 @@
+"""The connection to a Dask cluster, or to one made for it: who is there, with which versions."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.running.cluster.dask_versions import Fleet, describe
+from gradcheck_cli.running.processes.workers import WorkersLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from distributed import Client, Future, LocalCluster
+
+Value = TypeVar("Value")
+
+_ANSWERS = 10.0  # seconds for a scheduler to answer
+_JOINS = 30.0  # seconds for a worker to be there
+_LEFT = 60.0  # seconds for another worker to come where none is left
+_LOOKS = 2.0  # seconds between two looks at how many workers there are
+_LEAVES = 0.5  # seconds for the connection to be closed
+_TTL = "30s"  # after which a worker of our own cluster that gives no sign of life is lost
+
+
+class Connection:
+    """A client of a cluster whose workers have what a case needs.
+
+    Attributes:
+        client: Dask's.
+        where: the cluster, in words.
+        count: how many workers there were, when they were counted last.
+        resources: the names of those that some worker offers.
+    """
+
+    def __init__(self, address: str, *, jobs: int, allows_skew: bool) -> None:
+        """Connect, and compare versions.
+
+        Args:
+            address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
+            jobs: how many workers a cluster of its own has.
+            allows_skew: whether versions there may differ from those here.
+
+        Raises:
+            UsageError: Dask isn't installed.
+            CaseFailedError: there's no scheduler, or no worker, or some lack something.
+        """
+        try:
+            from distributed import Client  # noqa: PLC0415 (an extra, and half a second)
+        except ImportError as error:
+            raise UsageError(
+                f'--on needs Dask: pip install "gradcheck-cli[dask]" ({error}). On every worker, too.'
+            ) from error
+        for name in logging.root.manager.loggerDict:
+            if name.startswith("distributed"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say, we say
+        self.where = address or "this machine"
+        self._cluster = None if address else _own_cluster(jobs)
+        try:
+            self.client: Client = Client(
+                address or self._cluster, timeout=_ANSWERS, set_as_default=False, name="gradcheck"
+            )
+        except (OSError, ValueError) as error:
+            raise CaseFailedError(
+                "workers",
+                f"no Dask scheduler answers at {self.where}: {error}. Start one with `dask scheduler`, "
+                "and workers with `dask worker HOST:PORT --nthreads 1`.",
+            ) from error
+        self._is_closed = threading.Event()
+        try:
+            fleet = self._fleet(allows_skew=allows_skew)
+        except BaseException:
+            self.close(())
+            raise
+        self.count, self.resources = len(fleet.versions), fleet.resources
+        self._seen = self._answered = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _fleet(self, *, allows_skew: bool) -> Fleet:
+        """Return what the workers say of themselves, all of which have what a case needs."""
+        try:
+            self.client.wait_for_workers(1, timeout=_JOINS)
+            fleet = Fleet.of(_within(_JOINS, partial(self.client.run, describe, on_error="return")))
+        except TimeoutError:
+            raise CaseFailedError(
+                "workers",
+                f"the Dask scheduler at {self.where} has no worker that answers. Start some: "
+                "`dask worker HOST:PORT --nthreads 1`.",
+            ) from None
+        complaint = fleet.complaint(allows_skew=allows_skew)
+        if complaint:
+            raise CaseFailedError("versions", complaint)
+        return fleet
+
+    def _watch(self) -> None:
+        """Look again and again whether there is a scheduler, and whether it has workers."""
+        while not self._is_closed.wait(_LOOKS):
+            with suppress(Exception):  # no answer
+                self.count = len(self.client.nthreads())
+                self._answered = time.monotonic()
+                if self.count:
+                    self._seen = self._answered
+
+    def require(self) -> None:
+        """Raise `WorkersLostError` where nobody is left who could end what is open."""
+        now = time.monotonic()
+        if now - self._answered > _LEFT:
+            raise WorkersLostError(f"the Dask scheduler at {self.where} doesn't answer any more")
+        if now - self._seen > _LEFT:
+            raise WorkersLostError(
+                f"no worker has been left at the Dask scheduler at {self.where} for {_LEFT:g} s"
+            )
+
+    def close(self, futures: Sequence[Future[Any]]) -> None:
+        """Cancel what still runs, leave the cluster, and end one that was made for this."""
+        self._is_closed.set()
+        for step in (
+            partial(self.client.cancel, list(futures), force=True),
+            partial(self.client.close, timeout=_LEAVES),
+        ):
+            with suppress(Exception):  # a scheduler that is gone hears of nothing, and needn't
+                _within(_ANSWERS, step)
+        if self._cluster is not None:
+            with suppress(Exception):  # likewise
+                _within(_JOINS, self._cluster.close)
+
+
+def _own_cluster(jobs: int) -> LocalCluster:
+    import dask  # noqa: PLC0415 (an extra)
+    from distributed import LocalCluster  # noqa: PLC0415 (likewise)
+
+    with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
+        return LocalCluster(
+            n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        )
+
+
+def _within(seconds: float, call: Callable[[], Value]) -> Value:
+    """Call a function of Dask's that may wait for somebody who never answers.
+
+    Raises:
+        TimeoutError: it took too long; it may go on.
+    """
+    answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
+
+    def work() -> None:
+        try:
+            answers.put((True, call()))
+        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
+            answers.put((False, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        is_fine, answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    if not is_fine:
+        raise answer
+    return answer  # type: ignore[no-any-return]

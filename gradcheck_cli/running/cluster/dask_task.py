@@ -1,0 +1,213 @@
+"""What a Dask worker does: checks the cases of one document, in a process forked for them as anywhere.
+
+The worker's own process only waits. Beside it stands a fork server that has imported TensorFlow; it serves
+one document after another, of one run and the next, until nobody has asked for it for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distributed import Reschedule, get_worker
+
+from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.running.cluster import wire
+from gradcheck_cli.running.cluster.code_folder import below, lay_out, moved
+from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
+from gradcheck_cli.running.processes.limits import default_memory
+from gradcheck_cli.running.processes.local_workers import LocalWorkers
+from gradcheck_cli.running.processes.messages import Place
+from gradcheck_cli.running.processes.workers import Ended, Started
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.spec.case import Case
+
+TOPIC = "gradcheck"  # of the events by which a worker says what it has begun
+_IDLE = 60.0  # seconds after which a fork server ends that nobody has asked for
+_RUNNING = ("running", "paused", "closing_gracefully")  # states in which a worker's tasks go on
+_MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
+
+
+@dataclass(frozen=True)
+class Order:
+    """A document to be checked, as it is sent: all of it plain.
+
+    Attributes:
+        run: what tells this run from others.
+        document: its number in the run.
+        cases: as `wire` writes them.
+        timeout: seconds for a case that sets no time of its own.
+        memory: bytes for a process; `None` for half of the machine's.
+        directory: the working directory, absolute, as of the machine that sends this.
+        path: further folders of modules, likewise.
+        digest: of the code folder.
+        versions: which the worker must have; empty for any.
+    """
+
+    run: str
+    document: int
+    cases: str
+    timeout: float
+    memory: int | None
+    directory: str
+    path: tuple[str, ...]
+    digest: str
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def dumps(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps(self.__dict__).encode()
+
+
+def check_document(order: bytes, archive: bytes) -> bytes:
+    """Check the cases of a document on the Dask worker that this runs in.
+
+    Args:
+        order: an `Order`, as JSON.
+        archive: the code folder.
+
+    Returns:
+        JSON: `worker`, `host`, and `results` with what they have `printed`, by number; or a `failure`, why
+        this worker can't check anything.
+
+    Raises:
+        Reschedule: the task was cancelled, or this worker is to end.
+    """
+    asked = Order(**json.loads(order))
+    worker = get_worker()
+    there = {"worker": str(worker.name), "host": platform.node()}
+    tell(worker, asked, {"name": there["worker"], "host": there["host"]})
+    try:
+        found = _checked(worker, asked, archive)
+    except GradcheckError as error:
+        return json.dumps({**there, "failure": str(error)}).encode()
+    results = [replace(one, worker=there["worker"], host=there["host"]) for one in found.results]
+    answer = json.dumps(
+        {**there, "tensorflow": found.tensorflow, "results": wire.dumps(results), "printed": found.printed}
+    )
+    root = _root_of(worker, asked)
+    for prefix in (below(root, asked.directory) + "/", str(root)):  # as paths are there, where they are read
+        answer = answer.replace(json.dumps(json.dumps(prefix)[1:-1])[1:-1], "")
+    return answer.encode()
+
+
+class _Found(NamedTuple):
+    tensorflow: str
+    results: Sequence[CaseResult]
+    printed: dict[int, str]
+
+
+def tell(worker: Any, asked: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
+    """Tell whoever sent the order that a document has begun, or a case of it; Dask adds its `worker`."""
+    worker.log_event(TOPIC, {"run": asked.run, "document": asked.document, **what})
+
+
+def _root_of(worker: Any, asked: Order) -> Path:  # noqa: ANN401 (as above)
+    return _store(worker) / asked.digest
+
+
+def _store(worker: Any) -> Path:  # noqa: ANN401 (as above)
+    return Path(worker.local_directory).resolve() / "gradcheck"
+
+
+def _checked(worker: Any, asked: Order, archive: bytes) -> _Found:  # noqa: ANN401 (as above)
+    if asked.versions and asked.versions != versions():
+        fleet = Fleet({worker.address: versions()}, frozenset())
+        raise wire.WireError(fleet.complaint())
+    cases: list[Case] = wire.loads(asked.cases)
+    root = lay_out(asked.digest, archive, _store(worker))
+    place = Place(below(root, asked.directory), tuple(below(root, one) for one in asked.path))
+    Path(place.directory).mkdir(parents=True, exist_ok=True)
+    key = worker.get_current_task()
+    workers, output = _servers.take((asked.timeout, asked.memory, str(_store(worker))))
+    found: dict[int, CaseResult] = {}
+    is_done = False
+    try:
+        for event in workers.run([moved(case, root) for case in cases], place=place):
+            if isinstance(event, Started):
+                tell(worker, asked, {"case": event.number, "name": str(worker.name)})
+            elif isinstance(event, Ended):
+                found[event.number] = event.result
+            if not _is_wanted(worker, key):
+                raise Reschedule  # for whoever still wants it, elsewhere
+        is_done = True
+        return _found(workers.tensorflow_version, found)
+    finally:
+        _servers.give(workers, output, is_fit=is_done)
+
+
+def _is_wanted(worker: Any, key: Any) -> bool:  # noqa: ANN401 (as above; and a key)
+    """Whether somebody still waits for the task: it may be cancelled, or its worker told to go."""
+    task = worker.state.tasks.get(key)
+    return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
+
+
+def _found(tensorflow: str, found: dict[int, CaseResult]) -> _Found:
+    """Take along what failed cases have printed, of which files were kept here."""
+    printed = {}
+    for number, result in found.items():
+        if result.output_file:
+            with Path(result.output_file).open("rb") as kept:
+                printed[number] = kept.read(_MOST_PRINTED).decode(errors="replace")
+            Path(result.output_file).unlink()
+            found[number] = replace(result, output_file="")
+    return _Found(tensorflow, [found[number] for number in sorted(found)], printed)
+
+
+_Key = tuple[float, "int | None", str]
+
+
+class _Servers:
+    """The fork servers of this process: those that its threads use, and those that wait to be used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: dict[LocalWorkers, _Key] = {}
+        self._idle: dict[LocalWorkers, tuple[Path, threading.Timer]] = {}
+
+    def take(self, key: _Key) -> tuple[LocalWorkers, Path]:
+        """Return workers with these limits, and the folder that they keep output in."""
+        timeout, memory, store = key
+        with self._lock:
+            for workers, (output, timer) in self._idle.items():
+                if self._keys[workers] == key:
+                    timer.cancel()
+                    del self._idle[workers]
+                    return workers, output
+        Path(store).mkdir(parents=True, exist_ok=True)
+        output = Path(tempfile.mkdtemp(dir=store, prefix="output-"))
+        memory = default_memory() if memory is None else memory
+        workers = LocalWorkers(1, timeout=timeout, memory=memory, output=output)
+        with self._lock:
+            self._keys[workers] = key
+        return workers, output
+
+    def give(self, workers: LocalWorkers, output: Path, *, is_fit: bool) -> None:
+        """Take workers back, to be used again if they are fit for it, and to be ended if nobody does."""
+        timer = threading.Timer(_IDLE if is_fit else 0.0, self._end, (workers,))
+        timer.daemon = True
+        with self._lock:
+            self._idle[workers] = output, timer
+        timer.start()
+
+    def _end(self, workers: LocalWorkers) -> None:
+        with self._lock:
+            output, _ = self._idle.pop(workers, (None, None))
+            if output is None:  # taken just now
+                return
+            del self._keys[workers]
+        workers.close()
+        shutil.rmtree(output, ignore_errors=True)
+
+
+_servers = _Servers()

@@ -1,0 +1,300 @@
+"""Workers of a Dask cluster: each document is a task there, and Dask decides where and when.
+
+What Dask has, it does: it queues tasks, sends code to each worker once, notices that a worker is gone and
+runs anew what ran there. Ours is to count how often, to compare versions, and to put it all in words.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+import uuid
+import warnings
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import CaseError
+from gradcheck_cli.running.cluster import wire
+from gradcheck_cli.running.cluster.code_folder import CodeFolder, pack
+from gradcheck_cli.running.cluster.dask_connection import Connection
+from gradcheck_cli.running.cluster.dask_versions import versions
+from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.processes.output import Kept
+from gradcheck_cli.running.processes.running_task import Limits, Numbered
+from gradcheck_cli.running.processes.workers import Ended, Started, Waited, WorkersLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client, Future
+
+    from gradcheck_cli.spec.case import Case
+
+    Event = Started | Ended | Waited
+
+_ATTEMPTS = 3  # at a document: what was lost with its worker is tried twice more
+_TICK = 0.5  # seconds between two looks at the clock
+
+
+@dataclass
+class _Document:
+    """One document's cases, and who has begun it: `begun` names the workers."""
+
+    number: int
+    cases: list[Numbered]
+    future: Future[Any] | None = None
+    begun: list[str] = field(default_factory=list)
+    runs_on: str = ""  # the address of the last of them
+    counted: int = 0  # of `begun`, those before it was submitted last
+
+
+class DaskWorkers:
+    """Runs cases in the workers of a Dask cluster."""
+
+    def __init__(  # noqa: PLR0913 (what is set once for all of them)
+        self,
+        address: str,
+        limits: Limits,
+        *,
+        jobs: int = 1,
+        isolate: bool = False,
+        output: Path | None = None,
+        allows_skew: bool = False,
+    ) -> None:
+        """Keep what is asked for; connecting is `run`'s.
+
+        Args:
+            address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
+            limits: what a case may take.
+            jobs: how many workers a cluster of its own has.
+            isolate: give each case a process, not each document.
+            output: folder in which what failed cases have printed is kept; default a temporary one.
+            allows_skew: whether versions there may differ from those here.
+        """
+        self._cluster, self._limits = (address, jobs), limits
+        self._isolate, self._allows_skew = isolate, allows_skew
+        self._kept = Kept(output)
+        self._connection: Connection | None = None
+        self._run = ""
+        self._version = ""
+        self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
+        self._open: dict[int, _Document] = {}
+        self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
+        self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which
+
+    @property
+    def tensorflow_version(self) -> str:
+        """The version of TensorFlow that cases run with; empty before any has run."""
+        return self._version
+
+    def run(self, cases: Sequence[Case]) -> Iterator[Event]:
+        """Run cases; see `Workers.run`."""
+        client = self._connected().client
+        self._run = uuid.uuid4().hex
+        self._news = queue.Queue()
+        self._codes = {}
+        numbered = [Numbered(number, case) for number, case in enumerate(cases)]
+        documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
+        self._open = {number: _Document(number, list(part)) for number, (_, part) in enumerate(documents)}
+        folders: dict[str, list[Case]] = {}
+        for case in cases:
+            folders.setdefault(case.folder, []).append(case)
+        for folder, inside in folders.items():
+            self._codes[folder] = self._sent(client, pack(inside))
+        for document in self._open.values():
+            self._submit(client, document)
+        while self._open:
+            yield from self._next()()
+        self._codes = {}
+
+    def _next(self) -> Callable[[], Iterator[Event]]:
+        """Return what deals with the next news; where there are none for a while, with that."""
+        try:
+            return self._news.get(timeout=_TICK)
+        except queue.Empty:
+            return self._idle
+
+    def told(self) -> str:
+        """Say how many workers there are, and which case has run longest; see `Workers.told`."""
+        if self._connection is None:
+            return ""
+        workers, running = f"{self._connection.count} workers", list(self._running.values())
+        if not running:
+            return workers
+        began, case = min(running)
+        return f"{workers}, {len(running)} busy, longest {case} ({time.monotonic() - began:.0f} s)"
+
+    def close(self) -> None:
+        """Cancel whatever still runs, and leave the cluster; see `Workers.close`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            futures = [one.future for one in self._open.values() if one.future is not None]
+            self._open, self._codes = {}, {}
+            connection.close(futures)
+
+    def _connected(self) -> Connection:
+        """Return the connection, made as it is asked for first."""
+        if self._connection is None:
+            address, jobs = self._cluster
+            self._connection = Connection(address, jobs=jobs, allows_skew=self._allows_skew)
+            from gradcheck_cli.running.cluster.dask_task import TOPIC  # noqa: PLC0415 (needs Dask)
+
+            for topic in (TOPIC, "all"):
+                self._connection.client.subscribe_topic(topic, self._hear)
+        return self._connection
+
+    def _sent(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
+        """Have the cluster hold a code folder: a task's result, since Dask makes that anew if it is lost."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
+            future = client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
+        return code, future
+
+    def _submit(self, client: Client, document: _Document) -> None:
+        """Have a document checked; those that were submitted earlier come first."""
+        from gradcheck_cli.running.cluster.dask_task import Order, check_document  # noqa: PLC0415 (needs Dask)
+
+        cases = [one.case for one in document.cases]
+        code, archive = self._codes[cases[0].folder]
+        order = Order(
+            run=self._run,
+            document=document.number,
+            cases=wire.dumps(cases),
+            timeout=self._limits.timeout,
+            memory=self._limits.memory,
+            directory=str(Path.cwd()),
+            path=code.path,
+            digest=code.digest,
+            versions={} if self._allows_skew else versions(),
+        )
+        document.counted = len(document.begun)
+        future = client.submit(
+            check_document,
+            order.dumps(),
+            archive,
+            key=(f"gradcheck-{self._run}", document.number, document.counted),
+            resources=dict.fromkeys(self._needed(cases), 1),
+            pure=False,
+        )
+        document.future = future
+        future.add_done_callback(partial(self._fetch, document))
+
+    def _needed(self, cases: Sequence[Case]) -> frozenset[str]:
+        """Return the resources that cases need: GPU for `device: GPU:0`.
+
+        Where no worker offers it, any will do: a case says itself that there's no such device.
+        """
+        devices = {case.device.partition(":")[0] for case in cases if case.device is not None}
+        return frozenset(devices & self._connected().resources)
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """Take an event of this run, of another or of the scheduler; Dask's thread calls this."""
+        _, message = event
+        if message.get("action") == "remove-worker":
+            self._news.put(partial(self._lost, message["worker"]))
+        elif message.get("run") == self._run:
+            self._news.put(partial(self._begun, message))
+
+    def _fetch(self, document: _Document, future: Future[Any]) -> None:
+        """Fetch what has become of a task; a thread of Dask's calls this."""
+        try:
+            answer = future.result()
+        except BaseException as error:  # noqa: BLE001 (whatever a worker, or the way there, raises)
+            answer = error
+        self._news.put(partial(self._settle, document, future, answer))
+
+    def _idle(self) -> Iterator[Event]:
+        """Look whether somebody is left who could end what is open."""
+        self._connected().require()
+        yield Waited()
+
+    def _begun(self, message: dict[str, Any]) -> Iterator[Event]:
+        document = self._open.get(message["document"])
+        if document is None:
+            return
+        if "case" in message:
+            one = document.cases[message["case"]]
+            self._running[document.number] = time.monotonic(), f"{one.case.op} on {message['name']}"
+            yield Started(one.number)
+            return
+        document.begun.append(f"{message['name']} on {message['host']}")
+        document.runs_on = message["worker"]
+        if len(document.begun) > _ATTEMPTS:  # its loss went by unheard
+            yield from self._give_up(document)
+
+    def _lost(self, address: str) -> Iterator[Event]:
+        """Deal with the loss of a worker: Dask runs anew what ran there, if that may be tried again."""
+        for document in list(self._open.values()):
+            if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
+                yield from self._give_up(document)
+
+    def _settle(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
+        """Deal with the end of a task: results, or the loss of whoever was to have them."""
+        if document.future is not future or document.number not in self._open:
+            return
+        connection = self._connected()
+        if isinstance(answer, bytes):
+            yield from self._results(document, json.loads(answer))
+        elif isinstance(answer, CancelledError):
+            raise WorkersLostError(
+                f"the Dask scheduler at {connection.where} is gone, or has cancelled the run"
+            )
+        elif type(answer).__name__ == "KilledWorker":  # sooner than we would, or it was never begun
+            if len(document.begun) == document.counted:
+                document.begun.append(str(getattr(answer, "last_worker", "one that isn't known")))
+            if len(document.begun) >= _ATTEMPTS:
+                yield from self._give_up(document)
+            else:
+                self._submit(connection.client, document)
+        else:
+            message = f"the Dask worker couldn't run it: {type(answer).__name__}: {answer}"
+            yield from self._failed(document, message)
+
+    def _results(self, document: _Document, answer: dict[str, Any]) -> Iterator[Event]:
+        if "failure" in answer:
+            failure = f"Dask worker {answer['worker']} on {answer['host']}: {answer['failure']}"
+            if not self._version:  # nothing has run yet
+                raise CaseFailedError("workers", failure)
+            raise WorkersLostError(failure)
+        self._version = self._version or answer["tensorflow"]
+        self._end(document)
+        results = wire.loads(answer["results"])
+        for place, (one, result) in enumerate(zip(document.cases, results, strict=True)):
+            printed = answer["printed"].get(str(place))
+            file = "" if printed is None else self._kept.keep_text(one.case, printed)
+            yield Ended(one.number, _named(replace(result, output_file=file)))
+
+    def _end(self, document: _Document) -> None:
+        del self._open[document.number]
+        self._running.pop(document.number, None)
+
+    def _give_up(self, document: _Document) -> Iterator[Event]:
+        names = ", ".join(document.begun[:_ATTEMPTS])
+        message = (
+            f"the Dask worker that ran it was lost, {_ATTEMPTS} times of {_ATTEMPTS}: {names}. The workers' "
+            "logs may say why; one that takes too much memory is killed."
+        )
+        yield from self._failed(document, message)
+
+    def _failed(self, document: _Document, message: str) -> Iterator[Event]:
+        self._end(document)
+        if document.future is not None:
+            self._connected().client.cancel([document.future], force=True)
+        for one in document.cases:
+            yield Ended(one.number, failed_case(one.case, CaseError("worker", message), 0.0))
+
+
+def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
+    """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
+    error = result.error
+    if error is None or "ModuleNotFoundError" not in error.message:
+        return result
+    where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
+    message = f"{error.message} This was {where}"
+    return replace(result, error=replace(error, message=message))

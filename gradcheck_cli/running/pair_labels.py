@@ -1,0 +1,74 @@
+"""The pairs that a case has, of first and second order, by label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gradcheck_cli.checking.pairs.sample import Pair, label_of, pairs_of
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.results import PairResult, Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.spec.case import Case
+
+
+class OpenedPair(NamedTuple):
+    """A pair, the op that has it, and what opened that."""
+
+    opener: Any
+    op: Any
+    pair: Pair
+
+
+def open_pair(opener: Any, label: str, sample: int = 0) -> OpenedPair:  # noqa: ANN401 (an Opener of any op)
+    """Open the op that has a pair: the case's own, or its vjp where the label is one of second order.
+
+    Args:
+        opener: of the case.
+        label: such as `dy/dx` or `d2y/dx.dx`.
+        sample: number of the sample point.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be opened.
+    """
+    op = opener.declared(sample)
+    own = labels_of(op)
+    if label in own:
+        return OpenedPair(opener, op, own[label])
+    known = list(own)
+    if opener.case.second_order:
+        vjp = opener.vjp(op)
+        second = vjp.declared(sample)
+        found = labels_of(second)
+        if label in found:
+            return OpenedPair(vjp, second, found[label])
+        known += found
+    raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known) or 'none'}.")
+
+
+def labels_of(op: Operation) -> dict[str, Pair]:
+    """Return the pairs of an op by label."""
+    return {label_of(op, pair): pair for pair in pairs_of(op)}
+
+
+def listed_pairs(case: Case) -> tuple[PairResult, ...]:
+    """Open a case and return its pairs, each as skipped: nothing is checked.
+
+    Raises:
+        CaseFailedError: the case can't be opened.
+        CaseSkippedError: it can't have its mode.
+    """
+    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415
+
+    with on_device(case.device):
+        opener = opener_of(case, case.mode)
+        op = opener.declared(0)
+        ops = [op, opener.vjp(op).declared(0)] if case.second_order else [op]
+        return tuple(
+            PairResult(label, one.outputs[output].name, one.inputs[number].name, Status.SKIPPED)
+            for one in ops
+            for label, (output, number) in labels_of(one).items()
+        )

@@ -1,0 +1,108 @@
+"""How a process that checked a case may end, in words: a crash, a time limit, a lack of memory."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import signal
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.results import CaseError
+from gradcheck_cli.running.processes.limits import shown_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_OWN = str(Path(__file__).resolve().parents[2])
+_LIBRARIES = tuple(
+    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+)
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+_GENERATED = "__autograph_generated_file"
+# What C++, NumPy and TensorFlow say when there is none left.
+_NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
+
+
+def tells_of_memory(message: str) -> bool:
+    """Whether a message, or a line that was printed, is of memory that wasn't there."""
+    return _NO_MEMORY.search(message) is not None
+
+
+def timed_out(seconds: float, stacks: str) -> CaseError:
+    """Say that a case took too long, and where it was, by faulthandler's stacks."""
+    return CaseError(
+        "timeout",
+        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
+        "--timeout), or make the inputs smaller.",
+        user_frames(stacks),
+    )
+
+
+def printed_too_much(limit: int) -> CaseError:
+    """Say that a case filled the disk with what it printed."""
+    return CaseError("crash", f"printed more than {shown_size(limit)}, and was ended. Print less.")
+
+
+def died(code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool) -> CaseError:
+    """Say how a process ended that should have gone on.
+
+    Args:
+        code: its exit code; below 0 a signal.
+        output: the last lines that it printed.
+        stacks: what faulthandler wrote.
+        memory: its limit, in bytes.
+        for_memory: whether the kernel killed some process for memory meanwhile.
+    """
+    frames = user_frames(stacks)
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    if (code == -signal.SIGKILL and for_memory) or any(map(tells_of_memory, output)):
+        return with_limit(CaseError("memory", f"ran out of memory: the process {how}.", frames), memory)
+    if code < 0:
+        return CaseError("crash", f"the process {how}.", frames)
+    return CaseError("crash", f"the process {how}, as by os._exit, in the middle of the check.", frames)
+
+
+def with_limit(error: CaseError, memory: int | None) -> CaseError:
+    """Add to an error of kind "memory" how much the process might use, and what to do; leave others alone."""
+    if error.kind != "memory" or memory is None:
+        return error
+    limit = f"The process may use {shown_size(memory)} (--memory). Make the inputs smaller, or give it more."
+    return replace(error, message=f"{error.message.rstrip('.')}. {limit}")
+
+
+def signal_name(number: int) -> str:
+    """Return a signal as `signal 11 (SIGSEGV: Segmentation fault)`."""
+    try:
+        known = signal.Signals(number)
+    except ValueError:
+        return f"signal {number}"
+    return f"signal {number} ({known.name}: {signal.strsignal(number)})"
+
+
+def user_frames(stacks: str) -> tuple[str, ...]:
+    """Return the user's own frames in faulthandler's stacks, outermost first, in the form of a traceback's.
+
+    Of a function that AutoGraph rewrote, only its name is known, and the line of its new form.
+    """
+    lines: list[str] = []
+    for match in reversed(list(_FRAME.finditer(stacks))):
+        file, number, function = match["file"], int(match["line"]), match["function"]
+        code = linecache.getline(file, number).strip()
+        if _GENERATED in file:
+            place = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
+        elif file.startswith("<") or str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES)):
+            continue
+        else:
+            place = f"{_shown(file)}:{number}: in {function}"
+        lines += [place, f"    {code}"] if code else [place]
+    return tuple(lines)
+
+
+def _shown(file: str) -> str:
+    try:
+        return str(Path(file).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return file

@@ -1,0 +1,177 @@
+"""The process that imports TensorFlow once, runs nothing of it, and forks a process for each task.
+
+It is the program of `ForkServer` in `forking`, which says what passes between the two. A small one of our own
+rather than multiprocessing's, for what that can't do: docs/decisions/0010.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from gradcheck_cli.running.processes import process
+from gradcheck_cli.running.processes.messages import Exit
+
+# An order: what, and for which task. With FORK come the task's descriptors.
+ORDER = struct.Struct("<cq")
+FORK, KILL, DUMP = b"f", b"k", b"d"
+# What the server reports, with the task where it's about one.
+READY, BROKEN, EXITED = "ready", "broken", "exited"
+DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
+
+
+def serve(orders: int, reports: int, scratch: str) -> None:
+    """Import TensorFlow, then fork whenever that is ordered, until whoever orders is gone.
+
+    Args:
+        orders: descriptor of the socket that orders come from.
+        reports: descriptor of the connection that reports go to.
+        scratch: folder for the temporary files of tasks; removed at the end.
+    """
+    process.end_with_parent()  # nobody would notice its death during the import
+    server = _Server(socket.socket(fileno=orders), Connection(reports), scratch)
+    try:
+        version = _load()
+    except BaseException as error:  # noqa: BLE001 (whatever it is: the parent tells the user)
+        server.report((BROKEN, f"{type(error).__name__}: {error}"))
+        return
+    process.end_with_parent(signal_number=0)
+    process.adopt_orphans()
+    server.report((READY, version))
+    try:
+        server.serve()
+    finally:
+        server.end()
+
+
+def _load() -> str:
+    """Import whatever a case needs; no op may run, as a process that ran one can't fork any more."""
+    gc.disable()  # an import makes little garbage, and much that would be looked through in vain
+    from gradcheck_cli.running import session  # noqa: F401, PLC0415
+    from gradcheck_cli.running.processes import task  # noqa: F401, PLC0415
+    from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415
+
+    startup.load()
+    startup.load_engine()
+    gc.freeze()  # a child that collects garbage would write to, and so copy, all that was imported
+    gc.enable()
+    return startup.version()
+
+
+class _Server:
+    def __init__(self, orders: socket.socket, reports: Connection, scratch: str) -> None:
+        self._orders, self._reports, self._scratch = orders, reports, scratch
+        self._tasks: dict[int, int] = {}  # pid -> task
+
+    def report(self, message: tuple[object, ...]) -> None:
+        with suppress(OSError):  # whoever orders is gone; the next order will say so
+            self._reports.send(message)
+
+    def serve(self) -> None:
+        woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        os.set_blocking(wakes, False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        while True:
+            ready, _, _ = select.select([self._orders.fileno(), woken], [], [])
+            if woken in ready:
+                os.read(woken, 4096)
+                self._reap()
+            if self._orders.fileno() in ready and not self._obey((woken, wakes)):
+                return
+
+    def _obey(self, own: tuple[int, ...]) -> bool:
+        """Carry out one order; return whether there can be another."""
+        try:
+            order, descriptors, _, _ = socket.recv_fds(self._orders, ORDER.size, DESCRIPTORS)
+        except OSError:
+            return False
+        if len(order) < ORDER.size:
+            return False
+        what, task = ORDER.unpack(order)
+        if what == FORK:
+            self._fork(task, descriptors, own)
+        for pid, number in self._tasks.items():
+            if number == task and what == KILL:
+                process.kill_group(pid)
+            elif number == task and what == DUMP:
+                os.kill(pid, process.DUMP_SIGNAL)
+        return True
+
+    def _fork(self, task: int, descriptors: list[int], own: tuple[int, ...]) -> None:
+        parent = os.getpid()
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of any thread; those of a TensorFlow that ran nothing hold no lock.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+        except OSError as error:
+            self.report((EXITED, Exit(task, 1, f"no process could be made for it: {error.strerror}")))
+            pid = -1
+        if pid == 0:
+            code = 1
+            try:
+                signal.set_wakeup_fd(-1)
+                for descriptor in (*own, self._orders.detach(), self._reports.fileno()):
+                    os.close(descriptor)
+                from gradcheck_cli.running.processes.task import run_task  # noqa: PLC0415 (already imported)
+
+                code = run_task(descriptors, parent, os.path.join(self._scratch, str(task)))  # noqa: PTH118
+            except BaseException:  # noqa: BLE001 (goes into the file of what the process has printed)
+                traceback.print_exc()
+            finally:
+                os._exit(code)  # the server's own frames and exit handlers are none of the child's business
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if pid > 0:
+            self._tasks[pid] = task
+
+    def _reap(self) -> None:
+        """Report the tasks that have ended, and end whatever they left running."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if ended is None:
+                break
+            if ended.si_pid in self._tasks:
+                process.kill_group(ended.si_pid)  # before its number is free for another process
+            _, status = os.waitpid(ended.si_pid, 0)
+            task = self._tasks.pop(ended.si_pid, None)
+            if not self._tasks:
+                self._kill_children()  # in sessions of their own; now they can't belong to a task that runs
+            if task is not None:
+                self.report((EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
+
+    def _kill_children(self) -> None:
+        for pid in process.children():
+            process.kill_group(pid)
+
+    def end(self) -> None:
+        """Kill every process there is below this one, and remove what they left in the scratch folder."""
+        signal.set_wakeup_fd(-1)
+        for pid in self._tasks:
+            process.kill_group(pid)
+        self._kill_children()
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                break
+            self._kill_children()  # whom the one that just went has left behind
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

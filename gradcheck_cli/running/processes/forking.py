@@ -1,0 +1,141 @@
+"""The parent's end of the fork server: starts it, gives it orders, ends it with all that it has started."""
+
+from __future__ import annotations
+
+import array
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.running.processes.fork_server import BROKEN, DUMP, FORK, KILL, ORDER, READY
+from gradcheck_cli.running.processes.limits import hold_to_one_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Modules are looked for where this process looks for them, not in the working directory first.
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from gradcheck_cli.running.processes.fork_server import serve
+serve({orders}, {reports}, {scratch!r})
+"""
+_LOOKING = 0.5  # seconds between two looks at whether it was stopped
+_STOPPED = ("T", "t")  # by a signal, by a debugger
+_PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to be gone
+
+
+class ForkServer:
+    """A fork server, which starts as this is made, and imports TensorFlow while its maker goes on.
+
+    Attributes:
+        reports: where its reports come from: `(READY, version)` or `(BROKEN, message)`, then one
+            `(EXITED, Exit)` for each task.
+    """
+
+    def __init__(self, *, writes_bytecode: bool = True) -> None:
+        """Start the process.
+
+        Args:
+            writes_bytecode: whether what is imported may be kept compiled. Python tells that a file has
+                changed by its size and the second: saved again within one, it may be taken for the old one.
+        """
+        ours, theirs = socket.socketpair()
+        receiving, sending = os.pipe()
+        self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
+        environment = dict(os.environ)
+        hold_to_one_thread(environment)
+        # The processes of a server share a GPU; without this, the first takes all of its memory.
+        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        if not writes_bytecode:
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        program = _PROGRAM.format(
+            path=sys.path, orders=theirs.fileno(), reports=sending, scratch=self._scratch
+        )
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=None if sys.stderr is None else 2,  # results aren't its to print
+                pass_fds=(theirs.fileno(), sending),
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for this process to answer
+            )
+        os.close(sending)
+        ours.settimeout(_PATIENCE)  # a server that reads no orders must not hold up whoever gives them
+        self._orders = ours
+        self._is_ready = False
+        self.reports: Connection = Connection(receiving, writable=False)
+
+    def wait_until_ready(self) -> str:
+        """Return TensorFlow's version once it is imported there.
+
+        Raises:
+            CaseFailedError: it can't be.
+        """
+        try:
+            while not self.reports.poll(_LOOKING):
+                self.wake()
+            what, text = self.reports.recv()
+        except EOFError:
+            what, text = BROKEN, f"the process ended with code {self._process.wait()}"
+        if what != READY:
+            raise CaseFailedError("import", f"TensorFlow can't be imported: {text}.")
+        self._is_ready = True
+        return str(text)
+
+    def fork(self, task: int, descriptors: Sequence[int]) -> None:
+        """Have a process forked for a task, with descriptors, which may be closed here then."""
+        message = ORDER.pack(FORK, task)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        with suppress(OSError):  # as in _order
+            self._orders.sendmsg([message], [rights])
+
+    def dump(self, task: int) -> None:
+        """Have a task's process write where it is to its file for stacks."""
+        self._order(DUMP, task)
+
+    def kill(self, task: int) -> None:
+        """End a task's process and all that it has started; the report of its exit follows."""
+        self._order(KILL, task)
+
+    def wake(self) -> None:
+        """Let the server go on, if somebody has stopped it: it is ours, and everything waits for it."""
+        with suppress(OSError, IndexError):
+            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state in _STOPPED and self._process.returncode is None:
+                self._process.send_signal(signal.SIGCONT)
+
+    def give_up(self) -> None:
+        """Kill a server that doesn't do what it is ordered; its reports end, and another takes its place."""
+        self._process.kill()  # which takes its children along
+
+    def _order(self, what: bytes, task: int) -> None:
+        with suppress(OSError):  # a server that is gone: its reports end, and tell so
+            self._orders.sendall(ORDER.pack(what, task))
+
+    def close(self) -> None:
+        """End the server, and everything that it has started."""
+        if self.reports.closed:
+            return
+        self.wake()
+        self._orders.close()
+        with suppress(OSError):
+            self._is_ready = self._is_ready or self.reports.poll()
+        try:
+            # While it still imports, nothing is below it, and there's nothing to wait for.
+            self._process.wait(_PATIENCE if self._is_ready else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # which takes its children along
+            self._process.wait()
+        self.reports.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""What a forked process does: checks the cases of one document, and sends each result as it comes."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from gradcheck_cli.checking.case_progress import listening
+from gradcheck_cli.results import CaseError, CaseResult
+from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.processes import process
+from gradcheck_cli.running.processes.exit_errors import with_limit
+from gradcheck_cli.running.processes.messages import Message
+from gradcheck_cli.running.session import list_pairs, run_case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.running.processes.messages import Task
+    from gradcheck_cli.spec.case import Case
+
+
+def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
+    """Run a task in this process, which was forked for it and ends with it.
+
+    Args:
+        descriptors: the connection on which the task comes and results go, and the files for output and
+            for stacks.
+        parent: the process that forked this one.
+        scratch: folder for its temporary files.
+
+    Returns:
+        The exit code.
+    """
+    connection, output, stacks = descriptors
+    os.setsid()  # a group of its own, that can be killed with all it starts, and hears of no Ctrl-C
+    process.end_with_parent()
+    if os.getppid() != parent:
+        return 1
+    process.volunteer()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout, sys.stderr = _printing_to(output, 1), _printing_to(output, 2)
+    faulthandler.enable(file=stacks)
+    faulthandler.register(process.DUMP_SIGNAL, file=stacks, all_threads=True)
+    # AutoGraph's files are removed as Python exits, which such a process doesn't do.
+    Path(scratch).mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    _Runner(Connection(connection), output).run()
+    return 0
+
+
+def _printing_to(output: int, descriptor: int) -> TextIO:
+    """Let a descriptor lead to a file, and return the text stream on it."""
+    os.dup2(output, descriptor)
+    # By lines: what a process has printed before it crashes must be there.
+    return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+class _Runner:
+    def __init__(self, connection: Connection, output: int) -> None:
+        self._connection = connection
+        self._output = output
+        self._process = os.getpid()
+
+    def run(self) -> None:
+        from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (already imported)
+
+        task: Task = self._connection.recv()
+        if task.place is not None:
+            os.chdir(task.place.directory)
+            sys.path.extend(task.place.path)
+        startup.run_first_op(threads=1)
+        process.limit_memory(task.memory)
+        for case in task.cases:
+            self._send()
+            with listening(self._tell):
+                result = _done(list_pairs if task.listing else run_case, case, task.memory)
+            self._send(result)
+
+    def _tell(self, share: float) -> None:
+        """Send how far the case is; nothing in a process that the user's code forked."""
+        if os.getpid() == self._process:
+            self._connection.send(Message(0, share=share))
+
+    def _send(self, result: CaseResult | None = None) -> None:
+        if os.getpid() != self._process:
+            os._exit(0)  # forked by the user's code, which returned in it too: the result isn't its to send
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(BaseException):  # whatever the user's code made of them
+                stream.flush()
+        process.flush_c()
+        self._connection.send(Message(os.fstat(self._output).st_size, result))
+
+
+def _done(what: Callable[[Case], CaseResult], case: Case, memory: int | None) -> CaseResult:
+    began = time.perf_counter()
+    try:
+        result = what(case)
+    except KeyboardInterrupt as interrupt:  # no Ctrl-C: that doesn't come here
+        from gradcheck_cli.tensorflow_backend.frames import user_frames  # noqa: PLC0415 (already imported)
+
+        error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))
+        return failed_case(case, error, time.perf_counter() - began)
+    if result.error is None:
+        return result
+    return replace(result, error=with_limit(result.error, memory))

@@ -1,0 +1,1 @@
+"""What `show`, `trace`, `blame` and `init` do with one case."""

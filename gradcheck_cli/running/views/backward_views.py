@@ -1,0 +1,168 @@
+"""What `trace` and `blame` do with a case: its backward pass op by op, and the op that is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.blame.blame_result import Blame, told_of
+from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.pairs.sample import pairs_of
+from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.running.session import check, start_tensorflow, users_code
+from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code_of, held_to_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+
+
+def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) -> tuple[PassTrace, ...]:
+    """Trace the backward pass of each output with an upstream of ones, at the first sample point.
+
+    Args:
+        case: the case.
+        label: one pair, such as `dM1/dM0`; default: each differentiable output, to all inputs.
+        types: show ops of these types alone; default: all but plain `Identity`.
+
+    Raises:
+        UsageError: there is no such pair, or no op of such a type.
+        CaseFailedError: forward or gradient can't be evaluated.
+    """
+    start_tensorflow()
+    with users_code(case):
+        from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
+
+        _, op, paths = _paths(case, label)
+        found, known = [], set()
+        for output, numbers in paths:
+            try:
+                walked = walk(op, output, numbers)
+            except GradientFormError as error:
+                raise CaseFailedError("gradient", error.message) from error
+            passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
+            ops = traced(passes)
+            known |= {one.place.type for one in ops}
+            shown = tuple(
+                one
+                for one, step in zip(ops, walked.steps, strict=True)
+                if (one.place.type in types if types else not step.passes_on or one.marks)
+            )
+            found.append(
+                PassTrace(
+                    op.outputs[output].name,
+                    tuple(op.inputs[number].name for number in numbers),
+                    shown,
+                    tuple(summary_of(gradient) for gradient in gradients),
+                    len(ops) - len(shown) if not types else 0,
+                    tuple(
+                        note_of(gradient, ops, walked.ends(number) if gradient is None else ())
+                        for number, gradient in zip(numbers, gradients, strict=True)
+                    ),
+                )
+            )
+    missing = [name for name in types if name not in known]
+    if missing:
+        raise UsageError(
+            f"--type: no op of type {', '.join(missing)} on the way; there are "
+            f"{', '.join(sorted(known)) or 'none'}."
+        )
+    return tuple(found)
+
+
+def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
+    """Find the op to blame, at every sample point; where there is none, hold that to what a run finds.
+
+    Args:
+        case: the case.
+        label: one pair, such as `dM1/dM0`; default: each differentiable output, with all inputs at once.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: forward or gradient can't be evaluated.
+    """
+    start_tensorflow()
+    with users_code(case):
+        from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
+
+        opener, op, paths = _paths(case, label)
+        samples = points(case)
+        found = [_blame(opener, op, output, numbers, samples) for output, numbers in paths]
+        if exit_code_of(found):
+            return tuple(found)
+        held = held_to_run(found, check(case, explains=False), label)
+        return tuple(
+            _again(one, opener, op, path, samples) if one.blame.run else one
+            for one, path in zip(held, paths, strict=True)
+        )
+
+
+def _blame(
+    opener: GraphOpener, op: GraphOperation, output: int, numbers: Sequence[int], samples: Sequence[int]
+) -> PathBlame:
+    """Find the op to blame between an output and those of some inputs that aren't variables."""
+    arguments = [number for number in numbers if number < op.at.count]
+    if arguments:
+        return blame_path(opener.case, output, arguments, samples, opener)
+    names = tuple(op.inputs[number].name for number in numbers)
+    told = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
+    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
+
+
+def _again(
+    found: PathBlame,
+    opener: GraphOpener,
+    op: GraphOperation,
+    path: tuple[int, Sequence[int]],
+    samples: Sequence[int],
+) -> PathBlame:
+    """Look once more at a path on which every op is right, and a run fails; keep what names one.
+
+    What is right in float64 may be wrong in the declared dtype; and a variable's gradient may be, by which no
+    op is moved: the functions that it comes from are named.
+    """
+    from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
+
+    output, numbers = path
+    arguments = [number for number in numbers if number < op.at.count]
+    variables = [number for number in numbers if number >= op.at.count]
+    if arguments and opener.in_float64(op) is not None:
+        again = blame_path(opener.case, output, arguments, samples, opener, declared=True)
+        if again.blame.named:
+            return again
+    makers = [told_of(place) for number in variables for place in walk(op, output, [number]).makers]
+    if not makers:
+        return found
+    whose = f"{found.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
+    return replace(found, blame=replace(found.blame, run=whose))
+
+
+def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
+    """Return (output number, input numbers) of what is asked for, the op that has them, and its opener."""
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
+
+    opener = opener_of(case, "graph")
+    if label is not None:
+        found = open_pair(opener, label)
+        output, number = found.pair
+        return found.opener, found.op, [(output, [number])]
+    op = opener.declared(0)
+    pairs = pairs_of(op)
+    if not pairs:
+        raise CaseFailedError(
+            "pairs",
+            "there is nothing to differentiate: no floating-point output, or no floating-point input.",
+        )
+    outputs = dict.fromkeys(output for output, _ in pairs)
+    return (
+        opener,
+        op,
+        [(output, [number for place, number in pairs if place == output]) for output in outputs],
+    )

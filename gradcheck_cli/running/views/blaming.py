@@ -1,0 +1,263 @@
+"""Blame for a case that is open to its user's code: path by path, and after a mismatch by itself."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, sentence
+from gradcheck_cli.checking.blame.path_blame import find_blame
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.running.pair_labels import open_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation, UnheldStop
+    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+
+# Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
+MOST_PAIRS = 4
+# Seconds after which no further pair is looked at: a case has a time limit, and a verdict that stands mustn't
+# be lost to what explains it.
+LONG = 15.0
+
+
+@dataclass(frozen=True)
+class PathBlame:
+    """Blame for one output and the inputs that were looked at, at the sample point that shows most.
+
+    Attributes:
+        output: the output's name.
+        inputs: the inputs' names.
+        sample: number of the sample point.
+        blame: what was found.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    sample: int
+    blame: Blame
+
+
+def blame_path(  # noqa: PLR0913 (a path, and how it is looked at)
+    case: Case,
+    output: int,
+    numbers: Sequence[int],
+    samples: Sequence[int],
+    opener: GraphOpener,
+    *,
+    declared: bool = False,
+) -> PathBlame:
+    """Find the op to blame between an output and some inputs.
+
+    Args:
+        case: the case.
+        output: number of the output.
+        numbers: numbers of the inputs.
+        samples: numbers of the sample points; the first at which an op is named is the last to be looked at.
+        opener: opens the case.
+        declared: look at the ops in the declared dtypes, not in float64.
+
+    Raises:
+        CaseFailedError: forward or gradient can't be evaluated.
+    """
+    from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
+
+    found: PathBlame | None = None
+    for sample in samples:
+        op = opener.declared(sample)
+        reason = _no_truth(case, op.random_types) or _cut_off(_stops(op, output, numbers))
+        if reason:
+            blame = Blame((), None, reason)
+        else:
+            wide = None if declared else opener.in_float64(op)
+            try:
+                blame = find_blame(WalkedPath.of(wide or op, output, numbers))
+            except GradientFormError as error:
+                blame = _of_form(error)
+        names = tuple(op.inputs[number].name for number in numbers)
+        here = PathBlame(op.outputs[output].name, names, sample, blame)
+        if found is None or _RANK[blame.status] > _RANK[found.blame.status]:
+            found = here
+        if blame.named or reason:
+            break
+    if found is None:
+        raise ValueError("samples: expected at least one")
+    return found
+
+
+def _of_form(error: GradientFormError) -> Blame:
+    """Blame the op whose gradient has the wrong form.
+
+    Raises:
+        CaseFailedError: which op that is can't be told.
+    """
+    if error.place is None:
+        raise CaseFailedError("gradient", error.message) from error
+    return Blame(
+        (OpVerdict(error.place, Status.MISMATCHED, evidence=error.message),), agrees=False, is_form=True
+    )
+
+
+def held_to_run(
+    found: Sequence[PathBlame], findings: Findings, label: str | None = None
+) -> tuple[PathBlame, ...]:
+    """Leave undecided what is right op by op where a run fails.
+
+    Args:
+        found: what was found of each path.
+        findings: what a run finds of the case.
+        label: the pair that was asked for, whose verdict alone counts then, beside the case's checks.
+    """
+    checks = [f"check {one.name}: {one.message}" for one in findings.checks if one.status in _FAILS]
+    held = []
+    for one in found:
+        pairs = [
+            f"{pair.label} is {pair.status}{_details(pair)}"
+            for pair in findings.pairs
+            if pair.status in _FAILS
+            and (pair.label == label if label else pair.order > 1 or pair.output == one.output)
+        ]
+        told = "; ".join([*pairs, *checks])
+        held.append(replace(one, blame=replace(one.blame, run=told)) if told else one)
+    return tuple(held)
+
+
+_FAILS = FAILING | UNDECIDED
+
+
+def _details(pair: PairResult) -> str:
+    """Say what is known of a failing pair."""
+    told = pair.message or "; ".join(pair.diagnosis)
+    return f" ({told})" if told else ""
+
+
+_RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
+
+
+def _no_truth(case: Case, random_types: Sequence[str]) -> str:
+    """Say why differences of the forward aren't what its gradients are meant to be, if so."""
+    if case.reference is not None:
+        return (
+            "the gradient is meant to be that of the spec's 'reference', not of the forward: the ops of the "
+            "forward have nothing to be held against"
+        )
+    if random_types:
+        return f"the forward draws anew at each call ({', '.join(random_types)})"
+    return ""
+
+
+def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+    """Add to each mismatched pair of a forward of several ops which of them is to blame.
+
+    Args:
+        case: the case.
+        findings: what its check found.
+        opener: what opened it for the check: what a factory built, and what was drawn, stays the same.
+        spent: seconds that the check took.
+    """
+    # A raw op, or a forward under one custom gradient, is one op: the pair says it all.
+    is_one = case.binding in ("custom_gradient", "defun") or case.forward is None
+    orders = (2,) if is_one or case.reference is not None else (1, 2)
+    wrong = [
+        pair.label
+        for pair in findings.pairs
+        if pair.status is Status.MISMATCHED and pair.elements and pair.order in orders
+    ]
+    if not wrong:
+        return findings
+    began = time.perf_counter()
+    lines: dict[str, str] = {}
+    for label in wrong[:MOST_PAIRS]:
+        if spent + time.perf_counter() - began > LONG:
+            if not _is_single(findings.first, label):
+                lines[label] = f"blame: not looked for, since this takes long: {_command(case, label)}"
+            continue
+        line = _line(case, label, opener)
+        if line:
+            lines[label] = f"blame: {line}"
+    pairs = tuple(
+        replace(pair, diagnosis=(*pair.diagnosis, lines[pair.label])) if pair.label in lines else pair
+        for pair in findings.pairs
+    )
+    return replace(findings, pairs=pairs)
+
+
+def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opener)
+    """Whether a pair's way is a single op, so that the pair says it all."""
+    from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
+
+    pair = next((pair for pair in pairs_of(op) if label_of(op, pair) == label), None) if op else None
+    if pair is None or pair[1] >= op.at.count:  # of second order, or by a variable
+        return False
+    try:
+        return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
+    except Exception:  # noqa: BLE001 (what can't be walked is no single op)
+        return False
+
+
+def _command(case: Case, label: str) -> str:
+    """Return the command that looks for the op to blame."""
+    if case.path.startswith("<"):
+        return "write the spec to a file, and run 'gradcheck blame' of it"
+    words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def _line(case: Case, label: str, opener: GraphOpener) -> str:
+    """Return what is to be said of a pair; nothing where its way is a single op."""
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
+
+    try:
+        opener, op, (output, number) = open_pair(opener, label)
+        cut_off = _cut_off(_stops(op, output, [number]))
+        if cut_off:
+            return cut_off
+        if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
+            return ""
+        found = blame_path(opener.case, output, [number], points(case), opener).blame
+    except CaseFailedError as error:
+        return f"no op can be named: {error.message}"
+    except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
+        return f"no op can be named: {type(error).__name__}: {error}"
+    return sentence(found) if len(found.ops) > 1 or found.is_form else ""
+
+
+def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[UnheldStop]:
+    """Return the `stop_gradient`s that keep a gradient from being differentiated; none of a plain forward."""
+    if not op.outputs[output].of:
+        return []
+    return [stop for number in numbers for stop in op.unheld_stops(output, number)]
+
+
+def _cut_off(stops: Sequence[UnheldStop]) -> str:
+    """Name the `stop_gradient`s behind which a gradient is right once, and wrong twice."""
+    if not stops:
+        return ""
+    places = ", ".join(dict.fromkeys(stop.place for stop in stops))
+    if all(stop.is_of_forward for stop in stops):
+        return (
+            f"a stop_gradient of the forward at {places} lets a part of it count as constant: that makes no "
+            "difference to the gradient, but to the gradient's own gradient; leave it out"
+        )
+    return (
+        f"a stop_gradient inside the custom gradient at {places} lets the gradient count as constant when it "
+        "is differentiated itself; leave it out"
+    )
+
+
+def exit_code_of(found: Sequence[PathBlame]) -> int:
+    """Return `blame`'s exit code: 1 if an op is named, 0 if all are right, else 3."""
+    statuses = {one.blame.status for one in found}
+    if Status.MISMATCHED in statuses:
+        return 1
+    return 0 if statuses == {Status.PASSED} else 3

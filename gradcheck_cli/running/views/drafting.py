@@ -1,0 +1,247 @@
+"""Draft a spec: describe the function, find inputs that it takes, run it, and mend what fails."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.results import Status
+from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
+from gradcheck_cli.spec.drafts import guesses
+from gradcheck_cli.spec.load import load_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
+
+_MOST_OPENED = 250  # tries; each takes a trace
+_MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
+_HOPELESS = frozenset({"import", "attribute", "gradient_count"})
+_NO_VARIABLES = "uses no trainable variable"
+
+
+class Drafted:
+    """A draft, and what came of running it as it stands."""
+
+    def __init__(self, draft: Draft, found: CaseResult | None) -> None:
+        """Keep both; `found` is what running it came to, or opening it where it can't be run."""
+        self.draft, self.found = draft, found
+
+    @property
+    def runs(self) -> bool:
+        """Whether it can be opened, and has pairs."""
+        return self.found is not None and self.found.error is None and bool(self.found.pairs)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether a run of it ends with 0: something was tested, and nothing is wrong or undecided."""
+        return self.found is not None and self.found.status is Status.PASSED
+
+    @property
+    def trouble(self) -> str:
+        """Say why a run of it doesn't end with 0; empty where it does."""
+        found = self.found
+        if found is None:
+            return ""
+        if found.error is not None:
+            return f"{found.error.kind}: {found.error.message}"
+        told = [
+            f"{pair.label} is {pair.status}: {_why(pair)}" for pair in found.pairs if pair.status not in _FINE
+        ]
+        told += [
+            f"check {one.name} is {one.status}: {one.message}"
+            for one in found.checks
+            if one.status not in _FINE
+        ]
+        return "\n  ".join(told)
+
+
+_FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
+
+
+def _why(pair: Any) -> str:  # noqa: ANN401 (a PairResult)
+    return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
+
+
+def draft_function(target: str) -> Drafted:
+    """Draft the spec of a function, layer or module.
+
+    Args:
+        target: `module:attribute`, importable from the working directory.
+
+    Raises:
+        CaseFailedError: it can't be imported, or isn't callable.
+    """
+    start_tensorflow()
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.registry.describe_function import describe  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
+
+    with settings(), importable(str(Path.cwd())):
+        return _tried(describe(target))
+
+
+def draft_op_type(op_type: str) -> Drafted:
+    """Draft the spec of an op type.
+
+    Raises:
+        CaseFailedError: there is no such op type.
+    """
+    start_tensorflow()
+    from gradcheck_cli.tensorflow_backend.registry.describe_op_type import describe_op_type  # noqa: PLC0415 (late)
+
+    return _tried(describe_op_type(op_type))
+
+
+def _tried(draft: Draft) -> Drafted:
+    """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
+    best: Drafted | None = None
+    runs: Counter[str] = Counter()
+    for kind, tried in itertools.islice(_tries(draft), _MOST_OPENED):
+        if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
+            continue
+        drafted = Drafted(tried, _opened(tried))
+        if drafted.found is not None and drafted.found.error is not None:
+            error = drafted.found.error
+            if _NO_VARIABLES in error.message and "variables" in draft.keys:
+                return _tried(draft.without_key("variables"))
+            if error.kind in _HOPELESS:  # no value will mend that
+                return Drafted(tried, drafted.found)
+        if drafted.runs:
+            runs[kind] += 1
+            named = _with_outputs(tried, drafted.found)
+            drafted = Drafted(named, _run(named))
+            if _is_decided(drafted.found):
+                return drafted
+        if best is None or _rank(drafted) > _rank(best):
+            best = drafted
+    return best or Drafted(draft, None)
+
+
+def _is_decided(found: CaseResult | None) -> bool:
+    """Whether other values won't tell more: all is right, or some number is wrong beyond doubt.
+
+    What isn't finite, or `None`, may be so outside of a domain alone; and where one triangle of a matrix is
+    read, symmetric values may mend it.
+    """
+    if found is None:
+        return False
+    wrong = [pair for pair in found.pairs if pair.mismatch == "value"]
+    one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.diagnosis)
+    return found.status is Status.PASSED or (bool(wrong) and not one_triangle)
+
+
+def _rank(drafted: Drafted) -> int:
+    """Say how near a draft comes to one that is right: it is one that opens, and leaves least undecided."""
+    if drafted.found is None or not drafted.runs:
+        return 0 if drafted.found is None else 1
+    passed = sum(pair.status is Status.PASSED for pair in drafted.found.pairs)
+    return 2 + passed
+
+
+def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
+    seen = set()
+    mixed = (("mixed", inputs) for _, inputs in _by_kind(draft, mixed=True))
+    for kind, inputs in itertools.chain(_by_kind(draft), _with_integers(draft), mixed):
+        key = repr([one.says for one in inputs])
+        if key not in seen:
+            seen.add(key)
+            yield kind, replace(draft, inputs=inputs)
+
+
+def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
+    if _takes_an_axis(draft):
+        shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
+    kinds = ["", "float32"] if mixed else list(guesses.KINDS)
+    for kind in kinds:
+        choices = [
+            [_guessed(one, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
+            for one in draft.inputs
+        ]
+        together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
+        each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
+        yield from ((kind, inputs) for inputs in (each if mixed else together))
+
+
+def _takes_an_axis(draft: Draft) -> bool:
+    names = {*draft.mapping().get("attrs", {}), *(one.name for one in draft.inputs)}
+    return bool(names & {"axis", "dim", "dims", "axes"}) or any(
+        guesses.kind_of(one.name, names) in {"row", "probabilities"} for one in draft.inputs
+    )
+
+
+def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
+    """Return an input with a guess for what isn't known of it."""
+    if isinstance(one.says, list):  # a list input: its elements alike
+        return replace(one, says=[{**guesses.KINDS[kind](shape), **part} for part in one.says])
+    says = one.says or {}
+    if "shape" in says or "value" in says or "object" in says:
+        return one
+    number = guesses.SHAPES.index(shape)
+    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name, names) == "integers":
+        value = guesses.INTEGERS[number % len(guesses.INTEGERS)]
+        return replace(one, says={"dtype": "int32", **says, "value": value}, is_guess=True)
+    if "dtype" in says:
+        made = guesses.KINDS[kind](shape)
+        return replace(one, says={**made, **says}, is_guess=True)
+    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name, names))
+    made = (by_name or guesses.KINDS[kind])(shape)
+    if kind == "float32" and "dtype" not in made:
+        made = {**made, "dtype": "float32"}
+    return replace(one, says=made, is_guess=True)
+
+
+def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
+    unknown = [place for place, one in enumerate(draft.inputs) if not one.says]
+    names = [one.name for one in draft.inputs]
+    subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
+    for chosen in reversed(subsets):
+        if len(chosen) == len(draft.inputs):
+            continue
+        for shape, value in itertools.product(guesses.SHAPES[:4], guesses.INTEGERS[:6]):
+            yield (
+                "integers",
+                tuple(
+                    replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
+                    if place in chosen
+                    else _guessed(one, "", shape, names)
+                    for place, one in enumerate(draft.inputs)
+                ),
+            )
+
+
+def _opened(draft: Draft) -> CaseResult | None:
+    case = _case(draft)
+    return None if case is None else list_pairs(case)
+
+
+def _run(draft: Draft) -> CaseResult | None:
+    case = _case(draft)
+    return None if case is None else run_case(case)
+
+
+def _case(draft: Draft) -> Any:  # noqa: ANN401 (a Case)
+    try:
+        (case,) = load_mapping(draft.mapping())
+    except GradcheckError:
+        return None
+    return case
+
+
+def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:
+    """Return the draft with its outputs named, where there are several: those that have gradients."""
+    names = list(dict.fromkeys(pair.output for pair in found.pairs)) if found is not None else []
+    plain = all(name.isidentifier() for name in names)
+    whole = found is not None and not found.not_differentiated
+    if len(names) < 2 or "outputs" in draft.keys or not plain or not whole:  # noqa: PLR2004 (several)
+        return draft
+    return draft.with_key("outputs", names, "what forward returns, in order: put in your names")

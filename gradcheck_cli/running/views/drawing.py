@@ -1,0 +1,105 @@
+"""Figures for a case that is open to its user's code: of the pairs that somebody will look at."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.checking.pairs.figure_data import figure_of, is_plain, ladder_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
+from gradcheck_cli.figure import PathOp
+from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.running.views.blaming import blame_path
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.figure import Figure
+    from gradcheck_cli.results import CaseResult, PairResult
+    from gradcheck_cli.spec.case import Case
+
+DOUBTFUL = "doubtful"  # what `Case.drawn` says for all pairs that aren't a plain pass
+# Of a case with more such pairs the first are drawn, and no more after so many seconds.
+_MOST = 12
+_LONG = 15.0
+_MOST_OPS = 200
+
+
+def with_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (an Opener of any op)
+    """Add figures to the pairs that `Case.drawn` asks for.
+
+    Args:
+        findings: what the check found.
+        opener: what opened the case for it.
+    """
+    case = opener.case
+    is_wanted = (
+        (lambda pair: not is_plain(pair))
+        if case.drawn == DOUBTFUL
+        else (lambda pair: pair.label == case.drawn)
+    )
+    began, drawn, pairs = time.perf_counter(), 0, []
+    for pair in findings.pairs:
+        figure = None
+        if is_wanted(pair) and drawn < _MOST and time.perf_counter() - began < _LONG:
+            figure = _figure(findings, pair, opener)
+            drawn += figure is not None
+        pairs.append(pair if figure is None else replace(pair, figure=figure))
+    return replace(findings, pairs=tuple(pairs))
+
+
+def drawn_pair(case: Case, label: str) -> CaseResult:
+    """Check a case, and return its result with one pair alone, drawn.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked.
+    """
+    from gradcheck_cli.running.session import run_case, start_tensorflow  # noqa: PLC0415 (it draws, too)
+
+    start_tensorflow()
+    result = run_case(replace(case, drawn=label, remembered=False))
+    if result.error is not None:
+        raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
+    found = [pair for pair in result.pairs if pair.label == label]
+    if not found:
+        known = ", ".join(pair.label for pair in result.pairs) or "none"
+        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
+    return replace(result, pairs=tuple(found))
+
+
+def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:  # noqa: ANN401 (as above)
+    judged = findings.judged.get(pair.label)
+    figure = None if judged is None else figure_of(judged)
+    if judged is None or figure is None:
+        return None
+    # A verdict that stands mustn't be lost to what pictures it.
+    with suppress(CaseFailedError, CaseSkippedError, UsageError):
+        of, op, place = open_pair(opener, pair.label, figure.point)
+        differenced = op if of.case.reference is None else of.surrogate(figure.point)
+        differenced = of.in_float64(differenced) or differenced
+        ladder = ladder_of(of.case, differenced, place, judged.samples[figure.point])
+        figure = replace(figure, ladder=ladder)
+        if any(line.startswith("blame: op") for line in pair.diagnosis):
+            figure = replace(figure, path=_path(of, place, figure.point))
+    return figure
+
+
+def _path(opener: Any, place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:  # noqa: ANN401 (as above)
+    """Return the ops between output and input with what blame says of each, in the order of the forward."""
+    try:
+        found = blame_path(opener.case, place[0], [place[1]], [sample], opener).blame
+    except Exception:  # noqa: BLE001 (what can't be drawn is left out; the verdict stands)
+        return ()
+    told = [
+        PathOp(
+            op.place.name,
+            op.place.type,
+            f"{op.place.gradient} at {op.place.file}:{op.place.line}" if op.place.file else op.place.gradient,
+            str(op.status),
+            op.evidence or op.reason,
+        )
+        for op in reversed(found.ops)
+    ]
+    return tuple(told[:_MOST_OPS])

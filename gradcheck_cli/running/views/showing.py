@@ -1,0 +1,82 @@
+"""What `show` does with a case: check it as `run` does, and hand out one pair with all its elements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.checking.checks.gradient_form import FORM
+from gradcheck_cli.checking.pairs.pair_view import PairView
+from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.running.session import check, start_tensorflow, users_code
+from gradcheck_cli.spec.case import PairRule
+from gradcheck_cli.spec.cases.pair_rules import rule_for
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.results import CheckResult
+    from gradcheck_cli.spec.case import Case
+
+_SKIP = "skip"
+
+
+def pair_view(case: Case, label: str) -> PairView:
+    """Check a case, and return one pair of it at the sample point that tells most.
+
+    Args:
+        case: the case.
+        label: the pair, such as `dM1/dM0`.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked, or its gradient has no Jacobian to show.
+    """
+    start_tensorflow()
+    with users_code(case):
+        found = check(case, explains=False)
+        if label in {pair.label for pair in found.pairs} and not _is_whole(found, label):
+            # Skipped by its spec, or too large to be judged whole unless someone asks for it.
+            rules = (*case.pairs, PairRule("*", _SKIP), _wanted(case, label))
+            found = check(replace(case, method="full", pairs=rules), explains=False)
+    result = next((pair for pair in found.pairs if pair.label == label), None)
+    failing = failing_checks(found)
+    if result is None and found.pairs:
+        known = ", ".join(pair.label for pair in found.pairs)
+        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
+    if result is None or label not in found.judged:
+        told = result.message if result is not None else next((one.message for one in failing), "")
+        raise CaseFailedError("pairs", told or "there is nothing to differentiate.")
+    if result.mismatch == FORM:  # zeros stand for it, and nobody's gradient is shown
+        raise CaseFailedError("gradient", result.message)
+    judged = found.judged[label]
+    point = judged.telling
+    return PairView(
+        label,
+        judged.output,
+        judged.taken,
+        point,
+        judged.samples[point].whole(),
+        result,
+        failing,
+        tuple(warning for warning in found.warnings if f" {label}:" in warning),
+    )
+
+
+def failing_checks(found: Findings) -> tuple[CheckResult, ...]:
+    """Return the structural checks for which a run fails."""
+    return tuple(one for one in found.checks if one.status in FAILING | UNDECIDED)
+
+
+def _wanted(case: Case, label: str) -> PairRule:
+    """Return what the spec says of a pair, but that it is to be skipped."""
+    own = rule_for(case.pairs, label) or PairRule(label, "")
+    return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
+
+
+def _is_whole(found: Findings, label: str) -> bool:
+    """Whether a pair was judged element by element; one of wrong form has no elements at all."""
+    if label in found.judged:
+        judged = found.judged[label]
+        return judged.samples[judged.telling].rows is None
+    return all(pair.status is not Status.SKIPPED for pair in found.pairs if pair.label == label)

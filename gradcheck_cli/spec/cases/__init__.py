@@ -1,0 +1,1 @@
+"""Merged ops to cases, with every rule of the format applied."""

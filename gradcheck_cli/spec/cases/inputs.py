@@ -1,0 +1,160 @@
+"""One input of a merged case to an `InputSpec`: judges what takes several keys to judge.
+
+Decisions that live here: an input's dtype is its own, else bool for a `bool` generator, else the entry of
+`dtypes` that made the case, else float64. A fixed value (`value`, `file`) can't be moved by `away_from` or
+`min_gap`; on the edge of its `domain` it may stand, since differences can be taken to one side. Structured
+generators (`spd` and the like) can't be moved element by element either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.spec.case import InputSpec, Source
+from gradcheck_cli.spec.cases.merge_trees import GENERATORS
+from gradcheck_cli.spec.values import literals
+from gradcheck_cli.spec.values.constraints import check_moving, check_symmetric
+from gradcheck_cli.spec.values.dtype_names import DEFAULT_DTYPE, kind_of
+from gradcheck_cli.spec.values.literal_checks import Written
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.faults import FaultLog
+    from gradcheck_cli.spec.models.input_model import InputModel
+    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+
+# Kinds of dtype that a generator can fill; those not named fit all that `literals` or `arrays` let pass.
+FITTING = {
+    "default": ("float", "complex", "integer", "bool"),
+    "uniform": ("float", "complex"),
+    "normal": ("float", "complex"),
+    "integers": ("float", "complex", "integer"),
+    "bool": ("bool",),
+    "permutation": ("float", "integer"),
+    "one_hot": ("float", "complex", "integer"),
+    "spd": ("float", "complex"),
+    "orthogonal": ("float", "complex"),
+    "triangular": ("float", "complex"),
+    "probabilities": ("float",),
+}
+
+
+class InputReader:
+    """Reads the inputs of one case, in one variant of its dtypes."""
+
+    def __init__(self, log: FaultLog, folder: str, variant: str | None) -> None:
+        """Keep where faults go, where files are, and the dtype of inputs that name none."""
+        self.log = log
+        self.folder = folder
+        self.variant = variant
+
+    def read(self, name: str, node: Node, model: InputModel) -> InputSpec | None:
+        """Return the input, or `None` where there are faults, which are logged.
+
+        Args:
+            name: the tensor's name, `values[0]` in a list argument.
+            node: where it is written.
+            model: what is written, sound as to its structure.
+        """
+        before = len(self.log.faults)
+        kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
+        if len(kinds) > 1:
+            self.log.add(
+                node,
+                f"must have one source of values, but got {' and '.join(kinds)}. Keep one of them",
+                kinds[1],
+            )
+            return None
+        kind = kinds[0] if kinds else "default"
+        dtype = dtype_of(model, self.variant)
+        source = Source(kind, _arguments(kind, model))
+        if not self._fits(kind, dtype, node):
+            return None
+        written = Written(self.log, node, dtype)
+        shape = self._check_source(written, source, model)
+        if shape is None:
+            if len(self.log.faults) == before:
+                self.log.add(
+                    node, "is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape"
+                )
+            return None
+        written.check_shape(kind, shape)
+        bounds = (model.domain.low, model.domain.high) if model.domain else (None, None)
+        tensor = InputSpec(
+            name=name,
+            dtype=dtype,
+            shape=shape,
+            source=source,
+            differentiate=model.differentiate,
+            domain=bounds,
+            scale=model.scale,
+            away_from=tuple(model.away_from or ()),
+            min_gap=model.min_gap,
+            symmetric=bool(model.symmetric),
+        )
+        if len(self.log.faults) == before:
+            check_moving(self.log, node, tensor)
+        if len(self.log.faults) == before and tensor.symmetric:
+            check_symmetric(self.log, node, tensor)
+        return tensor if len(self.log.faults) == before else None
+
+    def _check_source(self, written: Written, source: Source, model: InputModel) -> tuple[int, ...] | None:
+        """Check where values come from, and return the shape: as written, else the value's or file's own."""
+        shape = tuple(model.shape) if model.shape is not None else None
+        if source.kind == "value":
+            return written.check_value(model.value, shape)
+        if source.kind == "file":
+            return written.check_file(self.folder, source.arguments, shape)
+        if model.uniform:
+            written.check_uniform(model.uniform.low, model.uniform.high)
+        elif model.integers:
+            written.check_integers(model.integers.low, model.integers.high)
+        elif model.choice:
+            written.check_leaves(model.choice, "choice")
+        return shape
+
+    def _fits(self, kind: str, dtype: str, node: Node) -> bool:
+        fitting = FITTING.get(kind)
+        if not fitting or kind_of(dtype) in fitting:
+            return True
+        if kind == "default":
+            self.log.add(node, f"must have a value, file or choice for dtype {dtype}, but got none")
+        else:
+            families = " or ".join(", ".join(fitting).rsplit(", ", 1))
+            self.log.add(
+                node,
+                f"must go with a {families} dtype, but got dtype {dtype}. "
+                "Change the dtype, or how values are made",
+                kind,
+            )
+        return False
+
+
+def dtype_of(model: InputModel, variant: str | None) -> str:
+    """Return the dtype of an input in one variant of its case."""
+    if model.dtype is not None:
+        return model.dtype
+    return "bool" if model.bool_ is not None else variant or DEFAULT_DTYPE
+
+
+def takes_variant(model: InputModel) -> bool:
+    """Tell whether `dtypes` sets the dtype of an input."""
+    return model.dtype is None and model.bool_ is None
+
+
+def _arguments(kind: str, model: InputModel) -> dict[str, object]:  # noqa: PLR0911 (one per kind)
+    """Return a generator's arguments, as plain data that can be pickled."""
+    if kind in ("uniform", "normal", "integers"):
+        found: object = getattr(model, kind)
+        return {key: value for key, value in found if value is not None}  # type: ignore[attr-defined]
+    if kind == "value":
+        return {"value": model.value}
+    if kind == "file":
+        path, key = literals.split_file(str(model.file))
+        return {"path": path, "key": key}
+    if kind == "choice":
+        return {"values": tuple(model.choice or ())}
+    if kind == "bool":
+        return {"probability": 0.5 if model.bool_ is True else float(model.bool_ or 0.0)}
+    if kind == "triangular":
+        return {"side": model.triangular}
+    return {}

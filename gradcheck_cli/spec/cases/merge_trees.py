@@ -1,0 +1,132 @@
+"""Merging of trees: `defaults` under an op, an op under its cases.
+
+Mappings merge by key, everything else is replaced. Some keys know more than that:
+- an input's generator replaces the generator below it, and a generator that can't be moved takes
+  `away_from` and `min_gap` away with it;
+- a list argument merges element by element with one of the same length, and replaces any other; so does a
+  tuple; a dict and an object merge by key; and a structure replaces one of another kind;
+- where a sparse or ragged tensor has its values is replaced whole;
+- pair rules of the upper tree come last, since the last rule that matches wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+
+MOVABLE = ("uniform", "normal", "integers", "choice")
+GENERATORS = (
+    "value",
+    "file",
+    *MOVABLE,
+    "bool",
+    "permutation",
+    "one_hot",
+    "spd",
+    "orthogonal",
+    "triangular",
+    "probabilities",
+)
+MOVERS = ("away_from", "min_gap")
+COMPOSITES = ("sparse", "ragged")
+PARTS = ("dict", "tuple", "list", "fields")
+
+
+def merge_op(below: Node, above: Node) -> Node:
+    """Merge one op-like mapping over another.
+
+    Args:
+        below: the defaults, or the op.
+        above: the op, or one of its cases; its lines and places win where both have a key.
+
+    Returns:
+        The merged mapping.
+    """
+    merged = _merge(below, above)
+    entries = dict(merged.children)
+    lower, upper = below.get("inputs"), above.get("inputs")
+    if lower is not None and upper is not None:
+        entries["inputs"] = _merge_inputs(lower, upper)
+    lower, upper = below.get("pairs"), above.get("pairs")
+    if lower is not None and upper is not None and lower.children and upper.children:
+        kept = {glob: rule for glob, rule in lower.children.items() if glob not in upper.children}
+        both = _merge(lower, upper)
+        entries["pairs"] = replace(both, value=kept | {glob: both.children[glob] for glob in upper.children})
+    return replace(merged, value=entries)
+
+
+def in_order_of(merged: Node, above: Node) -> Node:
+    """Return an op merged over defaults with the op's own order of inputs, if it names them all.
+
+    The order of inputs is forward's positional order, which the op knows better than the defaults.
+    """
+    inputs, own = merged.get("inputs"), above.get("inputs")
+    if inputs is None or own is None or set(inputs.children) != set(own.children):
+        return merged
+    ordered = replace(inputs, value={name: inputs.children[name] for name in own.children})
+    return replace(merged, value={**merged.children, "inputs": ordered})
+
+
+def _merge(below: Node, above: Node) -> Node:
+    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
+        return above
+    entries = dict(below.value)
+    for key, node in above.value.items():
+        entries[key] = _merge(entries[key], node) if key in entries else node
+    return replace(above, value=entries)
+
+
+def _merge_inputs(below: Node, above: Node) -> Node:
+    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
+        return above
+    entries = dict(below.value)
+    for name, node in above.value.items():
+        entries[name] = _merge_input(entries[name], node) if name in entries else node
+    return replace(above, value=entries)
+
+
+def _merge_input(below: Node, above: Node) -> Node:
+    if above.value is None or above.value == {}:
+        return below
+    if isinstance(below.value, list) and isinstance(above.value, list):
+        if len(below.value) != len(above.value):
+            return above
+        elements = [_merge_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
+        return replace(above, value=elements)
+    kind = _kind(above)
+    if kind == "list" or kind != _kind(below):
+        return above
+    return _merge_tensor(below, above) if kind == "tensor" else _merge_structure(below, above)
+
+
+def _kind(node: Node) -> str:
+    """Return what an input is: a list, a tensor, or which structure of them."""
+    if not isinstance(node.value, dict):
+        return "list"
+    if "object" in node.value or "fields" in node.value:
+        return "object"
+    return next((key for key in PARTS[:3] if key in node.value), "tensor")
+
+
+def _merge_tensor(below: Node, above: Node) -> Node:
+    given = set(above.children).intersection(GENERATORS)
+    dropped = set(GENERATORS) if given else set()
+    if given.difference(MOVABLE):
+        dropped.update(MOVERS)
+    if any(key in above.children for key in COMPOSITES):
+        dropped.update(COMPOSITES)
+    kept = {key: node for key, node in below.children.items() if key not in dropped}
+    return _merge(replace(below, value=kept), above)
+
+
+def _merge_structure(below: Node, above: Node) -> Node:
+    merged = dict(_merge(below, above).children)
+    for key in PARTS:
+        lower, upper = below.get(key), above.get(key)
+        if lower is not None and upper is not None:
+            by_name = isinstance(lower.value, dict) and isinstance(upper.value, dict)
+            merged[key] = _merge_inputs(lower, upper) if by_name else _merge_input(lower, upper)
+    return replace(above, value=merged)

@@ -1,0 +1,211 @@
+"""The arguments of a case, each a tensor or a structure of tensors that are named by their path in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.spec.case import Argument
+from gradcheck_cli.spec.cases.argument_form import Form
+from gradcheck_cli.spec.cases.bindings import binding_of
+from gradcheck_cli.spec.cases.composites import Read, read_ragged, read_sparse
+from gradcheck_cli.spec.faults import FaultLog, suggest
+from gradcheck_cli.spec.models.input_model import InputModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gradcheck_cli.spec.cases.inputs import InputReader
+    from gradcheck_cli.spec.models.document_model import OpModel
+    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+
+    Tensors = InputModel | list[InputModel] | None
+
+
+def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
+    """Yield the tensors of an argument; a name alone declares one of which nothing is said."""
+    if tensors is None:
+        yield InputModel()
+    elif isinstance(tensors, list):
+        for element in tensors:
+            yield from leaves_of(element)
+    elif not tensors.structure:
+        yield tensors
+    else:
+        for part in _named_parts(tensors).values() or _listed_parts(tensors):
+            yield from leaves_of(part)
+
+
+def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Argument, ...] | None:
+    """Return a case's arguments; `None` where there are faults, which are logged.
+
+    Args:
+        reader: reads the tensors.
+        node: the merged case.
+        model: its sound keys.
+    """
+    arguments = []
+    is_sound = True
+    for name, tensors in (model.inputs or {}).items():
+        written = node.get("inputs", name) or node
+        read = _read(reader, name, written, tensors) if _fits(reader.log, written, tensors, model) else None
+        if read is None:
+            is_sound = False
+        else:
+            arguments.append(Argument(name, read[1], read[0]))
+    if is_sound:
+        is_sound = _are_distinct(reader.log, node, arguments)
+    return tuple(arguments) if is_sound else None
+
+
+def check_known(log: FaultLog, given: Node, base: Node) -> None:
+    """Log the names that a case gives to inputs, or to parts of them, that its op hasn't.
+
+    Args:
+        log: where faults go.
+        given: the case's inputs, or a dict or the fields among them.
+        base: what the op has in their place.
+    """
+    names = list(base.children)
+    for name, node in given.children.items():
+        if name not in names:
+            remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
+            log.add_key(given, f"must be an input of the op, but got {name!r}. {remedy}", name)
+            continue
+        for key in ("dict", "fields"):
+            inner, below = node.get(key), base.get(name, key)
+            if inner is not None and below is not None:
+                check_known(log, inner, below)
+
+
+def _fits(log: FaultLog, node: Node, tensors: Tensors, model: OpModel) -> bool:
+    """Whether what forward is can take such an argument: neither op types nor NumPy functions take all."""
+    if isinstance(tensors, list):
+        return all(_fits(log, node.get(i) or node, part, model) for i, part in enumerate(tensors))
+    kind = "" if tensors is None else tensors.structure
+    if kind and model.op_type is not None and model.forward is None:
+        log.add(
+            node,
+            f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
+            "Name the op type's own arguments",
+        )
+        return False
+    return all(_fits_leaf(log, node, leaf, model) for leaf in leaves_of(tensors))
+
+
+def _fits_leaf(log: FaultLog, node: Node, leaf: InputModel, model: OpModel) -> bool:
+    kind = "sparse" if leaf.sparse is not None else "ragged" if leaf.ragged is not None else ""
+    if not kind:
+        return True
+    if model.op_type is not None and model.forward is None:
+        log.add(
+            node,
+            f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
+            "Name the op type's own arguments, such as its indices and its values",
+        )
+        return False
+    if binding_of(model) == "py_func" or isinstance(model.forward, dict):
+        log.add(
+            node,
+            f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
+            "Give its parts as inputs of their own, and build it in the forward",
+        )
+        return False
+    return True
+
+
+def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read | None:
+    if isinstance(tensors, list):
+        return _read_listed(reader, name, node, "list", tensors)
+    model = tensors or InputModel()
+    kind = model.structure
+    if not kind:
+        return _read_tensor(reader, name, node, model)
+    if not _stands_alone(reader.log, node, kind):
+        return None
+    named = _named_parts(model)
+    if not named:
+        return _read_listed(reader, name, node.get(kind) or node, kind, _listed_parts(model))
+    key = "fields" if kind == "object" else kind
+    parts = [
+        _read(reader, f"{name}.{part}", node.get(key, part) or node, inner) for part, inner in named.items()
+    ]
+    return _combined(kind, parts, keys=named, target=model.object_ or "")
+
+
+def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) -> Read | None:
+    if model.sparse is not None and model.ragged is not None:
+        reader.log.add(node, "must not stand beside sparse. Keep one of them", "ragged")
+        return None
+    if model.sparse is not None:
+        return read_sparse(reader, name, node, model)
+    if model.ragged is not None:
+        return read_ragged(reader, name, node, model)
+    tensor = reader.read(name, node, model)
+    return None if tensor is None else (Form(), (tensor,))
+
+
+def _read_listed(
+    reader: InputReader, name: str, node: Node, kind: str, parts: Sequence[Tensors]
+) -> Read | None:
+    read = [_read(reader, f"{name}[{i}]", node.get(i) or node, part) for i, part in enumerate(parts)]
+    return _combined(kind, read)
+
+
+def _combined(
+    kind: str, parts: Sequence[Read | None], *, keys: Iterable[str] = (), target: str = ""
+) -> Read | None:
+    sound = [part for part in parts if part is not None]
+    if len(sound) < len(parts):
+        return None
+    form = Form(kind, tuple(form for form, _ in sound), tuple(keys), target)
+    return form, tuple(tensor for _, tensors in sound for tensor in tensors)
+
+
+def _stands_alone(log: FaultLog, node: Node, kind: str) -> bool:
+    """Whether a structure is written with its own keys alone, and with all of them."""
+    own = ("object", "fields") if kind == "object" else (kind,)
+    for key in node.children:
+        if key not in own:
+            log.add_key(
+                node,
+                f"must not stand beside {own[-1]}: a structure has no values of its own. "
+                "Write it in each tensor of the structure, or drop it",
+                key,
+            )
+            return False
+    for key in own:
+        if key not in node.children:
+            log.add(
+                node,
+                "is missing; write the fields of the object, such as {h: {shape: [2]}}"
+                if key == "fields"
+                else "is missing; name the class of the fields, as module:Class",
+                key,
+            )
+            return False
+    return True
+
+
+def _named_parts(model: InputModel) -> Mapping[str, Tensors]:
+    return model.dict_ or model.fields or {}
+
+
+def _listed_parts(model: InputModel) -> Sequence[Tensors]:
+    return model.tuple_ or model.list_ or []
+
+
+def _are_distinct(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> bool:
+    """Whether no two tensors have one label, as `a.b` and the `b` of a dict `a` would."""
+    seen: set[str] = set()
+    for argument in arguments:
+        for tensor in argument.tensors:
+            if tensor.name in seen:
+                log.add(
+                    node,
+                    f"must have labels that differ, but two tensors are {tensor.name!r}. Rename one",
+                    "inputs",
+                    argument.name,
+                )
+                return False
+            seen.add(tensor.name)
+    return True

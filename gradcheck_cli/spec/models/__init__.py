@@ -1,0 +1,1 @@
+"""The spec format: which keys there are, and of what type."""

@@ -1,0 +1,306 @@
+"""The spec format as pydantic models: which keys there are, of what type, in one value's own terms.
+
+Whatever takes two keys to judge (a generator against a dtype, a binding against its functions) is judged
+after merging, in `inputs` and `bindings`. An error here never reaches a user in pydantic's words: `expects`
+attaches ours, and `faults` puts them together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Discriminator, Field, Tag
+
+from gradcheck_cli.spec.models.input_model import (
+    LIST,
+    MAPPING,
+    NOTHING,
+    ON,
+    WORD,
+    Strict,
+    Tensors,
+    described,
+    form_of,
+    word_or_mapping,
+)
+from gradcheck_cli.spec.models.leaf_types import (
+    Binding,
+    Chance,
+    Count,
+    Device,
+    DtypeField,
+    Expectation,
+    Flag,
+    Label,
+    Method,
+    MismatchKind,
+    Modes,
+    Module,
+    NonNegative,
+    OpName,
+    OpTypes,
+    PairExpectation,
+    Positive,
+    Seed,
+    Text,
+    Texts,
+    VaryingDtypes,
+    VaryingShape,
+    Versions,
+    expects,
+)
+
+
+class OutputModel(Strict):
+    """What is known of an output."""
+
+    dtype: DtypeField | None = described("TensorFlow dtype of the output.", "float32")
+    shape: VaryingShape | None = described("Dimensions; null where one is unknown.", [4, None])
+
+
+class MismatchModel(Strict):
+    """A mismatch that is known, and of which kind it is."""
+
+    mismatch: MismatchKind = Field(
+        description="value: another number than the derivative. none: None where the derivative isn't zero. "
+        "nonfinite: NaN or infinity where the derivative is finite. form: another shape or dtype than the "
+        "input's. raises: an exception.",
+        examples=["none"],
+    )
+
+
+class PairModel(Strict):
+    """What to expect of the pairs whose label the key matches."""
+
+    expect: Annotated[
+        Annotated[PairExpectation, Tag(WORD)] | Annotated[MismatchModel, Tag(MAPPING)],
+        Discriminator(word_or_mapping),
+    ] = Field(
+        default="pass",
+        description="Expected outcome of each pair that the key matches; strict, and so is the kind of a "
+        "mismatch where one is given. Without it, what the op or case expects.",
+        examples=["zero", {"mismatch": "none"}],
+    )
+    atol: NonNegative | None = described("Absolute tolerance, as written.", 1e-6)
+    rtol: NonNegative | None = described("Relative tolerance, as written.", 1e-4)
+    reason: Text | None = described("Why; shown in the report.", "the cut is meant")
+
+
+class ToleranceModel(Strict):
+    """Tolerances, as written; without them, scaled defaults."""
+
+    atol: NonNegative | None = described("Absolute tolerance.", 1e-6)
+    rtol: NonNegative | None = described("Relative tolerance.", 1e-4)
+
+
+class PowerModel(Strict):
+    """What random probes must be able to see."""
+
+    size: Positive = Field(description="Relative size of an error in one element.", examples=[0.01])
+    miss: Chance = Field(description="Probability with which it may be missed.", examples=[0.1])
+
+
+class NondeterminismModel(Strict):
+    """How far a repeated gradient may differ from the first."""
+
+    atol: NonNegative = Field(description="Absolute difference allowed.", examples=[1e-6])
+
+
+class ChecksModel(Strict):
+    """Structural checks, each on unless it is set to false."""
+
+    all_zero: Flag = Field(default=True, description="A connected pair isn't zero at every sample.")
+    inputs_unmodified: Flag = Field(default=True, description="A NumPy forward doesn't write to its inputs.")
+    linearity: Flag = Field(default=True, description="The vjp is linear in the upstream.")
+    modes: Flag = Field(default=True, description="Every mode gives the same gradient.")
+    override: Flag = Field(default=True, description="An override reaches every op of its type.")
+    precision: Flag = Field(default=True, description="The declared dtype is as good as its tolerance.")
+    repeat: Flag = Field(default=True, description="The same upstream gives the same gradient again.")
+    retrace: Flag = Field(default=True, description="So it does when the op is traced again.")
+    variables_order: Flag = Field(
+        default=True, description="A custom gradient doesn't rely on the order of its variables."
+    )
+    zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
+
+
+Outputs = Annotated[
+    Annotated[Annotated[list[Label], Field(min_length=1), expects("a list of names")], Tag(LIST)]
+    | Annotated[
+        Annotated[
+            dict[
+                Label,
+                Annotated[
+                    Annotated[OutputModel, Tag(MAPPING)] | Annotated[None, Tag(NOTHING)],
+                    Discriminator(form_of),
+                ],
+            ],
+            Field(min_length=1),
+            expects("a list of names, or a mapping of names to {dtype, shape}"),
+        ],
+        Tag(MAPPING),
+    ],
+    Discriminator(form_of),
+]
+
+
+class Shared(Strict):
+    """The keys that an op and each of its cases may hold."""
+
+    inputs: (
+        Annotated[dict[Label, Tensors], Field(min_length=1), expects("a mapping of names to inputs")] | None
+    ) = described(
+        "Inputs by name, in forward's positional order (for an op type: by argument name). "
+        "A list is a list argument; `dict`, `tuple` and `object` make other structures. What forward takes "
+        "by keyword alone is given so, by its name.",
+        {"x": {"shape": [3, 2]}},
+    )
+    attrs: dict[str, Any] | None = described(
+        "Keyword arguments of forward, or attributes of the op type; never differentiated.",
+        {"transpose_a": True},
+    )
+    build: dict[str, Any] | None = described(
+        "Makes forward a factory: it is called with these arguments and returns the function to check.",
+        {"delta": 1.0},
+    )
+    outputs: Outputs | None = described(
+        "Names of the outputs in order, or a mapping of names to dtype and shape.",
+        ["y"],
+        {"y": {"dtype": "float32", "shape": [4]}},
+    )
+    dtypes: VaryingDtypes | None = described(
+        "Runs the case once per dtype, for each input that names none.", ["float32", "float64"]
+    )
+    pairs: dict[str, PairModel] | None = described(
+        "Expectations by pair label dOUT/dIN, with * and ? as wildcards; "
+        "of several that match, the last one written wins.",
+        {"dy/dx": {"expect": "disconnected"}},
+    )
+    tolerance: ToleranceModel | None = described("Tolerances instead of the scaled defaults.", {"rtol": 1e-4})
+    method: Method = Field(
+        default="auto",
+        description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
+        "and random probes where a Jacobian has more than half a million elements, structural zeros aside. "
+        "full: every element, whatever the size. probe: random probes, whatever the size. central, ladder: "
+        "one of the two ways of differencing alone. complex_step: for a forward that is analytic.",
+    )
+    checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
+    nondeterminism: NondeterminismModel | None = described(
+        "For a gradient whose sums have no fixed order: how far it may differ when it is repeated.",
+        {"atol": 1e-6},
+    )
+    unreached: dict[str, Text] | None = described(
+        "Sides of branches that the inputs can't take, as the report names them, with * and ? as wildcards; "
+        "each with the reason. They don't count as never seen.",
+        {"x > 3.5 true": "x is a probability"},
+    )
+    expect: Annotated[
+        Annotated[Expectation, Tag(WORD)] | Annotated[MismatchModel, Tag(MAPPING)],
+        Discriminator(word_or_mapping),
+    ] = Field(
+        default="pass",
+        description="mismatch: every pair is known to be wrong, but where `pairs` says otherwise; "
+        "strict, and so is the kind where one is given.",
+        examples=["mismatch", {"mismatch": "none"}],
+    )
+    reason: Text | None = described(
+        "Why a mismatch is expected; shown in the report.", "returns the derivative of (c + k) * d"
+    )
+    reference: Module | None = described(
+        "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
+    )
+    reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
+    freeze: Flag | None = described(
+        "Whether a stop_gradient on backpropagation's path keeps its value as the inputs move. true: it "
+        "does, it is meant; false: never; unset: a pair is inconclusive where that changes its derivative. "
+        "Random draws are always held.",
+        ON,
+    )
+    modes: Modes = Field(
+        default=["graph"],
+        description="How TensorFlow runs the op: traced (graph), traced with unknown dimensions (dynamic), "
+        "called under a GradientTape (eager), compiled for the CPU (xla). Each is checked, and their "
+        "gradients are compared.",
+        examples=[["graph", "eager"]],
+    )
+    variables: Flag | None = described(
+        "true makes every trainable variable that the forward uses an input of its own, by its name; false "
+        "makes none. Unless given: those of a Keras layer or model, and those that a custom gradient has "
+        "gradients for.",
+        ON,
+    )
+    covers: OpTypes | None = described(
+        "Op types whose own registered gradient function must be seen to run in the case's backward pass, "
+        "wherever in it; else the case is an error. An op_type without forward and gradient covers itself.",
+        ["StatelessIf", "MatMul"],
+    )
+    tensorflow: Versions | None = described(
+        "Versions of TensorFlow that the case is for; with any other it is skipped.", ">=2.18"
+    )
+    second_order: Flag = Field(
+        default=False,
+        description="Checks the gradient's own gradient too: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du by the "
+        "upstream u.",
+    )
+    device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
+    samples: Count = Field(
+        default=2,
+        description="Points at which drawn values are checked; unless written, up to 4 where an input of at "
+        "most 8 elements is drawn from so few booleans, integers or choices: each is taken in turn.",
+    )
+    seed: Seed = Field(default=0, description="Seed of the drawn values.")
+    budget: Positive | None = described(
+        "Seconds in which `method: auto` judges a case, beside what it can't do without; what is left unseen "
+        "then is inconclusive. 10 unless written.",
+        30,
+    )
+    power: PowerModel | None = described(
+        "What random probes must see; unless written, an error of 0.01 in one element but for a probability "
+        "of 0.1.",
+        {"size": 0.1, "miss": 0.2},
+    )
+    timeout: Positive | None = described(
+        "Seconds after which a case is given up, where cases run in processes of their own.", 120
+    )
+    tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])
+    description: Text | None = described("What the op is.", "Two chained sparse convolutions")
+
+
+class CaseModel(Shared):
+    """A further case, merged over the spec's own keys."""
+
+    name: OpName = Field(description="Name of the case, unique within the op.", examples=["square"])
+
+
+class Defaults(Shared):
+    """Keys merged under each op of the file."""
+
+    forward: Module | None = described("The function under test.", "package.module:function")
+    op_type: Text | None = described("TensorFlow's name of a kernel, instead of forward.", "MatMul")
+    gradient: Module | None = described(
+        "Gradient function (op, *upstream); {numpy: module:function} takes (*upstream, *inputs).",
+        "gradients:square_grad",
+        {"numpy": "gradients:square_grad"},
+    )
+    binding: Binding | None = described("How the gradient is attached.", "py_func")
+    cases: list[CaseModel] | None = described(
+        "Further cases, each merged over the spec's own keys.",
+        [{"name": "square", "inputs": {"a": {"shape": [4, 4]}}}],
+    )
+
+
+class OpModel(Defaults):
+    """One op."""
+
+    op: OpName | None = described("Name of the op; unique. Default: the file's stem.", "huber")
+
+
+class OpsFile(Strict):
+    """Several ops in one document; built only for the JSON Schema, as `load` reads the ops one by one."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    ops: Annotated[list[OpModel], Field(min_length=1), expects("a list of ops")] = Field(
+        description="The ops, each as in a document of its own.",
+        examples=[[{"op": "square", "forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}}]],
+    )
+    defaults: Defaults | None = described("Merged under each op.", {"dtypes": ["float32", "float64"]})

@@ -1,0 +1,110 @@
+"""What specs can't check, each by name and with its reason: documents with `exceptions`, no specs.
+
+An op type, or for `run --cov` a function that carries a gradient, or a module.
+
+They lie among specs, since they are what the specs leave out, and are read with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from gradcheck_cli.spec.models import versions
+from gradcheck_cli.spec.models.input_model import Strict, described
+from gradcheck_cli.spec.models.leaf_types import Text, Versions, expects, one_of
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.faults import FaultLog
+    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+
+KINDS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
+Kind = Annotated[
+    Literal["gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other"], one_of(*KINDS)
+]
+
+
+class ExceptionModel(Strict):
+    """Why an op type isn't checked."""
+
+    kind: Kind = Field(
+        description="gpu, tpu, dtensor: it needs such a device or mesh. removed: TensorFlow makes no such op "
+        "any more. raises: its gradient, or the op, raises by design. nothing: it has no floating output or "
+        "input to compare. crash: it ends the process. other: what the reason says.",
+        examples=["gpu"],
+    )
+    reason: Text = Field(
+        description="Why, in the words that a reader needs.", examples=["has a kernel for GPUs only"]
+    )
+    tensorflow: Versions | None = described(
+        "Versions of TensorFlow in which it can't be checked; with any other it counts as missing.", "<2.18"
+    )
+
+
+class ExceptionsFile(Strict):
+    """Op types that the specs beside it can't check."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    # Always there, or it is no such document; "may be left out" spares a second fault about a broken one.
+    exceptions: (
+        Annotated[
+            dict[str, ExceptionModel],
+            Field(min_length=1),
+            expects("a mapping of op types to {kind, reason}"),
+        ]
+        | None
+    ) = described(
+        "By op type; for `run --cov` also by function, as module:function, and by module.",
+        {"NcclReduce": {"kind": "gpu", "reason": "has a kernel for GPUs only"}},
+    )
+
+
+@dataclass(frozen=True)
+class Excepted:
+    """One op type that can't be checked.
+
+    Attributes:
+        op_type: its name, or a function's as `module:qualname`, or a module's.
+        kind: one of `KINDS`.
+        reason: why.
+        place: "path:line", where it is written.
+        tensorflow: the versions of TensorFlow for which it holds; empty for any.
+    """
+
+    op_type: str
+    kind: str
+    reason: str
+    place: str
+    tensorflow: str = ""
+
+    def holds(self, version: str) -> bool:
+        """Tell whether it says something of a version of TensorFlow."""
+        return versions.matches(version, self.tensorflow)
+
+
+def read_exceptions(log: FaultLog, document: Node, taken: dict[str, str]) -> list[Excepted]:
+    """Read a document with `exceptions`; faults are logged.
+
+    Args:
+        log: where faults go.
+        document: the document.
+        taken: where each op type is excepted already, filled in.
+    """
+    model, _ = log.validate(ExceptionsFile, document)
+    listed = document.get("exceptions")
+    if model is None or model.exceptions is None or listed is None:
+        return []
+    found = []
+    for op_type, entry in model.exceptions.items():
+        node = listed.children[op_type]
+        place = f"{log.path}:{node.key_line or node.line}"
+        if op_type in taken:
+            message = f"must be excepted once, but {taken[op_type]} does so too. Remove one"
+            log.add_key(listed, message, op_type)
+            continue
+        taken[op_type] = place
+        found.append(Excepted(op_type, str(entry.kind), entry.reason, place, entry.tensorflow or ""))
+    return found

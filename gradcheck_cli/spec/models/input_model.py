@@ -1,0 +1,204 @@
+"""One input as a pydantic model, and what every model of the format is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
+
+from gradcheck_cli.spec.models.leaf_types import (
+    ClassName,
+    DtypeField,
+    FileName,
+    Flag,
+    Integer,
+    Label,
+    NonZeros,
+    Places,
+    Positive,
+    Probability,
+    Real,
+    Reals,
+    RowLengths,
+    Scalars,
+    Shape,
+    Side,
+    Value,
+    Yes,
+    allows,
+    expects,
+)
+
+# Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
+MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
+
+_NAMED = expects("a mapping of names to inputs")
+_LISTED = expects("a list of one or more inputs")
+_NO_LIST = allows(
+    "a mapping",
+    lambda value: not isinstance(value, list),
+    remedy="Write a list within a list as {list: [...]}",
+)
+# A switch's one value, for the examples of keys that are switched on.
+ON: Final = True
+
+
+def described(text: str, *examples: object, alias: str | None = None) -> Any:  # noqa: ANN401 (pydantic's own type)
+    """Return a field that may be left out, with its line of documentation for the JSON Schema."""
+    return Field(default=None, description=text, examples=list(examples) or None, alias=alias)
+
+
+class Strict(BaseModel):
+    """A mapping that allows the keys named here and no others, and converts nothing but int to float."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _reject_null(cls, value: object) -> object:
+        # An empty value would silently mean the default: more likely, something was forgotten.
+        if value is None:
+            raise PydanticCustomError("empty", "empty")
+        return value
+
+
+class Uniform(Strict):
+    """Uniform between `low` and `high`."""
+
+    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
+    high: Real = Field(description="Upper end of the range.", examples=[2.0])
+
+
+class Normal(Strict):
+    """Normal distribution."""
+
+    mean: Real = Field(default=0.0, description="Mean; default 0.")
+    stddev: Positive = Field(default=1.0, description="Standard deviation; default 1.")
+
+
+class Integers(Strict):
+    """Whole numbers from `low` up to and without `high`."""
+
+    low: Integer = Field(description="Smallest value.", examples=[0])
+    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
+
+
+class Domain(Strict):
+    """Bounds that neither a drawn value nor a perturbation leaves."""
+
+    low: Real | None = described("Lower bound.", 0)
+    high: Real | None = described("Upper bound.", 1)
+
+
+class Sparse(Strict):
+    """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
+
+    indices: Places | None = described("The place of each nonzero.", [[0, 1], [2, 0]])
+    nnz: NonZeros | None = described("Number of nonzeros, at places that are drawn.", 5)
+
+
+class Ragged(Strict):
+    """How the rows of a RaggedTensor are parted; its flat values are what is differentiated."""
+
+    row_lengths: RowLengths = Field(
+        description="Length of each row; or a list of such lists, the outermost dimension first.",
+        examples=[[2, 0, 3], [[2, 1], [1, 3, 2]]],
+    )
+    inner_shape: Shape = Field(
+        default=[], description="Dimensions of each value, where it is no scalar.", examples=[[4]]
+    )
+
+
+class InputModel(Strict):
+    """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
+
+    shape: Shape | None = described("Dimensions; may be left out with `value` or `file`.", [3, 2])
+    dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
+    value: Value | None = described(
+        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.", 0.5, [1, 2]
+    )
+    file: FileName | None = described("Values from a file beside the spec.", "data.npz:weights", "data.npy")
+    uniform: Uniform | None = described("Draw uniformly.", {"low": -2, "high": 2})
+    normal: Normal | None = described("Draw from a normal distribution.", {"mean": 0, "stddev": 2})
+    integers: Integers | None = described("Draw whole numbers; high is excluded.", {"low": 0, "high": 10})
+    choice: Scalars | None = described("Draw from these values.", [-1, 1])
+    bool_: Probability | None = described(
+        "Draw booleans: true for fair ones, or the probability of true.", ON, 0.3, alias="bool"
+    )
+    permutation: Yes | None = described("Shuffled 0..n-1 along the last axis.", ON)
+    one_hot: Yes | None = described("A single 1 along the last axis, at random.", ON)
+    spd: Yes | None = described("Symmetric (Hermitian) positive definite, well conditioned.", ON)
+    orthogonal: Yes | None = described("Orthogonal (unitary) matrices.", ON)
+    triangular: Side | None = described("Triangular with a diagonal away from 0.", "lower")
+    probabilities: Yes | None = described("Positive, with sum 1 along the last axis.", ON)
+    away_from: Reals | None = described(
+        "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
+    )
+    min_gap: Positive | None = described("Least distance between any two drawn elements: no ties.", 0.01)
+    symmetric: Yes | None = described(
+        "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
+        "For what reads one triangle, such as a Cholesky factor.",
+        ON,
+    )
+    domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
+    scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
+    differentiate: Flag = Field(default=True, description="false passes the tensor through.")
+    sparse: Sparse | None = described(
+        "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
+        {"nnz": 5},
+    )
+    ragged: Ragged | None = described(
+        "Makes it a RaggedTensor; the values are its flat values.", {"row_lengths": [2, 0, 3]}
+    )
+    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
+        "A dict of inputs by key, labelled `x.key`.", {"w": {"shape": [3, 2]}}, alias="dict"
+    )
+    tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = described(
+        "A tuple of inputs, labelled `x[0]`, `x[1]`.", [{"shape": [3]}, {"shape": [2]}], alias="tuple"
+    )
+    list_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = described(
+        "A list of inputs, labelled `x[0]`, `x[1]`, where a list alone can't stand.",
+        [{"shape": [3]}],
+        alias="list",
+    )
+    object_: ClassName | None = described(
+        "A dataclass, named tuple or the like, which is called with its fields by keyword.",
+        "package.module:State",
+        alias="object",
+    )
+    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
+        "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
+    )
+
+    @property
+    def structure(self) -> str:
+        """The key that makes this a structure of inputs: dict, tuple, list or object; empty for a tensor."""
+        if self.object_ is not None or self.fields is not None:
+            return "object"
+        given = {"dict": self.dict_, "tuple": self.tuple_, "list": self.list_}
+        return next((key for key, parts in given.items() if parts is not None), "")
+
+
+def form_of(value: object) -> str:
+    """Return the tag of a value in a union: of a list, a mapping, or nothing."""
+    if value is None or isinstance(value, BaseModel):
+        return NOTHING if value is None else MAPPING
+    return LIST if isinstance(value, list) else MAPPING
+
+
+def word_or_mapping(value: object) -> str:
+    """Return the tag of a value in a union of a word and a mapping."""
+    return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
+
+
+Tensors = Annotated[
+    Annotated[InputModel, Tag(MAPPING)]
+    | Annotated[
+        Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED],
+        Tag(LIST),
+    ]
+    | Annotated[None, Tag(NOTHING)],
+    Discriminator(form_of),
+]
+InputModel.model_rebuild()

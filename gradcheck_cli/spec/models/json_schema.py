@@ -1,0 +1,68 @@
+"""The JSON Schema of a spec document, for editors and tools; made from the models, so it can't drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from gradcheck_cli.spec.models.document_model import OpModel, OpsFile
+from gradcheck_cli.spec.models.exception_list import ExceptionsFile
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of one spec document.
+
+    It knows each form: one op, `ops:` beside `defaults:`, or `exceptions:`. What takes two keys to judge,
+    such as a generator against a dtype, is beyond it: `gradcheck validate` judges all.
+    """
+    references, schema = models_json_schema(
+        [(OpModel, "validation"), (OpsFile, "validation"), (ExceptionsFile, "validation")],
+        ref_template="#/$defs/{model}",
+    )
+    definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
+    # An op in a list may get its inputs from `defaults`; an op in a document of its own must name them.
+    entry = references[OpModel, "validation"]
+    return {
+        "$schema": DIALECT,
+        "title": "gradcheck spec",
+        "description": "One document of a gradcheck spec: an op, several under `ops`, or op types that "
+        "have no spec under `exceptions`.",
+        "type": "object",
+        # Not `anyOf`: where both forms fail, an editor could only say that neither fits.
+        "if": {"required": ["ops"]},
+        "then": references[OpsFile, "validation"],
+        "else": {
+            "if": {"required": ["exceptions"]},
+            "then": references[ExceptionsFile, "validation"],
+            "else": {**entry, "required": ["inputs"]},
+        },
+        "$defs": definitions,
+    }
+
+
+def _tidy(schema: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Return a schema without the nulls that stand for absent keys, and without pydantic's titles."""
+    if isinstance(schema, list):
+        return [_tidy(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy = {key: _tidy(part) for key, part in schema.items() if not _is_noise(key, part)}
+    if isinstance(tidy.get("properties"), dict):
+        # Only a key's own null stands for its absence: unknown dimensions and bare input names are real.
+        tidy["properties"] = {key: _without_null(part) for key, part in tidy["properties"].items()}
+    return tidy
+
+
+def _is_noise(key: str, part: object) -> bool:
+    return (key == "title" and isinstance(part, str)) or (key == "default" and part is None)
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    if len(options) == len(schema.get("anyOf", [])):
+        return schema
+    rest = {key: part for key, part in schema.items() if key != "anyOf"}
+    return {**options[0], **rest} if len(options) == 1 else {**rest, "anyOf": options}

@@ -1,0 +1,221 @@
+"""Arrays from files beside a spec, read without pickle and checked against a dtype.
+
+Needs numpy: `written` imports it only for a spec that names a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from gradcheck_cli.spec.faults import show, suggest, suggest_file
+from gradcheck_cli.spec.values.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_BLOCK = 2**20  # values at a time: some MiB
+KINDS = {"float": "biuf", "complex": "biufc", "integer": "iuf", "bool": "b", "string": "U"}
+
+
+class ArrayError(Exception):
+    """A file that doesn't give the array asked for; the text is a fault's message."""
+
+
+def load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
+    """Read an array.
+
+    Args:
+        folder: where relative paths start.
+        path: the file.
+        key: the array's name in an `.npz` file.
+
+    Returns:
+        The array as stored.
+
+    Raises:
+        ArrayError: there is no such file or key, or it can't be read.
+    """
+    file = Path(folder, path)
+    # Not Path.is_file, which raises for names too long.
+    if not os.path.isfile(file):  # noqa: PTH113
+        near = suggest_file(file)
+        raise ArrayError(f"must be a file, but got {show(path)}, which doesn't exist{near and '. ' + near}")
+    try:
+        # Opened here: numpy leaves a broken archive open.
+        with file.open("rb") as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray) != (key is None):
+                raise ValueError("the other of the two formats, .npy and .npz")  # noqa: TRY301 (same words)
+            if key is None:
+                return np.asarray(loaded)
+            names = list(loaded.files)
+            if key in names:
+                return np.asarray(loaded[key])
+    except Exception as error:  # numpy, zipfile and zlib raise whatever the bytes provoke
+        # numpy's own text may run over several lines.
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise ArrayError(f"must be an array without pickled objects, but {path!r} gave: {detail}") from error
+    near = suggest(key, names) or f"It holds: {', '.join(names) or 'nothing'}"
+    raise ArrayError(f"must name an array in {path!r}, but got {key!r}. {near}")
+
+
+def check(  # noqa: PLR0913, PLR0917 (what is read, and what it must be)
+    folder: str,
+    path: str,
+    key: str | None,
+    dtype: str,
+    shape: tuple[int, ...] | None,
+    domain: tuple[float | None, float | None],
+) -> tuple[int, ...]:
+    """Check an array in a file, block by block: a large one is never in memory as a whole, an `.npz`'s apart.
+
+    Args:
+        folder: where relative paths start.
+        path: the file.
+        key: the array's name in an `.npz` file.
+        dtype: what its values must fit.
+        shape: what its shape must be, if that is written; another is returned before the values are read.
+        domain: bounds of the values.
+
+    Returns:
+        Its shape.
+
+    Raises:
+        ArrayError: it can't be read, or its values don't fit.
+    """
+    with _opened(folder, path, key) as (stream, kind, found):
+        if shape is not None and found != shape:
+            return found
+        _check_kind(kind, dtype)
+        left = math.prod(found)
+        if stream is None:
+            array = load(folder, path, key).ravel(order="K")
+            blocks = (array[start : start + _BLOCK] for start in range(0, left, _BLOCK))
+        else:
+            blocks = (
+                _next_block(stream, kind, min(_BLOCK, left - start)) for start in range(0, left, _BLOCK)
+            )
+        for block in blocks:
+            _check_values(block, dtype)
+            check_domain(block, *domain)
+    return found
+
+
+@contextlib.contextmanager
+def _opened(
+    folder: str, path: str, key: str | None
+) -> Iterator[tuple[BinaryIO | None, np.dtype[Any], tuple[int, ...]]]:
+    """Open a file; yield its stream at the first value, and the header's dtype and shape.
+
+    No stream where values can't be read one after another: an `.npz`, or what isn't an array.
+    """
+    file = Path(folder, path)
+    try:
+        stream = file.open("rb") if os.path.isfile(file) else None  # noqa: PTH113 (names too long)
+    except OSError:
+        stream = None  # said as it is loaded
+    with stream or contextlib.nullcontext():
+        if stream is not None and key is None:
+            header = _header(stream)
+            if header is not None and not header[0].hasobject:
+                yield stream, *header
+                return
+        array = load(folder, path, key)
+        yield None, array.dtype, array.shape
+
+
+def _header(stream: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return the dtype and shape of an `.npy` file; `None` where it is none, or its header is broken."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(stream)
+    except Exception:  # noqa: BLE001 (whatever the bytes provoke: it is said as the array is loaded)
+        return None
+    return dtype, tuple(shape)
+
+
+def _next_block(stream: BinaryIO, kind: np.dtype[Any], count: int) -> NDArray[np.generic]:
+    content = stream.read(count * kind.itemsize)
+    if len(content) < count * kind.itemsize:
+        raise ArrayError("must be an array without pickled objects, but the file is cut short")
+    return np.frombuffer(content, kind) if kind.itemsize else np.empty(count, kind)
+
+
+def _check_kind(kind: np.dtype[Any], dtype: str) -> None:
+    if kind.kind not in KINDS[kind_of(dtype)]:
+        raise ArrayError(f"must hold values for dtype {dtype}, but got an array of {kind}")
+
+
+def fit(array: NDArray[np.generic], dtype: str) -> NDArray[np.generic]:
+    """Return an array in the wide type of a dtype; the array itself where it has that type.
+
+    Raises:
+        ArrayError: its values don't fit the dtype.
+    """
+    _check_kind(array.dtype, dtype)
+    flat = array.ravel(order="K")
+    for start in range(0, flat.size, _BLOCK):
+        _check_values(flat[start : start + _BLOCK], dtype)
+    return array.astype(wide_type(dtype), copy=False)
+
+
+def _check_values(array: NDArray[np.generic], dtype: str) -> None:
+    kind = kind_of(dtype)
+    if kind == "integer" and array.size:
+        low, high = INTEGER_RANGES[dtype]
+        if array.dtype.kind == "f" and not np.all(np.isfinite(array) & (np.floor(array) == array)):
+            raise ArrayError(f"must hold integers for dtype {dtype}, but got fractions")
+        # Python's numbers compare exactly, where 2**64 - 1 rounds up as a float64.
+        if int(array.min()) < low or int(array.max()) > high:
+            raise ArrayError(
+                f"must hold integers from {low} to {high}, but got {array.min()} to {array.max()}"
+            )
+    if kind in ("float", "complex"):
+        for part in (array.real, array.imag) if array.dtype.kind == "c" else (array,):
+            size = np.abs(part.astype(np.float64, copy=False))
+            if np.any(np.isfinite(size) & (size > LARGEST_FLOATS[dtype])):
+                raise ArrayError(
+                    f"must hold values of at most {LARGEST_FLOATS[dtype]:.6g} in size for dtype {dtype}"
+                )
+
+
+def check_domain(array: NDArray[np.generic], low: float | None, high: float | None) -> None:
+    """Check that every value lies between two bounds; on them is inside.
+
+    Raises:
+        ArrayError: one doesn't.
+    """
+    if not array.size or array.dtype.kind not in "iuf" or (low is None and high is None):
+        return
+    least, most = array.min(), array.max()
+    # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
+    if (low is not None and not least >= low) or (high is not None and not most <= high):
+        bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
+        raise ArrayError(f"must stay inside the domain {bounds}, but holds values from {least} to {most}")
+
+
+def wide_type(dtype: str) -> type:
+    """Return the numpy type in which values of a dtype are drawn and kept."""
+    if dtype == "uint64":
+        return np.uint64
+    wide: dict[str, type] = {
+        "float": np.float64,
+        "complex": np.complex128,
+        "integer": np.int64,
+        "bool": np.bool_,
+        "string": np.object_,
+    }
+    return wide[kind_of(dtype)]

@@ -1,0 +1,70 @@
+"""Candidate points: drawn beside the stated ones; those are kept that see another side of a branch.
+
+They are sample points of high numbers, drawn as any other; what is normal is also drawn wider and narrower,
+within its bounds, and with all elements of one sign. A stated range is never left: what a function is beyond
+it is nobody's claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.spec.case import Source
+from gradcheck_cli.spec.values.constraints import element_generator
+from gradcheck_cli.spec.values.draw_values import draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gradcheck_cli.spec.case import Case, InputSpec
+
+FIRST = 1_000  # above any number of samples that anybody asks for
+COUNT = 64
+# How much wider than stated, in turn: most candidates are as stated.
+_FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
+# Of each so many, two have all elements on one side of zero, which many elements rarely are.
+_PERIOD = 16
+_POSITIVE, _NEGATIVE = 4, 12
+
+
+def numbers(*, as_stated: bool) -> list[int]:
+    """Return the candidates' numbers: of all, or of those that are drawn as the spec says alone.
+
+    Far out, a dtype of few digits may lose all of them, which says nothing of the formula.
+    """
+    every = range(FIRST, FIRST + COUNT)
+    return [sample for sample in every if not as_stated or _factor(sample) == 1.0]
+
+
+def _factor(sample: int) -> float:
+    return _FACTORS[(sample - FIRST) % len(_FACTORS)]
+
+
+def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
+    """Draw the values of one input at a candidate point; see `values.draw`.
+
+    Args:
+        case: the case.
+        tensor: one of its inputs.
+        sample: the point's number, from `FIRST` on.
+    """
+    factor = _factor(sample)
+    generator = element_generator(tensor)
+    if generator is None or generator.kind != "normal" or not tensor.is_differentiable:
+        return draw(case, tensor, sample)
+    way = (sample - FIRST) % _PERIOD
+    is_free = tensor.domain == (None, None) and not tensor.away_from and tensor.min_gap is None
+    if way in (_POSITIVE, _NEGATIVE) and is_free:
+        drawn = draw(case, tensor, sample)
+        sided: NDArray[Any] = (
+            drawn if np.iscomplexobj(drawn) else np.abs(drawn) * (1 if way == _POSITIVE else -1)
+        )
+        return sided
+    if factor == 1.0:
+        return draw(case, tensor, sample)
+    arguments = dict(generator.arguments)
+    arguments["stddev"] = factor * float(str(arguments["stddev"]))
+    return draw(case, replace(tensor, source=Source("normal", arguments)), sample)

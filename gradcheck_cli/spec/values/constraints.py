@@ -1,0 +1,189 @@
+"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and where to."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.spec.faults import FaultLog, show
+from gradcheck_cli.spec.values import literals
+from gradcheck_cli.spec.values.allowed_intervals import LEAST_CHANCE, Generator, contains, length, room
+from gradcheck_cli.spec.values.dtype_names import kind_of
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import InputSpec
+    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+
+FIXED = ("value", "file")
+
+# A drawn input of at most so many elements, each of at most so many values, takes all of them in turn; with
+# more of either, two draws see enough of what there is to see.
+FEW_ELEMENTS = 8
+FEW_VALUES = 4
+
+
+def element_generator(tensor: InputSpec) -> Generator | None:
+    """Return what draws each element on its own, or `None` for fixed and structured values and booleans."""
+    source, kind = tensor.source, kind_of(tensor.dtype)
+    if source.kind == "default" and kind in ("float", "complex"):
+        return Generator("normal", {"mean": 0.0, "stddev": 1.0})
+    if source.kind == "default" and kind == "integer":
+        return Generator("integers", {"low": 0, "high": 10})  # DESIGN: integers 0..9
+    if source.kind == "choice" and kind not in ("float", "integer"):
+        return None  # complex and text have no order, hence no room
+    if source.kind == "normal":
+        return Generator("normal", {"mean": 0.0, "stddev": 1.0, **source.arguments})
+    if source.kind in ("uniform", "integers", "choice"):
+        return Generator(source.kind, source.arguments)
+    return None
+
+
+def few_values(tensor: InputSpec) -> tuple[object, ...]:
+    """Return the values that each element of an input takes in turn; none where they are too many.
+
+    A boolean that is drawn twice is the same in every second case: half of a function isn't seen.
+    """
+    source, kind = tensor.source, kind_of(tensor.dtype)
+    if not 0 < math.prod(tensor.shape) <= FEW_ELEMENTS:
+        return ()
+    values: tuple[object, ...] = ()
+    if source.kind == "choice":
+        written = source.arguments["values"]
+        values = tuple(dict.fromkeys(written)) if isinstance(written, (list, tuple)) else ()
+    elif kind == "bool" and source.kind in ("default", "bool"):
+        values = (False, True) if source.arguments.get("probability", 0.5) not in (0, 1) else ()
+    elif kind == "integer" and source.kind == "integers":
+        low, high = int(str(source.arguments["low"])), int(str(source.arguments["high"]))
+        values = tuple(range(low, high)) if high - low <= FEW_VALUES else ()
+    generator = element_generator(tensor)
+    if generator is not None and (tensor.away_from or tensor.domain != (None, None)):
+        inside = room(generator, tensor.away_from, tensor.domain)
+        values = tuple(value for value in values if contains(inside, float(str(value))))
+    return values if 1 < len(values) <= FEW_VALUES else ()
+
+
+def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+    """Log what can't be done about an input's `domain`, `away_from` and `min_gap`.
+
+    Args:
+        log: where faults go.
+        node: where the input is written.
+        tensor: the input, otherwise sound.
+    """
+    low, high = tensor.domain
+    if low is not None and high is not None and low >= high:
+        log.add(node, f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
+        return
+    if (low is not None or high is not None) and kind_of(tensor.dtype) not in ("float", "integer"):
+        log.add(
+            node,
+            f"must go with a float or integer dtype, but got dtype {tensor.dtype}, which has no order",
+            "domain",
+        )
+        return
+    generator = element_generator(tensor)
+    for key, given in (("away_from", bool(tensor.away_from)), ("min_gap", tensor.min_gap is not None)):
+        if given and not _check_movable(log, node, tensor, generator, key):
+            return
+    if tensor.source.kind == "value":
+        _check_value(log, node, tensor)
+    elif generator is not None and (tensor.away_from or (low, high) != (None, None) or tensor.min_gap):
+        _check_room(log, node, tensor, generator)
+
+
+def _check_movable(
+    log: FaultLog, node: Node, tensor: InputSpec, generator: Generator | None, key: str
+) -> bool:
+    kind = tensor.source.kind
+    allowed = (
+        "uniform, normal or the default"
+        if key == "min_gap"
+        else "uniform, normal, integers, choice or the default"
+    )
+    if kind in FIXED:
+        log.add(node, f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
+    elif generator is None:
+        log.add(node, f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
+    elif key == "min_gap" and (
+        generator.kind not in ("uniform", "normal") or kind_of(tensor.dtype) != "float"
+    ):
+        log.add(
+            node, f"must go with {allowed} and a float dtype, but got {kind} of dtype {tensor.dtype}", key
+        )
+    else:
+        return True
+    return False
+
+
+def _check_value(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+    low, high = tensor.domain
+    for path, leaf in literals.leaves(tensor.source.arguments["value"]):
+        # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
+        if (low is not None and not leaf >= low) or (high is not None and not leaf <= high):  # type: ignore[operator]
+            bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
+            log.add(node, f"must lie in the domain {bounds}, but got {show(leaf)}", "value", *path)
+            return
+
+
+def _check_room(log: FaultLog, node: Node, tensor: InputSpec, generator: Generator) -> None:
+    intervals = room(generator, tensor.away_from, tensor.domain)
+    # A complex value keeps away from a point if one of its parts does: there is always room.
+    chance = 1.0 if kind_of(tensor.dtype) == "complex" else generator.chance(intervals)
+    key = "away_from" if tensor.away_from else "domain"
+    if chance < LEAST_CHANCE and key in node.children:
+        log.add(
+            node,
+            f"must leave room for drawn values, but less than {LEAST_CHANCE:.0%} of what {generator.kind} "
+            "draws is left. "
+            "Draw from where values are wanted, for example with uniform",
+            key,
+        )
+        return
+    available, count = length(intervals, generator.range), math.prod(tensor.shape)
+    if tensor.min_gap and count > 1 and count * tensor.min_gap > available:
+        log.add(
+            node,
+            f"must be at most {available / count:.6g} for {count} elements, but got {show(tensor.min_gap)}: "
+            f"they have a length of {available:.6g} to share",
+            "min_gap",
+        )
+
+
+# What draws a matrix that is no more itself where one triangle is mirrored.
+_UNSYMMETRIC = ("orthogonal", "triangular", "probabilities", "permutation", "one_hot")
+
+
+def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+    """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them.
+
+    Args:
+        log: where faults go.
+        node: where the input is written.
+        tensor: the input, otherwise sound.
+    """
+    kind, shape = kind_of(tensor.dtype), tensor.shape
+    message = ""
+    if kind not in ("float", "complex"):
+        message = f"must go with a float or complex dtype, but got dtype {tensor.dtype}"
+    elif len(shape) < 2 or shape[-1] != shape[-2]:  # noqa: PLR2004 (a matrix)
+        message = f"must go with a shape that ends in two equal dimensions, but got {show(list(shape))}"
+    elif tensor.source.kind in _UNSYMMETRIC:
+        message = f"must go with values that can be mirrored, but got {tensor.source.kind}"
+    elif tensor.min_gap is not None:
+        message = "must go without min_gap: the elements of a pair are the same"
+    elif tensor.source.kind == "value" and not _is_symmetric(tensor):
+        message = "must go with a symmetric value (Hermitian, where it is complex). Mirror one triangle"
+    if message:
+        log.add(node, message, "symmetric")
+
+
+def _is_symmetric(tensor: InputSpec) -> bool:
+    # A value that broadcasts is the same in each matrix, or row: leaves are looked up by their own places.
+    found = {
+        path: complex(literals.to_number(leaf) or 0)
+        for path, leaf in literals.leaves(tensor.source.arguments["value"])
+    }
+    if any(len(path) != len(tensor.shape) for path in found):
+        return len(found) == 1 and not any(value.imag for value in found.values())
+    across = {path: found.get((*path[:-2], path[-1], path[-2])) for path in found}
+    return all(across[path] == value.conjugate() for path, value in found.items())

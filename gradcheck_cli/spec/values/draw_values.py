@@ -1,0 +1,257 @@
+"""Values of one input at one sample point, in wide types: the backend rounds them to the declared dtype.
+
+They depend on seed, op, case, input name, shape and sample number, and on nothing else: neither on the dtype
+(a float32 case checks at the float64 case's points), nor on other inputs, nor on the order of drawing. The
+imaginary part of a complex value has a stream of its own, so that the real part is the real dtype's value.
+
+Of few elements two independent draws often see one side only of what a function does. So elements that have
+few values take each in turn, and of few numbers every other point lies on the other side of the middle: of
+zero, or of what is drawn from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.values import arrays, generators, literals
+from gradcheck_cli.spec.values.allowed_intervals import AWAY, Generator, room
+from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, element_generator, few_values
+from gradcheck_cli.spec.values.dtype_names import kind_of
+from gradcheck_cli.spec.values.separation import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gradcheck_cli.spec.case import Case, InputSpec
+
+    Array = NDArray[np.generic]
+
+# With the least chance that validation lets pass (`room`), a value is still outside after this many draws
+# with a probability of 0.99**5000, or 1e-22.
+MAX_ROUNDS = 5_000
+# A side that is drawn with a chance of 1 % is found with one of 99.8 %; else elements stay on one side.
+TURNS = 600
+
+
+def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
+    """Draw the values of one input.
+
+    Args:
+        case: the case, for its seed, names and folder.
+        tensor: one of its inputs.
+        sample: number of the sample point, from 0; `value` and `file` are the same at every one.
+
+    Returns:
+        An array of the input's shape: float64, complex128, int64 (uint64 for uint64), bool, or object (text).
+
+    Raises:
+        CaseFailedError: a file changed since validation, or the values asked for can't be drawn.
+    """
+    if tensor.source.kind == "value":
+        return _written(tensor)
+    if tensor.source.kind == "file":
+        return _stored(case, tensor)
+    few = few_values(tensor)
+    if few and sample:
+        return _next_value(_drawn(case, tensor, 0), np.array(_converted(tensor, list(few))), sample)
+    return _drawn(case, tensor, sample)
+
+
+def _next_value(first: Array, values: Array, sample: int) -> Array:
+    """Return the values that follow the first sample's, in turn, after so many samples."""
+    which = np.argmax(first[..., np.newaxis] == values, axis=-1)
+    return np.asarray(values[(which + sample) % len(values)])
+
+
+def _drawn(case: Case, tensor: InputSpec, sample: int) -> Array:
+    kind = kind_of(tensor.dtype)
+    rng = _stream(case, tensor, sample, "real")
+    if tensor.source.kind == "places":
+        return generators.places(rng, tensor.source.arguments, tensor.shape)
+    imaginary = _stream(case, tensor, sample, "imaginary")
+    if kind == "bool":
+        drawn = _booleans(tensor, rng)
+    elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
+        before = _stream(case, tensor, sample - 1, "real"), _stream(case, tensor, sample - 1, "imaginary")
+        drawn = _unshaped(tensor, rng, imaginary, opposite=before)
+    else:
+        drawn = _unshaped(tensor, rng, imaginary)
+    shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
+    return generators.mirrored(shaped) if tensor.symmetric else shaped
+
+
+def _stream(case: Case, tensor: InputSpec, sample: int, part: str) -> np.random.Generator:
+    key = json.dumps([case.seed, case.op, case.name, tensor.name, list(tensor.shape), sample, part])
+    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+    # PCG64 by name: numpy may change what default_rng returns.
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "big"))))
+
+
+def _failed(tensor: InputSpec, message: str) -> CaseFailedError:
+    return CaseFailedError("values", f"inputs.{tensor.name}: {message}")
+
+
+def _written(tensor: InputSpec) -> Array:
+    value = tensor.source.arguments["value"]
+    flat = [leaf for _, leaf in literals.leaves(value)]
+    array = _converted(tensor, flat).reshape(literals.shape_of(value) or ())
+    try:
+        return np.array(np.broadcast_to(array, tensor.shape))
+    except ValueError:
+        raise _failed(tensor, f"values of shape {array.shape} don't broadcast to {tensor.shape}") from None
+
+
+def _converted(tensor: InputSpec, flat: list[object]) -> Array:
+    wide = arrays.wide_type(tensor.dtype)
+    kind = kind_of(tensor.dtype)
+    if kind == "complex":
+        flat = [literals.to_number(leaf) for leaf in flat]
+    elif kind == "integer":
+        flat = [int(str(leaf)) if isinstance(leaf, int) else int(float(str(leaf))) for leaf in flat]
+    return np.array(flat, dtype=wide)
+
+
+def _stored(case: Case, tensor: InputSpec) -> Array:
+    arguments = tensor.source.arguments
+    key = arguments.get("key")
+    try:
+        array = arrays.load(case.folder, str(arguments["path"]), None if key is None else str(key))
+        wide = arrays.fit(array, tensor.dtype)
+    except arrays.ArrayError as error:
+        raise _failed(tensor, f"file {error}") from error
+    if wide.shape != tensor.shape:
+        raise _failed(
+            tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
+        )
+    if tensor.symmetric and not np.array_equal(wide, generators.mirrored(wide), equal_nan=True):
+        raise _failed(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
+    return wide
+
+
+def _booleans(tensor: InputSpec, rng: np.random.Generator) -> Array:
+    if tensor.source.kind == "choice":
+        return generators.elements(rng, "choice", tensor.source.arguments, math.prod(tensor.shape))
+    probability = float(str(tensor.source.arguments.get("probability", 0.5)))
+    return rng.random(tensor.shape) < probability
+
+
+def _unshaped(
+    tensor: InputSpec,
+    rng: np.random.Generator,
+    imaginary: np.random.Generator,
+    opposite: tuple[np.random.Generator, np.random.Generator] | None = None,
+) -> Array:
+    """Draw a tensor's elements; each on the other side of what other streams draw, if these are given."""
+    source, kind = tensor.source, kind_of(tensor.dtype)
+    count = math.prod(tensor.shape)
+    generator = element_generator(tensor)
+    if source.kind == "choice":
+        values = list(source.arguments["values"])  # type: ignore[call-overload]
+        generator = generator or Generator("choice", {})
+        converted = {"values": _converted(tensor, values)}
+        return _placed(tensor, generator, lambda n: generators.elements(rng, "choice", converted, n))
+    if generator is None:
+        return _structured(tensor, rng)
+
+    def sampled(streams: tuple[np.random.Generator, np.random.Generator]) -> Callable[[int], Array]:
+        def real(n: int) -> Array:
+            return generators.elements(streams[0], generator.kind, generator.arguments, n)
+
+        def both(n: int) -> Array:
+            parts = [generators.elements(each, generator.kind, generator.arguments, n) for each in streams]
+            return np.asarray(parts[0].astype(float) + 1j * parts[1].astype(float))
+
+        return both if kind == "complex" else real
+
+    placed = _placed(tensor, generator, sampled((rng, imaginary)))
+    if opposite is not None:
+        other = _placed(tensor, generator, sampled(opposite))
+        placed = _turned(tensor, generator, placed, other, sampled((rng, imaginary)))
+    if tensor.min_gap is None or count < 2:  # noqa: PLR2004 (a pair)
+        return placed
+    return spread(placed.astype(np.float64), tensor.min_gap, _bounded(tensor, generator))
+
+
+def _bounded(tensor: InputSpec, generator: Generator) -> list[tuple[float, float]]:
+    """Return the room, limited to the generator's own range."""
+    low, high = generator.range
+    intervals = room(generator, tensor.away_from, tensor.domain)
+    return [(max(a, low), min(b, high)) for a, b in intervals if max(a, low) < min(b, high)]
+
+
+def _placed(tensor: InputSpec, generator: Generator, sample: Callable[[int], Array]) -> Array:
+    """Draw elements, and redraw those that lie outside the room until none does."""
+    drawn = sample(math.prod(tensor.shape))
+    if not tensor.away_from and tensor.domain == (None, None):
+        return drawn
+    for _ in range(MAX_ROUNDS):
+        outside = np.flatnonzero(~_inside(tensor, generator, drawn))
+        if not outside.size:
+            return drawn
+        drawn[outside] = sample(outside.size)
+    raise _failed(
+        tensor,
+        f"domain and away_from leave almost none of what {generator.kind} draws. "
+        "Draw from where values are wanted, for example with uniform",
+    )
+
+
+def _turned(
+    tensor: InputSpec, generator: Generator, drawn: Array, other: Array, sample: Callable[[int], Array]
+) -> Array:
+    """Draw those elements again that lie on the same side as another point's, until they don't.
+
+    Their sizes stay independent: at -x what a gradient kept of x would often be right.
+    """
+    middle = generator.middle
+    for _ in range(TURNS):
+        is_same = (drawn.real > middle) == (other.real > middle)
+        if np.iscomplexobj(drawn):
+            is_same |= (drawn.imag > middle) == (other.imag > middle)
+        same = np.flatnonzero(is_same)
+        if not same.size:
+            break
+        drawn[same] = sample(same.size)
+        if tensor.away_from or tensor.domain != (None, None):
+            # What falls outside is as it was: on the same side, to be drawn once more.
+            outside = same[~_inside(tensor, generator, drawn[same])]
+            drawn[outside] = other[outside]
+    return drawn
+
+
+def _inside(tensor: InputSpec, generator: Generator, drawn: Array) -> NDArray[np.bool_]:
+    if kind_of(tensor.dtype) == "complex":
+        distances = [np.abs(drawn.astype(complex) - point) for point in tensor.away_from]
+        return np.asarray(np.all([distance >= AWAY * generator.stddev for distance in distances], axis=0))
+    wide = drawn.astype(np.float64)
+    inside = [(low < wide) & (wide < high) for low, high in room(generator, tensor.away_from, tensor.domain)]
+    return np.asarray(np.any(inside, axis=0)) if inside else np.zeros(wide.shape, np.bool_)
+
+
+def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
+    """Draw an array with structure; as its elements can't be redrawn one by one, it is drawn again whole."""
+    low, high = tensor.domain
+    for _ in range(MAX_ROUNDS // 50):
+        drawn = generators.structured(
+            rng,
+            tensor.source.kind,
+            tensor.shape,
+            is_complex=kind_of(tensor.dtype) == "complex",
+            side=str(tensor.source.arguments.get("side", "lower")),
+        )
+        if kind_of(tensor.dtype) == "complex" or not drawn.size:
+            return drawn
+        wide = drawn.astype(np.float64)
+        if (low is None or wide.min() >= low) and (high is None or wide.max() <= high):
+            return drawn
+    raise _failed(
+        tensor, f"domain must hold what {tensor.source.kind} draws, but it doesn't. Widen it, or drop it"
+    )

@@ -1,0 +1,1 @@
+"""Turns a case's forward and gradient into one function of tensors."""

@@ -1,0 +1,179 @@
+"""Flat tensors to what a forward is called with: lists, dicts, objects and composite tensors put together."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import loading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gradcheck_cli.spec.case import Argument, Case
+    from gradcheck_cli.spec.cases.argument_form import Form
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def call_with(
+    call: Callable[[list[Any], dict[str, Any]], Any],
+    function: Callable[..., Any],
+    case: Case,
+    tensors: Sequence[Any],
+) -> Any:
+    """Call a function with a case's arguments and attrs.
+
+    Args:
+        call: takes positional and keyword arguments, and calls the function with them.
+        function: tells by its signature what it takes by keyword alone.
+        case: the case.
+        tensors: its inputs, flat.
+
+    Raises:
+        CaseFailedError: of kind "inputs": an object can't be made of its fields.
+    """
+    values = named(case, tensors)
+    by_keyword = _by_keyword(function, list(values), case.attrs)
+    positional = [value for name, value in values.items() if name not in by_keyword]
+    return call(positional, {**{name: values[name] for name in by_keyword}, **case.attrs})
+
+
+def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
+    """Return the arguments that flat tensors make, by name, in forward's positional order.
+
+    Raises:
+        CaseFailedError: of kind "inputs": an object can't be made of its fields.
+    """
+    values = iter(tensors)
+    return {
+        argument.name: _built(argument.form, values, argument.name)
+        for argument in case.arguments
+        if not _is_variable(argument)
+    }
+
+
+def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
+    """Refuse inputs that have the names of a function's parameters in another order.
+
+    They are passed by position, and their pairs carry the names of the spec: each would be reported for the
+    other one. Parameters that have other names, and `*args`, tell nothing.
+
+    Raises:
+        CaseFailedError: of kind "inputs".
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function
+        return
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    taken = [name for name, one in parameters.items() if one.kind is either]
+    own = [argument.name for argument in case.arguments if not _is_variable(argument)]
+    names = [name for name in own if name not in _by_keyword(function, own, case.attrs)]
+    if set(names) <= set(taken) and names != [name for name in taken if name in names]:
+        order = ", ".join(name for name in taken if name in names)
+        raise CaseFailedError(
+            "inputs",
+            f"inputs are passed by position, in the order {', '.join(names)}, but the {role} "
+            f"{getattr(function, '__name__', type(function).__name__)} takes them in the order {order}; "
+            "write them in that order.",
+        )
+
+
+def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
+    """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
+    given = {**(case.build or {}), **case.attrs}
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function
+        return dict(case.attrs)
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return dict(case.attrs)
+    names = {argument.name for argument in case.arguments}
+    return {name: value for name, value in given.items() if name in parameters and name not in names}
+
+
+def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
+    """Whether a function is a factory, as the forward is: all that it must be given is in `build`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]
+    room = [one for one in parameters if one.name not in (case.build or {})]
+    return case.build is not None and set(needed) <= set(case.build) and not room
+
+
+def _is_variable(argument: Argument) -> bool:
+    return bool(argument.tensors) and argument.tensors[0].is_variable
+
+
+def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
+    """Return the names of the arguments that a function can't take by position."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function: by position, as ever
+        return []
+    kinds = {parameter.kind for parameter in parameters.values()}
+    found = [
+        name
+        for name in names
+        if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    if inspect.Parameter.VAR_KEYWORD in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        room = sum(
+            parameter.kind in _POSITIONAL and name not in attrs for name, parameter in parameters.items()
+        )
+        found += [name for name in names if name not in found][room:]
+    return found
+
+
+def _built(form: Form, values: Iterator[Any], name: str) -> Any:
+    """Put an argument together of the next values."""
+    if form.kind == "tensor":
+        return next(values)
+    if form.kind == "sparse":
+        return _sparse(next(values), next(values), next(values), form.shape)
+    if form.kind == "ragged":
+        flat, splits = next(values), list(itertools.islice(values, form.splits))
+        return tf.RaggedTensor.from_nested_row_splits(flat, splits, validate=False)
+    if form.kind in ("dict", "object"):
+        labels = [f"{name}.{key}" for key in form.keys]
+    else:
+        labels = [f"{name}[{number}]" for number in range(len(form.parts))]
+    parts = [_built(part, values, label) for part, label in zip(form.parts, labels, strict=True)]
+    if form.kind == "list":
+        return parts
+    if form.kind == "tuple":
+        return tuple(parts)
+    keyed = dict(zip(form.keys, parts, strict=True))
+    return keyed if form.kind == "dict" else _object(form, keyed, name)
+
+
+def _sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...]) -> tf.SparseTensor:
+    # Its rank is known however little else a trace may know, as it is where a SparseTensorSpec names it.
+    indices = tf.ensure_shape(indices, [None, len(shape)])
+    made = tf.SparseTensor(indices, values, tf.ensure_shape(dense_shape, [len(shape)]))
+    if values.shape[0] is not None:
+        made.set_shape(shape)
+    return made
+
+
+def _object(form: Form, fields: dict[str, Any], name: str) -> Any:
+    made = loading.load(form.target, f"inputs.{name}")
+    try:
+        return made(**fields)
+    except (CaseFailedError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # code of the user's may raise what it likes
+        raise CaseFailedError(
+            "inputs",
+            f"inputs.{name}: {form.target}({', '.join(f'{key}=...' for key in fields)}) raised "
+            f"{frames.first_line(error)}; name the fields that it takes.",
+            frames.user_frames(error),
+        ) from error

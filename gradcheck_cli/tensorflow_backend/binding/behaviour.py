@@ -1,0 +1,340 @@
+"""Run each module's code under TensorFlow 1's or 2's behaviour, as that module asks for.
+
+`tf.compat.v1.disable_v2_behavior()` at the top of a module is a switch of the process: eager execution is off
+from then on, for gradcheck too. Here modules are imported so that their switches are recorded and put back.
+Functions of such a module are traced under them, but for two: eager execution stays on around the trace, and
+variables that a function makes are resources, whose values a trace can read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import importlib.util
+import sys
+import threading
+import weakref
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.private import private_v1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+_NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # as they are imported, nor do modules of Python's own
+# Functions are called from an eager context, and read variables as resources, whatever their module asks for.
+_NOT_IN_CALLS = {"v2", "eager", "resource_variables"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The switches that modules turned from TensorFlow 2's behaviour, and the graphs that they left open."""
+
+    switches: dict[str, Any] = field(default_factory=dict)
+    scene: private_v1.Scene | None = None
+
+    def __or__(self, other: Asked) -> Asked:
+        """Add what another module asks for, after this one."""
+        return Asked({**self.switches, **other.switches}, other.scene or self.scene)
+
+    @property
+    def turns_eager_off(self) -> bool:
+        """Whether eager execution is off."""
+        return "eager" in self.switches
+
+
+_RECORDS: weakref.WeakKeyDictionary[ModuleType, Asked] = weakref.WeakKeyDictionary()
+_NUMPY_CALLS = threading.RLock()  # switches are the process's; TensorFlow calls NumPy functions from threads
+
+
+@dataclass
+class _Case:
+    """What the code of one case asks for, and what its traces share."""
+
+    caller: Asked  # what the program that calls gradcheck has switched
+    asked: Asked
+    is_tracing: bool = False
+    variables: dict[tuple[str, tuple[Any, ...]], dict[Any, Any]] = field(default_factory=dict)  # by dtype
+    values: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # by id; the tensor, and its value
+    sessions: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id of a graph
+
+
+_current = _Case(Asked(), Asked())
+
+
+@contextlib.contextmanager
+def own() -> Iterator[None]:
+    """Run under TensorFlow 2's behaviour; a caller's own switches are what its modules ask for."""
+    global _current  # noqa: PLW0603 (the switches are the process's, too)
+    switches, scene = private_v1.switches(), private_v1.scene()
+    outer = _current
+    is_own = _differences(switches) == {} and scene.is_eager
+    if not is_own:
+        asked = outer.caller | Asked(_differences(switches), scene)
+        _current = _Case(asked, asked)
+        private_v1.set_switches(private_v1.OWN)
+        private_v1.set_scene(private_v1.own_scene())
+    try:
+        yield
+    finally:
+        if not is_own:
+            private_v1.set_switches(switches)
+            private_v1.set_scene(scene)
+        _current = outer
+
+
+@contextlib.contextmanager
+def of_case() -> Iterator[None]:
+    """Start without switches but the caller's own; modules that are loaded within add theirs."""
+    global _current  # noqa: PLW0603 (as above)
+    outer = _current
+    _current = _Case(outer.caller, outer.caller)
+    try:
+        yield
+    finally:
+        _current = outer
+
+
+def _differences(switches: dict[str, Any], since: dict[str, Any] = private_v1.OWN) -> dict[str, Any]:
+    return {name: value for name, value in switches.items() if value != since[name]}
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module, and put back the switches that it turns: they are for its own functions.
+
+    Raises:
+        Exception: whatever the module raises as it is imported.
+    """
+    parts = name.split(".")
+    names = [".".join(parts[: place + 1]) for place in range(len(parts))]
+    if name not in sys.modules:
+        with _put_back(), _watched():
+            if _current.caller.switches:
+                _enter(_current.caller)
+            for one in names:
+                if one in sys.modules:
+                    _replay([one])
+                else:
+                    __import__(one)
+    _current.asked = _asked_by(names)
+    return sys.modules[name]
+
+
+def _asked_by(names: list[str]) -> Asked:
+    asked = _current.asked
+    for name in names:
+        asked |= _RECORDS.get(sys.modules[name], Asked())
+    return asked
+
+
+@contextlib.contextmanager
+def _put_back() -> Iterator[None]:
+    """Give each import a default graph of its own, and put back every switch afterwards."""
+    switches, scene = private_v1.switches(), private_v1.scene()
+    private_v1.set_scene(private_v1.own_scene())
+    try:
+        yield
+    finally:
+        private_v1.set_switches(switches)
+        private_v1.set_scene(scene)
+
+
+def _enter(asked: Asked) -> None:
+    private_v1.set_switches(asked.switches)
+    if asked.turns_eager_off:
+        private_v1.set_scene(private_v1.graph_scene(asked.scene or private_v1.own_scene()))
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
+    """Record what the modules that are imported within switch.
+
+    One that was imported earlier, for another case, switches again what it switched then, where a module
+    imports it: as it would in a program of its own.
+    """
+    original = builtins.__import__
+
+    def watching(
+        name: str,
+        globals: Any = None,  # noqa: A002 (Python calls it so)
+        locals: Any = None,  # noqa: A002 (as above)
+        fromlist: Any = (),
+        level: int = 0,
+    ) -> Any:
+        root = name.partition(".")[0]
+        if level == 0 and (root in sys.stdlib_module_names or root in _NEVER_SWITCH):
+            return original(name, globals, locals, fromlist, level)
+        before = private_v1.switches()
+        names = _named(name, globals, fromlist, level)
+        known = [one for one in names if one in sys.modules]
+        result = original(name, globals, locals, fromlist, level)
+        now = private_v1.switches()
+        _replay(known)
+        if now != before:
+            asked = Asked(_differences(now, before), private_v1.scene())
+            for one in names:
+                if one not in known and one in sys.modules:
+                    _RECORDS[sys.modules[one]] = asked
+        return result
+
+    builtins.__import__ = watching
+    try:
+        yield
+    finally:
+        builtins.__import__ = original
+
+
+def _replay(names: list[str]) -> None:
+    for one in names:
+        asked = _RECORDS.get(sys.modules[one])
+        if asked is not None:
+            _enter(asked)
+
+
+def _named(name: str, names: Any, fromlist: Any, level: int) -> list[str]:
+    """Return the absolute names of the modules that an import statement may load."""
+    if level:
+        package = (names or {}).get("__package__") or ""
+        try:
+            name = importlib.util.resolve_name("." * level + name, package)
+        except ImportError:  # it is about to be raised
+            return []
+    parts = name.split(".")
+    found = [".".join(parts[: place + 1]) for place in range(len(parts))]
+    return found + [f"{name}.{one}" for one in fromlist or ()]
+
+
+def turns_eager_off() -> bool:
+    """Whether the code of this case, as far as it is loaded, turns eager execution off."""
+    return _current.asked.turns_eager_off
+
+
+def functions_without_eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a NumPy function so that it runs as its module asks for: it may use that module's session."""
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        asked = _current.asked
+        if not asked.switches:
+            return function(*args, **keywords)
+        with _NUMPY_CALLS, _put_back():
+            _enter(asked)
+            return function(*args, **keywords)
+
+    return call
+
+
+@contextlib.contextmanager
+def switched() -> Iterator[None]:
+    """Call the case's code as its modules ask for, in eager mode or for a function that is traced."""
+    asked = _current.asked.switches
+    before = private_v1.switches()
+    private_v1.set_switches({name: value for name, value in asked.items() if name not in _NOT_IN_CALLS})
+    try:
+        yield
+    finally:
+        private_v1.set_switches(before)
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """Trace the case's functions as their modules ask for."""
+    case = _current
+    if case.is_tracing:
+        yield
+        return
+    scene, asked = case.asked.scene, case.asked.switches
+    case.is_tracing = True
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(switched())
+            stack.enter_context(private_v1.values_captured(_value))
+            stack.enter_context(private_v1.defuns_differentiated())
+            stack.enter_context(private_v1.registered_anew())
+            if scene is not None and scene.default_graph is not None:
+                stack.enter_context(private_v1.standing_for_what_is_traced(scene.default_graph))
+            if asked.get("control_flow") is False:
+                stack.enter_context(private_v1.bodies_with_overrides())
+            if asked:
+                stack.enter_context(tf.variable_creator_scope(_variable))
+            # A tf.function is one whether or not functions are to run eagerly elsewhere.
+            private_v1.set_switches({"functions_eagerly": False})
+            yield
+    finally:
+        case.is_tracing = False
+
+
+def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
+    """Make a variable once for all traces of a case: code of TensorFlow 1 makes them as it is traced."""
+    name = str(keywords.get("name"))
+    initial = keywords.get("initial_value")
+    if private_v1.is_function_tensor(initial):
+        keywords["initial_value"] = private_v1.value_in_function(initial)
+    keywords["use_resource"] = True
+    with seeded(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
+        made = make(**keywords)
+    same = _current.variables.setdefault((name, tuple(made.shape.as_list() or ())), {})
+    if same and made.dtype not in same:
+        raise CaseFailedError(
+            "forward", f"the variable {made.name!r} follows the input's dtype: in another, it is another."
+        )
+    return same.setdefault(made.dtype, made)
+
+
+def _value(tensor: Any) -> Any:
+    """Return the value of a tensor that a module made in its graph as it was imported.
+
+    Raises:
+        CaseFailedError: of kind "forward": it can't be evaluated.
+    """
+    known = _current.values.get(id(tensor))
+    if known is None:
+        with tf.init_scope():
+            known = _current.values[id(tensor)] = _evaluated(tensor)
+    return known[-1]
+
+
+def _evaluated(tensor: Any) -> tuple[Any, ...]:
+    """Return the tensor, what must live as long, and its value: for a variable, another's handle."""
+    variable = private_v1.variable_of_handle(tensor) if tensor.dtype == tf.resource else None
+    used = f"the forward uses {tensor.name!r}, which its module made as it was imported, and which"
+    if tensor.dtype == tf.resource and variable is None:
+        raise CaseFailedError("forward", f"{used} is a resource: it can't be had in another graph.")
+    try:
+        value = _read(tensor if variable is None else variable, tensor.graph)
+    except tf.errors.OpError as error:
+        raise CaseFailedError(
+            "forward",
+            f"{used} can't be evaluated: {str(error.message).splitlines()[0]} Take what it depends on as an "
+            "argument.",
+        ) from error
+    if variable is None:
+        return tensor, tf.constant(value, tensor.dtype)
+    made = tf.Variable(value, name=variable.op.name, trainable=variable.trainable)
+    return tensor, made, made.handle
+
+
+def _read(wanted: Any, graph: Any) -> np.ndarray[Any, Any]:
+    """Evaluate in the session that the module has open, or in a new one, with variables as they begin."""
+    for session in _sessions_of(graph):
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # it hasn't initialised its variables
+            return np.asarray(session.run(wanted))
+    if id(graph) not in _current.sessions:
+        _current.sessions[id(graph)] = (graph, private_v1.new_session(graph))
+    return np.asarray(_current.sessions[id(graph)][1].run(wanted))
+
+
+def _sessions_of(graph: Any) -> list[Any]:
+    scene = _current.asked.scene
+    found = [] if scene is None else list(scene.sessions)
+    for module in list(_RECORDS):
+        found += [value for value in list(vars(module).values()) if private_v1.is_session(value)]
+    return [session for session in found if session.graph is graph]

@@ -1,0 +1,328 @@
+"""Bind a case's forward and gradient into one function of tensors, in each of the five ways.
+
+The result is called once per trace, in a graph. Which override it carries is noted, so that the trace
+can tell whether it took effect.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import behaviour, loading, raw_op, user_gradient
+from gradcheck_cli.tensorflow_backend.binding.arguments import (
+    attrs_of_reference,
+    call_with,
+    require_order,
+    takes_build_alone,
+)
+from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
+from gradcheck_cli.tensorflow_backend.binding.returned import flat_arrays, flat_outputs
+from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.spec.case import Case, FunctionRef
+
+PREFIX = "gradcheck_"  # of every name that we register; `list` hides them
+_NUMBERS = itertools.count(1)
+Shape = tuple[int | None, ...]
+PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+def unique_name(stem: str) -> str:
+    """Return a name that no earlier registration in this process has."""
+    safe = "".join(char if char.isalnum() else "_" for char in stem)
+    return f"{PREFIX}{safe}_{next(_NUMBERS)}"
+
+
+@dataclass(frozen=True)
+class Override:
+    """A gradient that was attached by `gradient_override_map`, and the op types it was meant for."""
+
+    name: str
+    op_types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function of flat tensors that returns flat outputs, and the override it carries, if any.
+
+    `met` returns, after a call, the tensors whose backward pass tells which `stop_gradient` is held; `None`
+    where the outputs do.
+    """
+
+    call: Callable[..., list[Any]]
+    override: Override | None = None
+    met: Callable[[], Sequence[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Binder:
+    """Binds a case, at its own dtypes or at others.
+
+    Attributes:
+        case: what is bound.
+        dtype_of: maps a dtype that the spec names to the one that is traced: itself, or its reference.
+        point: the inputs' values, wide; a NumPy gradient is tried there once.
+        output_shapes: known from running the forward; `None` in the first trace.
+        modified: names of inputs that a NumPy forward was seen to write to, filled in as it runs.
+        names: of the outputs, by their place in what is returned, filled in as it runs.
+        built: what `build` made earlier, by target: a factory is called once per case.
+        shape_of: what a trace is to know of a shape: all of it, or that some dimensions are unknown.
+    """
+
+    case: Case
+    dtype_of: Callable[[str], str]
+    point: Sequence[np.ndarray[Any, Any]]
+    output_shapes: Sequence[tuple[int, ...]] | None = None
+    modified: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    built: dict[str, Any] = field(default_factory=dict)
+    shape_of: Callable[[Shape], Shape] = tuple
+
+    def forward(self) -> Bound:
+        """Bind forward and gradient.
+
+        Raises:
+            CaseFailedError: where a function can't be found.
+        """
+        bound = self._attached()
+        return replace(bound, call=self._of_symmetric(bound.call))
+
+    def _attached(self) -> Bound:
+        case = self.case
+        if case.binding == "autodiff":
+            return Bound(self._plain(case.forward, "forward"))
+        gradient = self._gradient()
+        if case.binding == "custom_gradient":
+            return Bound(self._custom_gradient(self._plain(case.forward, "forward"), gradient))
+        if case.binding == "defun":
+            return Bound(self._defun(gradient))
+        if case.binding == "py_func":
+            override = Override(unique_name(case.op), PY_FUNC_TYPES)
+            body = self._py_func(self._load(case.forward, "forward"))
+        else:
+            override = Override(unique_name(case.op), (str(case.op_type),))
+            body = self._plain(case.forward, "forward")
+        tf.RegisterGradient(override.name)(gradient)
+
+        def overridden(*tensors: Any) -> list[Any]:
+            mapping = dict.fromkeys(override.op_types, override.name)
+            with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
+                return body(*tensors)
+
+        return Bound(overridden, override)
+
+    def load(self) -> None:
+        """Import what the spec names, which tells under which of TensorFlow's behaviours it runs."""
+        for ref, role in ((self.case.forward, "forward"), (self.case.gradient, "gradient")):
+            if ref is not None:
+                loading.load(ref.target, role)
+
+    def target(self) -> Any:
+        """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
+        return None if self.case.forward is None else self._load(self.case.forward, "forward")
+
+    def body(self) -> Callable[..., list[Any]]:
+        """Return the forward alone, as a function of flat tensors."""
+        return self._of_symmetric(self._plain(self.case.forward, "forward"))
+
+    def reference(self) -> Bound:
+        """Bind the reference, of which differences are taken; a NumPy function goes through py_func.
+
+        It is given the attrs that it takes, and what builds the forward where it takes that.
+        """
+        function = self._load(self.case.reference, "reference")
+        given = replace(self, case=replace(self.case, attrs=attrs_of_reference(function, self.case)))
+        return Bound(self._of_symmetric(given._either(function, "reference")))  # noqa: SLF001 (of this class)
+
+    # How forward is called.
+
+    def _of_symmetric(self, call: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """Give a function the symmetric (Hermitian) part of each input that the spec says is symmetric.
+
+        It is the function of the whole matrix then, whichever triangle it reads: an element moves the one
+        across by half, and TensorFlow's own gradient of this takes the gradient's symmetric part.
+        """
+        which = [tensor.symmetric for tensor in self.case.tensors]
+        if not any(which):
+            return call
+
+        def of_parts(*tensors: Any) -> list[Any]:
+            return call(
+                *[
+                    (tensor + tf.linalg.adjoint(tensor)) / 2 if is_symmetric else tensor
+                    for tensor, is_symmetric in zip(tensors, which, strict=False)
+                ]
+            )
+
+        return of_parts
+
+    def _load(self, ref: FunctionRef | None, role: str) -> Callable[..., Any]:
+        if ref is None:
+            raise CaseFailedError("attribute", f"{role}: is missing.")
+        with seeded(self.case.seed):  # a module may make layers as it is imported
+            target = loading.load(ref.target, role)
+        build = self.case.build
+        is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
+        if build is not None and is_factory:
+            target = self._built(ref, target, role)
+        if role != "gradient":
+            require_order(target, self.case, role)
+        return target  # type: ignore[no-any-return]
+
+    def _built(self, ref: FunctionRef, target: Callable[..., Any], role: str) -> Any:
+        """Return what a factory makes of `build`, made once a case."""
+        if ref.target in self.built:
+            return self.built[ref.target]
+        try:
+            with seeded(self.case.seed), behaviour.switched():
+                made = target(**dict(self.case.build or {}))
+        except (CaseFailedError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # code of the user's may raise what it likes
+            raise CaseFailedError(
+                role,
+                f"build: {ref.target}(**build) raised {frames.first_line(error)}",
+                frames.user_frames(error),
+            ) from error
+        if not callable(made):
+            raise CaseFailedError(
+                role,
+                f"build: {ref.target}(**build) must return the function, layer or module to check, but "
+                f"returned a {type(made).__name__}.",
+            )
+        self.built[ref.target] = made
+        return made
+
+    def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
+        """Return forward as a function of flat tensors: the user's, or the raw op."""
+        if ref is None:
+            return lambda *tensors: raw_op.create(self.case, tensors)
+        function = self._load(ref, role)
+        if ref.numpy:
+            return self._py_func(function)
+        return self._of_tensors(function, role)
+
+    def _of_tensors(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
+        def call(*tensors: Any) -> list[Any]:
+            result = call_with(made, function, self.case, tensors)
+            return flat_outputs(self.case, result, role, self.names)
+
+        def made(arguments: list[Any], keywords: dict[str, Any]) -> Any:
+            if tf.executing_eagerly():
+                with behaviour.switched():
+                    return function(*arguments, **keywords)
+            return private_graphs.call_with_autograph(function, arguments, keywords)
+
+        return call
+
+    def _either(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
+        """Call a function of tensors; one that can't take symbolic tensors is a NumPy function."""
+
+        def call(*tensors: Any) -> list[Any]:
+            try:
+                return self._of_tensors(function, role)(*tensors)
+            except NotImplementedError as error:
+                if "numpy" not in frames.text_of(error).lower():
+                    raise
+                return self._py_func(function)(*tensors)
+
+        return call
+
+    def _py_func(self, function: Callable[..., Any]) -> Callable[..., list[Any]]:
+        case = self.case
+        if not case.outputs or any(output.dtype is None for output in case.outputs):
+            raise CaseFailedError(
+                "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
+            )
+        declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
+        called = behaviour.functions_without_eager(function)
+
+        def body(*arrays: np.ndarray[Any, Any]) -> Any:
+            # The arrays may be TensorFlow's own memory: a forward that writes to one gets a copy, and
+            # is found out.
+            copies = [np.array(array) for array in arrays]
+            result = call_with(
+                lambda positional, keywords: called(*positional, **keywords), function, case, copies
+            )
+            for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
+                if not _same(array, copy) and tensor.name not in self.modified:
+                    self.modified.append(tensor.name)
+            return flat_arrays(case, result)
+
+        def call(*tensors: Any) -> list[Any]:
+            results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
+            for number, result in enumerate(results):
+                shape = (
+                    case.outputs[number].shape if self.output_shapes is None else self.output_shapes[number]
+                )
+                if shape is not None:
+                    result.set_shape(self.shape_of(shape))
+            return results
+
+        return call
+
+    # How the gradient is attached.
+
+    def _gradient(self) -> Callable[..., list[Any]]:
+        case = self.case
+        names = [tensor.name for tensor in case.tensors]
+        function = self._load(case.gradient, "gradient")
+        if case.gradient is not None and case.gradient.numpy:
+            # Its dtypes and Nones are asked at the base point, once the forward's shapes are known.
+            function = behaviour.functions_without_eager(function)
+            function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
+        return user_gradient.guarded(function, names)
+
+    def _custom_gradient(
+        self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
+    ) -> Callable[..., list[Any]]:
+        case = self.case
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def bound(*tensors: Any) -> Any:
+            outputs = body(*tensors)
+            view = OpView(
+                type=case.op_type or case.op, name=case.op, inputs=tensors, outputs=outputs, attrs=case.attrs
+            )
+            return outputs, lambda *upstream: gradient(view, *upstream)
+
+        def call(*tensors: Any) -> list[Any]:
+            result = bound(*tensors)
+            return list(result) if isinstance(result, list | tuple) else [result]
+
+        return call
+
+    def _defun(self, gradient: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        body = self._either(self._load(self.case.forward, "forward"), "forward")
+
+        def call(*tensors: Any) -> list[Any]:
+            result = private_graphs.call_defun(unique_name(self.case.op), body, gradient, tensors)
+            outputs = list(result) if isinstance(result, list | tuple) else [result]
+            declared = [output.shape for output in self.case.outputs]
+            if len(declared) != len(outputs):  # of structures, which have no shape
+                declared = []
+            shapes: Sequence[Shape | None] = self.output_shapes or declared
+            for output, shape in zip(outputs, shapes, strict=False):
+                if shape is not None:
+                    output.set_shape(self.shape_of(shape))
+            return outputs
+
+        return call
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two arrays hold the same values, NaN like NaN."""
+    if left.dtype.kind in "fcV":
+        return bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 (NaN)
+    return bool((left == right).all())

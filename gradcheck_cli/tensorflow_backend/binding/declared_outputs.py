@@ -1,0 +1,116 @@
+"""What a spec says of its outputs, held against what the forward returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.spec.case import Case
+
+
+def names(case: Case, count: int, found: Sequence[str] = ()) -> list[str]:
+    """Return the outputs' names: those found in what the forward returned, the spec's, y, or y0, y1, ..."""
+    if len(found) == count:
+        return list(found)
+    if len(case.outputs) == count:
+        return [output.name for output in case.outputs]
+    return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
+
+
+def infos(
+    case: Case, named: Sequence[str], found: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> tuple[TensorInfo, ...]:
+    """Describe the outputs.
+
+    Args:
+        case: the case.
+        named: the outputs' names.
+        found: the outputs' dtypes.
+        shapes: their shapes at the base point.
+    """
+    owners = {output.name: output.gradient_of for output in case.outputs}
+    return tuple(
+        TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owners.get(name, ""))
+        for name, dtype, shape in zip(named, found, shapes, strict=True)
+    )
+
+
+def check_dtypes(
+    case: Case, named: Sequence[str], found: Sequence[Any], dtype_of: Callable[[str], str], role: str
+) -> None:
+    """Hold the outputs' dtypes against the spec, and that they are what it names.
+
+    Args:
+        case: the case.
+        named: the outputs' names.
+        found: their dtypes.
+        dtype_of: maps a dtype that the spec names to the one that is traced.
+        role: "forward" or "reference", for messages.
+
+    Raises:
+        CaseFailedError: of kind "outputs".
+    """
+    by_name = dict(zip(named, found, strict=True))
+    declared = [output.name for output in case.outputs]
+    if declared and not all(_stands_for(name, named) for name in declared):
+        raise CaseFailedError(
+            "outputs",
+            f"the {role} returns {len(found)} output(s), but the spec names {len(declared)}: "
+            f"{', '.join(declared)}.",
+        )
+    for output in case.outputs:
+        dtype = by_name.get(output.name)
+        if dtype is None:
+            if output.dtype is not None or output.shape is not None:
+                parts = [name for name in named if _is_part(name, output.name)]
+                raise CaseFailedError(
+                    "outputs",
+                    f"output {output.name} of the {role} is a structure of {', '.join(parts)}, which has no "
+                    "dtype and no shape of its own: leave them out of the spec.",
+                )
+        elif output.dtype is not None and dtype_of(output.dtype) != dtype.name:
+            raise CaseFailedError(
+                "outputs",
+                f"output {output.name} of the {role} must be {dtype_of(output.dtype)} by the spec, "
+                f"but is {dtype.name}.",
+            )
+
+
+def _stands_for(name: str, named: Sequence[str]) -> bool:
+    return any(one == name or _is_part(one, name) for one in named)
+
+
+def _is_part(name: str, of: str) -> bool:
+    return name.startswith((f"{of}.", f"{of}["))
+
+
+def check_shapes(case: Case, named: Sequence[str], values: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Hold the outputs' shapes against the spec.
+
+    Raises:
+        CaseFailedError: of kind "outputs".
+    """
+    by_name = dict(zip(named, values, strict=True))
+    for declared in case.outputs:
+        wanted, value = declared.shape, by_name.get(declared.name)
+        if (
+            wanted is not None
+            and value is not None
+            and not tf.TensorShape(wanted).is_compatible_with(value.shape)
+        ):
+            raise CaseFailedError(
+                "outputs",
+                f"output {declared.name} must have shape {shape_text(wanted)} by the spec, but "
+                f"has {shape_text(value.shape)}.",
+            )

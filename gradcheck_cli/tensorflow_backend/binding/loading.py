@@ -1,0 +1,149 @@
+"""Find the user's functions, `module:attribute`, beside the spec and in the working directory too."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import behaviour
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# Never forgotten, though a checkout of it may be the working directory: what runs would be split in two.
+_OWN = __name__.partition(".")[0]
+
+
+@contextmanager
+def importable(folder: str) -> Iterator[None]:
+    """Put the spec's folder and the working directory in front of the import path, for as long as it lasts.
+
+    A module of the same name that another spec's folder gave earlier is forgotten first: each spec
+    gets the code beside it, whatever ran before.
+    """
+    before = list(sys.path)
+    front = [folder, str(Path.cwd())]
+    sys.path[:0] = front
+    _forget_namesakes(front)
+    importlib.invalidate_caches()
+    try:
+        with behaviour.of_case():
+            yield
+    finally:
+        sys.path[:] = before
+
+
+def _forget_namesakes(front: list[str]) -> None:
+    """Drop top-level modules (and their submodules) that `front` would now find in another place."""
+    # This happens for each case: what the folders hold is a few names, what is imported are hundreds.
+    own: dict[str, Path] = {}
+    for folder in front:
+        own = {**_modules_in(folder), **own}
+    for name in own.keys() & sys.modules.keys() - {_OWN}:
+        found_at = _origin(sys.modules[name])
+        if found_at is None or own[name].resolve() == found_at or _is_installed(found_at):
+            continue
+        for stale in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
+            del sys.modules[stale]
+
+
+def _modules_in(folder: str) -> dict[str, Path]:
+    """Return the file of each top-level module that a folder holds, by name; a package before a module."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:  # gone meanwhile: importing from it says so
+        return {}
+    found = {name.removesuffix(".py"): Path(folder, name) for name in names if name.endswith(".py")}
+    # Only what is imported already is of interest: few folders are.
+    for name in names:
+        package = Path(folder, name, "__init__.py")
+        if name in sys.modules and package.is_file():
+            found[name] = package
+    return found
+
+
+def _origin(module: object) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if isinstance(file, str) else None
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a file belongs to the interpreter or an installed package: such modules are never replaced."""
+    return "site-packages" in path.parts or str(path).startswith(str(Path(os.__file__).resolve().parent))
+
+
+def load(target: str, role: str) -> Any:
+    """Import what `module:attribute` names.
+
+    Args:
+        target: `pkg.module:Class.method`.
+        role: what the spec calls it, for messages: "forward", "gradient", "reference".
+
+    Raises:
+        CaseFailedError: of kind "import" or "attribute".
+    """
+    module_name, _, attribute = target.partition(":")
+    module = _import(module_name, role)
+    value: Any = module
+    for position, part in enumerate(attribute.split(".")):
+        try:
+            value = getattr(value, part)
+        except AttributeError:  # noqa: PERF203 (a name has a handful of parts)
+            holder = ".".join([module_name, *attribute.split(".")[:position]])
+            near = difflib.get_close_matches(
+                part, [name for name in dir(value) if not name.startswith("__")], n=1
+            )
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            where = getattr(module, "__file__", None) or "a built-in module"
+            raise CaseFailedError(
+                "attribute", f"{role}: {holder!r} ({where}) has no attribute {part!r}.{hint}"
+            ) from None
+    if not callable(value):
+        raise CaseFailedError(
+            "attribute", f"{role}: {target!r} must be callable, but is a {type(value).__name__}."
+        )
+    return value
+
+
+def _import(name: str, role: str) -> Any:
+    try:
+        return behaviour.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            looked = "\n".join(
+                f"  {entry or '.'}" for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir()
+            )
+            raise CaseFailedError(
+                "import",
+                f"{role}: no module named {error.name!r}; looked in:\n{looked}\n"
+                "Put the module beside the spec, run from its folder, or install it.",
+            ) from None
+        raise CaseFailedError(
+            "import",
+            f"{role}: importing {name!r} failed: {frames.first_line(error)}. Install what it imports.",
+            frames.user_frames(error),
+        ) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (a module may raise anything as it is imported)
+        raise CaseFailedError(
+            "import",
+            f"{role}: importing {name!r} failed: {frames.first_line(error)}",
+            frames.user_frames(error) or _syntax_place(error),
+        ) from None
+
+
+def _syntax_place(error: BaseException) -> tuple[str, ...]:
+    if isinstance(error, SyntaxError) and error.filename:
+        return (f"{error.filename}:{error.lineno}: {(error.text or '').strip()}",)
+    return ()

@@ -1,0 +1,104 @@
+"""The `py_func` with a gradient that people copy from forum to forum, made safe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, unique_name
+from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
+    func: Callable[..., Any],
+    inputs: Sequence[Any],
+    Tout: Any,  # noqa: N803 (TensorFlow's own name of it)
+    grad: Callable[..., Any],
+    stateful: bool = True,  # noqa: FBT001, FBT002 (the signature that people know)
+    name: str | None = None,
+    *,
+    shapes: Any = None,
+) -> Any:
+    """Wrap a NumPy function as an op with a gradient of its own.
+
+    In place of a random name, the gradient is registered under one that no other call in this process has.
+    Shapes are kept: a NumPy ufunc's output has the shape that its inputs broadcast to; for other functions
+    say it by `shapes`, which is held against what comes out. In eager mode, where no override takes effect,
+    the same gradient is attached by `tf.custom_gradient`.
+
+    Args:
+        func: arrays in, one array or a list of arrays out.
+        inputs: a list of tensors, or of what converts to tensors.
+        Tout: dtype of the output, or a list of dtypes.
+        grad: `(op, *upstream)` to one gradient, or `None`, per input; `op` has inputs and outputs.
+        stateful: as in `tf.compat.v1.py_func`: `False` allows TensorFlow to call `func` fewer times.
+        name: name of the op.
+        shapes: shape of the output, or a list of shapes where `Tout` is a list; `None` for unknown.
+
+    Returns:
+        A tensor, or a list of them where `Tout` is a list.
+
+    Raises:
+        TypeError: `inputs` is a tensor, not a list of tensors.
+        CaseFailedError: `grad` returned something that is no gradient.
+        GradientFormError: `grad` returned a gradient of another shape or dtype than its input.
+        tf.errors.InvalidArgumentError: an output hasn't the shape that `shapes` says (as it runs).
+    """
+    if not isinstance(inputs, list | tuple):  # a tensor would be taken apart into its elements
+        kind = type(inputs).__name__
+        raise TypeError(f"inputs: must be a list of tensors, but is a {kind}; write [x] for a single one.")
+    tensors = [tf.convert_to_tensor(value) for value in inputs]
+    gradient = guarded(grad, [f"input {number}" for number in range(len(tensors))])
+    is_list = isinstance(Tout, list | tuple)
+    known = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
+    if tf.executing_eagerly():
+        return _eager(func, tensors, Tout, gradient, known)
+    registered = unique_name(name or str(getattr(func, "__name__", "py_func")))
+    tf.RegisterGradient(registered)(gradient)
+    mapping = dict.fromkeys(PY_FUNC_TYPES, registered)
+    with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
+        result = tf.compat.v1.py_func(func, tensors, Tout, stateful=stateful, name=name)
+    outputs = _with_shapes(list(result) if is_list else [result], known)
+    return outputs if is_list else outputs[0]
+
+
+def _eager(
+    func: Callable[..., Any], tensors: list[Any], dtypes: Any, gradient: Callable[..., Any], known: list[Any]
+) -> Any:
+    is_list = isinstance(dtypes, list | tuple)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def call(*values: Any) -> Any:
+        result = tf.numpy_function(func, list(values), dtypes)
+        outputs = _with_shapes(list(result) if is_list else [result], known)
+        view = OpView("PyFunc", "py_func", values, outputs, {})
+        return outputs if is_list else outputs[0], lambda *upstream: gradient(view, *upstream)
+
+    return call(*tensors)
+
+
+def _known_shapes(
+    func: Callable[..., Any], tensors: list[Any], shapes: Any, *, is_list: bool, count: int
+) -> list[Any]:
+    """Return each output's static shape, `None` where nothing is known."""
+    if shapes is not None:
+        return [tf.TensorShape(shape) for shape in (shapes if is_list else [shapes])]
+    if isinstance(func, np.ufunc) and func.signature is None:
+        shape = tensors[0].shape
+        for tensor in tensors[1:]:
+            shape = tf.broadcast_static_shape(shape, tensor.shape)
+        return [shape] * count
+    return [None] * count
+
+
+def _with_shapes(outputs: list[Any], known: list[Any]) -> list[Any]:
+    return [
+        output if shape is None else tf.ensure_shape(output, shape)
+        for output, shape in zip(outputs, known, strict=True)
+    ]

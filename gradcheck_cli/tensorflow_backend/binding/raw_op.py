@@ -1,0 +1,92 @@
+"""The raw op of an `op_type`, its inputs and attrs named as in its OpDef."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend.binding.arguments import named
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.registry import gradient_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+
+def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
+    """Create the op and return its outputs, flat.
+
+    Raises:
+        CaseFailedError: of kind "op_type".
+    """
+    op_type = str(case.op_type)
+    definition = private_graphs.op_def(op_type)
+    if definition is None:
+        raise CaseFailedError("op_type", unknown_op_type(op_type))
+    known = [argument.name for argument in definition.input_arg]
+    given = [argument.name for argument in case.arguments]
+    if set(known) != set(given):
+        raise CaseFailedError(
+            "op_type",
+            f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
+            f"{', '.join(given) or 'none'}.",
+        )
+    attr_names = {attr.name for attr in definition.attr}
+    unknown = sorted(set(case.attrs) - attr_names)
+    if unknown:
+        raise CaseFailedError(
+            "op_type",
+            f"op_type {op_type} has no attr {unknown[0]!r}; it has "
+            f"{', '.join(sorted(attr_names)) or 'none'}.",
+        )
+    result = _apply(op_type, {**named(case, tensors), **case.attrs})
+    if isinstance(result, tf.Operation):
+        raise CaseFailedError(
+            "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
+        )
+    # By place: what the OpDef calls them, an eager call alone would tell.
+    return [tf.convert_to_tensor(value) for value in tf.nest.flatten(result)]
+
+
+def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
+    if not tf.executing_eagerly():
+        return private_graphs.apply_op(op_type, arguments)
+    exported = getattr(tf.raw_ops, op_type, None)
+    if exported is None:
+        raise CaseSkippedError(
+            "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
+        )
+    return exported(**_exported_names(private_graphs.op_def(op_type), exported, arguments))
+
+
+def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments under the names of TensorFlow's Python function for an op type.
+
+    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other
+    where there are several.
+    """
+    taken = list(inspect.signature(exported).parameters)
+    inferred = {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    own = [arg.name for arg in definition.input_arg]
+    own += [attr.name for attr in definition.attr if attr.name not in inferred]
+    renamed = [name for name in own if name not in taken]
+    names = [name for name in taken if name not in own and name != "name"]
+    if len(renamed) != len(names):
+        return arguments
+    known = dict(zip(renamed, names, strict=True))
+    return {known.get(name, name): value for name, value in arguments.items()}
+
+
+def unknown_op_type(op_type: str) -> str:
+    """Say that TensorFlow has no such op type, with the nearest ones."""
+    near = difflib.get_close_matches(op_type, sorted(gradient_registry.op_types()), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else " See 'gradcheck list --status all'."
+    return f"TensorFlow {tf.__version__} has no op type {op_type!r}.{hint}"

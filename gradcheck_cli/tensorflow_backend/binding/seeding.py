@@ -1,0 +1,42 @@
+"""Draw the same where code of the user's makes a layer: initial weights are part of the point."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
+
+
+def at_first_use(case: Case, shared: Shared) -> contextlib.AbstractContextManager[None]:
+    """Seed the global generators while the forward is called for the first time: layers make weights then."""
+    is_first = not shared.draws
+    return seeded(case.seed) if is_first else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python (Keras takes that), NumPy and TensorFlow; give them back after.
+
+    Keras starts to count the names of its layers anew, so that a variable has the same one in every mode.
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one, as users use it)
+    with private_eager.seed_restored(), private_variables.keras_names_from_the_start():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        tf.random.set_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002

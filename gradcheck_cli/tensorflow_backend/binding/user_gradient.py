@@ -1,0 +1,211 @@
+"""The user's gradient function, called as TensorFlow would call it, with what it returns looked at first.
+
+TensorFlow believes a gradient without question: a wrong dtype passes, a float or an ndarray ends in
+`AttributeError: ... 'name'`. Here each of these gets a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes, frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
+
+# Is told of a malformed gradient's input and what is wrong, where the others are to be judged all the same.
+_note: contextvars.ContextVar[Callable[[Any, str], None] | None] = contextvars.ContextVar(
+    "note", default=None
+)
+
+
+@contextlib.contextmanager
+def form_faults_noted(note: Callable[[Any, str], None]) -> Iterator[None]:
+    """Put zeros in place of malformed gradients, and note them, where they would be an error."""
+    token = _note.set(note)
+    try:
+        yield
+    finally:
+        _note.reset(token)
+
+
+def _sound(gradients: list[Gradient], op: Any, names: Sequence[str]) -> list[Gradient]:
+    """Return gradients of right form: zeros for others, where these are noted.
+
+    Raises:
+        GradientFormError: one is malformed, and nobody takes note.
+    """
+    note, sound = _note.get(), list(gradients)
+    for number, name in enumerate(names):
+        tensor = op.inputs[number]
+        message = _fault(name, gradients[number], tensor)
+        if message and note is None:
+            raise GradientFormError((number,), message)
+        if message and note is not None:
+            note(tensor, message)
+            sound[number] = tf.zeros_like(tensor)
+    return sound
+
+
+def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
+    """Wrap a gradient `(op, *upstream)` so that what it returns is looked at before TensorFlow sees it.
+
+    Args:
+        gradient: the user's function.
+        names: the inputs' names, for messages; one per gradient.
+    """
+
+    def call(op: Any, *upstream: Any) -> list[Gradient]:
+        try:
+            result = gradient(op, *upstream)
+        except (CaseFailedError, GradientFormError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # code of the user's may raise what it likes
+            raise CaseFailedError(
+                "gradient",
+                f"the gradient function raised {frames.first_line(error)}",
+                frames.user_frames(error),
+            ) from error
+        gradients = list(result) if isinstance(result, list | tuple) else [result]
+        if len(gradients) != len(names):
+            raise CaseFailedError(
+                "gradient_count",
+                f"the gradient function must return {len(names)} gradient(s), one (or None) for each of "
+                f"{', '.join(names)}, but returned {len(gradients)}.",
+            )
+        return _sound(gradients, op, names)
+
+    return call
+
+
+def _fault(name: str, value: Gradient, tensor: Any) -> str:
+    """Say what is wrong with a gradient's form; CaseFailedError where it is no tensor."""
+    if value is None:
+        return ""
+    if not isinstance(value, tf.Tensor | tf.IndexedSlices):
+        found = type(value).__module__ + "." + type(value).__qualname__
+        raise CaseFailedError(
+            "gradient",
+            f"the gradient for {name} must be a tensor or None, but is a {found.removeprefix('builtins.')}; "
+            "return a tensor, such as tf.constant(...), or name a NumPy function as "
+            "'gradient: {numpy: module:function}'.",
+        )
+    if not dtypes.is_differentiable(tensor.dtype):
+        return ""
+    if value.dtype != tensor.dtype:
+        wanted, found = tensor.dtype.name, value.dtype.name
+        return f"the gradient for {name} must be {wanted}, as its input is, but is {found}."
+    if not isinstance(value, tf.Tensor) or value.shape.is_compatible_with(tensor.shape):
+        return ""
+    return (
+        f"the gradient for {name} must have shape {shape_text(tensor.shape)}, as its input has, but has "
+        f"{shape_text(value.shape)}."
+        + (" Sum it over the axes that broadcasting added." if _could_be_broadcast(value, tensor) else "")
+    )
+
+
+def _could_be_broadcast(value: Any, tensor: Any) -> bool:
+    """Whether the input's shape broadcasts to the gradient's: then the sum over those axes is missing."""
+    try:
+        return bool(tf.broadcast_static_shape(value.shape, tensor.shape) == value.shape)
+    except ValueError:
+        return False
+
+
+def shape_text(shape: Any) -> str:
+    """Render a shape as `[2, 3]`, unknown dimensions as `?`."""
+    dims = tf.TensorShape(shape)
+    if dims.rank is None:
+        return "of unknown rank"
+    return "[" + ", ".join("?" if size is None else str(size) for size in dims.as_list()) + "]"
+
+
+def from_numpy(
+    function: Callable[..., Any],
+    point: Sequence[np.ndarray[Any, Any]],
+    output_shapes: Sequence[tuple[int, ...]],
+    names: Sequence[str],
+) -> Callable[..., list[Gradient]]:
+    """Turn a NumPy gradient `(*upstream, *inputs) -> arrays` into a registered-gradient function.
+
+    Which gradients are `None`, and their dtypes, must be known when the graph is built, so the
+    function is called once at `point` with upstreams of ones.
+
+    Args:
+        function: the user's function of arrays.
+        point: the inputs' values, wide.
+        output_shapes: the shape of each output at `point`.
+        names: the inputs' names, for messages.
+    """
+
+    def gradient(op: Any, *upstream: Any) -> list[Gradient]:
+        inputs = [
+            dtypes.narrow(value, tensor.dtype.base_dtype.name)
+            for value, tensor in zip(point, op.inputs, strict=True)
+        ]
+        # An integer output has no upstream; the function still expects an array in its place.
+        filled = [
+            tf.zeros_like(output) if flow is None else flow
+            for flow, output in zip(upstream, op.outputs, strict=True)
+        ]
+        ones = [
+            np.ones(shape, tensor.dtype.as_numpy_dtype)
+            for shape, tensor in zip(output_shapes, filled, strict=True)
+        ]
+        first = _as_list(function(*ones, *inputs))
+        if len(first) != len(names):
+            raise CaseFailedError(
+                "gradient_count",
+                f"the NumPy gradient must return {len(names)} array(s), one (or None) for each of "
+                f"{', '.join(names)}, but returned {len(first)}.",
+            )
+        returned = [number for number, value in enumerate(first) if value is not None]
+        returned = _check_dtypes(first, returned, op, names)
+        if not returned:  # a py_func without outputs is an operation, and nothing to return
+            return [None] * len(names)
+
+        def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+            values = _as_list(function(*arrays))
+            return [np.asarray(values[number]) for number in returned]
+
+        tensors = tf.compat.v1.py_func(
+            body, [*filled, *op.inputs], [op.inputs[number].dtype for number in returned], stateful=True
+        )
+        result: list[Gradient] = [None] * len(names)
+        # Eagerly, one result comes without a list around it, and as an array.
+        for number, tensor in zip(returned, _as_list(tensors), strict=True):
+            result[number] = tf.convert_to_tensor(tensor)
+        return result
+
+    return gradient
+
+
+def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequence[str]) -> list[int]:
+    """Return the numbers of arrays of their input's dtype: `py_func` would refuse others when run."""
+    malformed = []
+    for number in returned:
+        expected, found = op.inputs[number].dtype, np.asarray(first[number]).dtype
+        if dtypes.is_differentiable(expected) and found != expected.as_numpy_dtype:
+            message = (
+                f"the gradient for {names[number]} must be {expected.name}, as its input is, "
+                f"but is {found.name}; NumPy may have promoted it."
+            )
+            note = _note.get()
+            if note is None:
+                raise GradientFormError((number,), message)
+            note(op.inputs[number], message)
+            malformed.append(number)
+    return [number for number in returned if number not in malformed]
+
+
+def _as_list(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, list | tuple) else [result]

@@ -1,0 +1,103 @@
+"""Make the trainable variables that a forward uses inputs of its case, under names that stay the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Argument, InputSpec, Source
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding.returned import NO_LABEL, unique
+from gradcheck_cli.tensorflow_backend.private import private_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.spec.case import Case
+
+_UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
+
+
+def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
+    """Return the case with each variable as one more argument, at its present value.
+
+    Args:
+        case: as it was read.
+        variables: what the forward uses.
+        target: the forward: says what an unnamed variable is called there.
+
+    Raises:
+        CaseFailedError: there are none.
+    """
+    if not variables:
+        raise CaseFailedError(
+            "variables",
+            "variables: true, but the forward uses no trainable variable of a floating dtype; drop the key.",
+        )
+    names = _names(variables, given_names(target), {tensor.name for tensor in case.tensors})
+    found = tuple(
+        Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
+    )
+    return replace(case, arguments=(*case.arguments, *found), variables=True)
+
+
+def plain_name(variable: Any) -> str:
+    """Return a variable's name without its output number."""
+    return str(variable.name).partition(":")[0]
+
+
+def _as_input(name: str, variable: Any) -> InputSpec:
+    value = dtypes.widen(variable.numpy())
+    return InputSpec(name, variable.dtype.name, value.shape, Source("variable", {"value": value}))
+
+
+def given_names(target: Any) -> Mapping[int, str]:
+    """Return what variables are called where the forward finds them, by `id` of the variable.
+
+    Args:
+        target: the forward: a layer, a `tf.Module`, a method of one, or a function around any.
+    """
+    owner = getattr(target, "__self__", target)
+    found: dict[int, str] = {}
+    for name, value in {**_seen_by(target), "": owner}.items():
+        if isinstance(value, tf.Variable):
+            found[id(value)] = name
+        elif isinstance(value, tf.Module):
+            found |= private_variables.attribute_paths(value)
+        else:
+            found |= private_variables.keras_paths(value)
+    return found
+
+
+def _seen_by(target: Any) -> dict[str, Any]:
+    """Return what a Python function finds under names outside of its own."""
+    try:
+        seen = inspect.getclosurevars(inspect.unwrap(getattr(target, "python_function", target)))
+    except (TypeError, ValueError):  # no Python function
+        return {}
+    return {**seen.globals, **seen.nonlocals}
+
+
+def _path(own: str, given: str | None) -> str:
+    """Return a variable's name, its parts apart by slashes.
+
+    Keras' is the layer's path: TensorFlow may have counted it up. The place in a module or a function stands
+    for a name where there is none.
+    """
+    if given is None:
+        return own
+    return given if "/" in given or re.fullmatch(rf"{_UNNAMED}(_\d+)?", own) else own
+
+
+def _names(variables: Sequence[Any], given: Mapping[int, str], taken: set[str]) -> list[str]:
+    paths = [_path(plain_name(variable), given.get(id(variable))) for variable in variables]
+    parts = [path.split("/") for path in paths]
+    # A layer's own name is counted up as layers are made; alone, it tells nothing.
+    while all(len(path) > 1 and path[0] == parts[0][0] for path in parts):
+        parts = [path[1:] for path in parts]
+    return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], taken)

@@ -1,0 +1,1 @@
+"""The branches of a forward and its gradient, and the sides that a point takes."""

@@ -1,0 +1,218 @@
+"""Where a forward's gradient could be wrong unseen at its points: branches, axes, factors, indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.unseen_sides import Site
+from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    Array = np.ndarray[Any, Any]
+
+_SMALL = 2  # so many inputs has an op that combines two
+
+
+def _signs(values: Sequence[Array]) -> tuple[str, ...]:
+    x = values[0]
+    return _missing({"no element is below 0": x < 0, "no element is above 0": x > 0})
+
+
+def _relu6(values: Sequence[Array]) -> tuple[str, ...]:
+    x = values[0]
+    sides = {
+        "no element is below 0": x < 0,
+        "no element is between 0 and 6": (x > 0) & (x < 6),  # noqa: PLR2004 (its name)
+        "no element is above 6": x > 6,  # noqa: PLR2004 (its name)
+    }
+    return _missing(sides)
+
+
+def _larger(values: Sequence[Array]) -> tuple[str, ...]:
+    first, second = values
+    return _missing(
+        {
+            "the first operand is nowhere the larger": first > second,
+            "the second operand is nowhere the larger": first < second,
+        }
+    )
+
+
+def _sides(values: Sequence[Array]) -> tuple[str, ...]:
+    return _missing({"it is nowhere true": values[-1], "it is nowhere false": ~values[-1]})
+
+
+def _missing(sides: dict[str, Array]) -> tuple[str, ...]:
+    return tuple(told for told, seen in sides.items() if not np.any(seen))
+
+
+def _members(values: Sequence[Array]) -> tuple[str, ...]:
+    """Say whether no index comes twice."""
+    kept = values[0][values[0] >= 0]
+    twice = np.unique(kept, return_counts=True)[1]
+    return (
+        ()
+        if (twice > 1).any()
+        else ("no index comes twice, so that adding up, a mean and the last look alike",)
+    )
+
+
+_KINKED = {"Relu": _signs, "Elu": _signs, "Selu": _signs, "LeakyRelu": _signs, "Abs": _signs, "Relu6": _relu6}
+_COMPARED = frozenset({"Maximum", "Minimum"})
+_COMPARISONS = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
+_REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"})
+_ALONG_LAST = frozenset({"Softmax", "LogSoftmax"})
+_BROADCAST = frozenset({"Add", "AddV2", "BiasAdd", "Mul", "RealDiv", "Sub"})
+_SELECTS = frozenset({"Select", "SelectV2"})
+# Op type -> which of its inputs holds indices; what several of them name is added up by the gradient.
+_INDICES = {
+    **dict.fromkeys(("GatherV2", "SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd"), 1),
+    **dict.fromkeys(("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin"), 1),
+    **dict.fromkeys(("UnsortedSegmentProd", "ResourceGather"), 1),
+    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean"), 2),
+}
+_BY_BATCH = frozenset({"MatMul", "Conv2D", "Conv1D", "Conv3D", "DepthwiseConv2dNative"})
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is to be looked at of an op: the values of some tensors, if any, for what they don't show.
+
+    Attributes:
+        op: the op.
+        corruption: which one might not show.
+        unseen: says in words what isn't seen, of the values of `tensors`.
+        tensors: whose values it takes.
+        taken: the number of the op's input whose gradient it concerns; `None` for all.
+    """
+
+    op: Any
+    corruption: str
+    unseen: Callable[[Sequence[Array]], tuple[str, ...]]
+    tensors: tuple[Any, ...] = ()
+    taken: int | None = None
+
+
+def sites_of(op: GraphOperation, pairs: Sequence[tuple[int, int]]) -> list[Site]:
+    """Return the sites of a traced forward, with what its point doesn't show of each.
+
+    Args:
+        op: the op, in its declared dtypes.
+        pairs: those that are of interest.
+    """
+    outputs = op.forward.outputs
+    ways = {pair: set(graph_path.ops_between(op.starts(pair[1]), [outputs[pair[0]]])) for pair in pairs}
+    fed = [tensor for number in range(op.at.count) for tensor in op.starts(number)]
+    moved = {id(made) for one in graph_path.ops_after(fed) for made in one.outputs} | {id(one) for one in fed}
+    looks = []
+    for one in dict.fromkeys(one for way in ways.values() for one in way):
+        looks += [*_by_values(one, moved), *_by_shapes(one)]
+    tensors = list({id(tensor): tensor for look in looks for tensor in look.tensors}.values())
+    found = op.values_at_point(tensors)
+    values = {id(tensor): value for tensor, value in zip(tensors, found, strict=True)}
+    sites = []
+    for look in looks:
+        way = frozenset(
+            pair
+            for pair, ops in ways.items()
+            if look.op in ops and (look.taken is None or _leads(op, pair, look.op.inputs[look.taken]))
+        )
+        unseen = look.unseen([values[id(tensor)] for tensor in look.tensors])
+        sites.append(Site(look.corruption, _told(look.op), way, unseen))
+    return sites
+
+
+def _told(op: Any) -> str:
+    place = frames.place_in_users_code(op)
+    return f"{op.type} '{op.name}'" + (f" at {place}" if place else "")
+
+
+def _leads(op: GraphOperation, pair: tuple[int, int], tensor: Any) -> bool:
+    """Whether an input of the case moves a tensor."""
+    starts = op.starts(pair[1])
+    return any(start is tensor for start in starts) or tensor.op in graph_path.ops_after(starts)
+
+
+def _by_values(op: Any, moved: set[int]) -> list[_Look]:
+    """Return what is to be looked at where an op takes a side, an index or a factor by value."""
+    if op.type in _INDICES:
+        return [_Look(op, "repeats", _members, (op.inputs[_INDICES[op.type]],))]
+    if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
+        return [_Look(op, "branch", _sides, (op.inputs[0],))]
+    if not op.inputs or not dtypes.is_differentiable(op.inputs[0].dtype):
+        return []
+    if op.type in _KINKED:
+        return [_Look(op, "branch", _KINKED[op.type], (op.inputs[0],))]
+    if op.type in _COMPARED | _COMPARISONS:
+        look, tensors = (_larger, op.inputs) if op.type in _COMPARED else (_sides, op.outputs)
+        return [_Look(op, "branch", look, tuple(tensors))]
+    # A factor that the case gives: a mask, weights. The numerator of a quotient is no factor to be left out.
+    sides = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ())
+    return [
+        _Look(op, "ones", _is_one, (op.inputs[side],), 1 - side)
+        for side in sides
+        if id(op.inputs[side]) in moved
+    ]
+
+
+def _is_one(values: Sequence[Array]) -> tuple[str, ...]:
+    is_one = bool(values[0].size) and bool((values[0] == 1).all())
+    return ("a factor of it is 1 throughout: leaving that out looks the same",) if is_one else ()
+
+
+def _by_shapes(op: Any) -> list[_Look]:
+    """Return what axes of size one hide, and sizes that stay the same."""
+    shapes: list[Any] = [one.shape.as_list() if one.shape.rank is not None else [None] for one in op.inputs]
+    if not shapes or None in shapes[0]:
+        return []
+    first: list[int] = shapes[0]
+    if op.type in _REDUCTIONS or op.type in _ALONG_LAST:
+        axes = _axes(op, len(first)) if first else None
+        return [] if axes is None else _of_reduction(op, first, axes)
+    if len(shapes) < _SMALL or None in shapes[1]:
+        return []
+    second, batch = shapes[1], first[:1]
+    if op.type == "MatMul":
+        batch = [first[1 if op.get_attr("transpose_a") else 0]]
+    if op.type in _BY_BATCH and batch == [1]:
+        return [_known(op, "mean", "the batch has size 1: a mean over it for a sum looks the same", 1)]
+    if op.type in _BROADCAST and len(first) != len(second) and first and second:
+        small = 0 if len(first) < len(second) else 1
+        if np.prod(first) == np.prod(second):
+            told = "it broadcasts over axes of size 1: a mean over them for a sum looks the same"
+            return [_known(op, "mean", told, small)]
+    return []
+
+
+def _known(op: Any, corruption: str, told: str, taken: int | None = None) -> _Look:
+    return _Look(op, corruption, lambda _: (told,), taken=taken)
+
+
+def _axes(op: Any, rank: int) -> list[int] | None:
+    """Return the axes that an op goes along; `None` where the graph doesn't say."""
+    if op.type in _ALONG_LAST:
+        return [rank - 1]
+    known = tf.get_static_value(op.inputs[1])
+    return None if known is None else [int(axis) % rank for axis in np.ravel(known)]
+
+
+def _of_reduction(op: Any, shape: Sequence[int], axes: Sequence[int]) -> list[_Look]:
+    along = int(np.prod([shape[axis] for axis in axes]))
+    others = [size for axis, size in enumerate(shape) if axis not in axes]
+    if along == 1:
+        return [_known(op, "mean", "it goes along axes of size 1: a mean for a sum looks the same")]
+    if others and int(np.prod(others)) == 1:
+        return [_known(op, "axis", "all other axes have size 1: one along these too looks the same")]
+    if op.type == "Mean":
+        told = f"it divides by {along} in every case: the number in its place looks the same"
+        return [_known(op, "size", told)]
+    return []

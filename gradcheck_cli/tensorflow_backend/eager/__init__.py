@@ -1,0 +1,1 @@
+"""Cases that are called eagerly."""

@@ -1,0 +1,168 @@
+"""Call a forward eagerly, as a function: what it changes is put back, what it draws and stops is held."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
+from gradcheck_cli.tensorflow_backend.frames import place_of_stop
+from gradcheck_cli.tensorflow_backend.graph.frozen import Stop
+from gradcheck_cli.tensorflow_backend.graph.state import Kept, State
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+@dataclass
+class EagerCall:
+    """A forward that is called again and again, at the base point first.
+
+    Attributes:
+        function: takes tensors, returns a list of tensors.
+        holds: whether a `stop_gradient` that backpropagation meets keeps its base value, by its key.
+        seed: of its draws, the same in each call.
+        record: what the first call ran.
+        reverse: give custom gradients their variables in reverse order.
+        gradient_variables: those that a custom gradient has gradients for, by `id`.
+        custom_gradients: how many of the forward's ran at the base point.
+        written: what a call writes to; it is put back after each.
+        left: what a gradient alone writes to; it is put back at the end of the case.
+        must_begin_anew: whether a gradient was seen to write to what the forward uses.
+    """
+
+    function: Callable[..., Sequence[Any]]
+    holds: Callable[[str], bool]
+    seed: int = 0
+    reverse: bool = False
+    gradient_variables: dict[int, Any] = field(default_factory=dict)
+    record: Record = field(default_factory=Record)
+    custom_gradients: int = 0
+    written: State = field(default_factory=State)
+    left: State = field(default_factory=State)
+    must_begin_anew: bool = False
+    _sorted: State = field(default_factory=State)
+    _unsorted: State = field(default_factory=State)
+    draws: list[str] = field(default_factory=list)
+    stops: list[tuple[Stop, Any]] = field(default_factory=list)  # those that it meets, with what they gave
+
+    def at_base(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call at the base point, and note what is to be held and put back from then on."""
+
+        def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
+            if is_met and isinstance(value, tf.Tensor):
+                self.stops.append((_stop_here(), value))
+            return value
+
+        def count() -> None:
+            self.custom_gradients += 1
+
+        with (
+            self._put_back(),
+            self._in_order(),
+            private_eager.stop_gradients_replaced(stop),
+            private_eager.writes_noted(lambda handle, dtypes: self.written.keep(Kept(handle, dtypes))),
+            private_eager.custom_gradients_noted(count),
+        ):
+            tf.random.set_seed(self.seed)
+            outputs = self.record.run(lambda: self.function(*inputs))
+        self.draws = self.record.draws(outputs)
+        return outputs
+
+    @property
+    def held(self) -> list[tuple[Stop, Any]]:
+        """The `stop_gradient`s that are held, with what they gave at the base point."""
+        return [(stop, value) for stop, value in self.stops if self.holds(stop.key)]
+
+    def moved(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call with inputs that have moved, with what is to be held as it was at the base point."""
+        noted = iter(self.stops)
+
+        def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
+            # One that the base point had none of: another branch is taken, or a loop goes on for longer.
+            found, held = next(noted, (None, value)) if is_met else (None, value)
+            is_held = found is not None and self.holds(found.key) and held.shape == value.shape
+            return held if is_held else value
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._put_back())
+            if self.held:  # inside a tf.function, they can only be held where it runs op by op
+                stack.enter_context(private_eager.functions_run_eagerly())
+                stack.enter_context(private_eager.stop_gradients_replaced(stop))
+            self.reseed(self.seed)
+            return list(self.function(*inputs))
+
+    @contextlib.contextmanager
+    def unheld(self) -> Iterator[Callable[..., list[Any]]]:
+        """Give the forward as its user calls it, with the base point's draws; put back what it changes."""
+
+        def call(*inputs: Any) -> list[Any]:
+            self.reseed(self.seed)
+            return list(self.function(*inputs))
+
+        # In a function that is traced already, the order of variables is settled.
+        opened = private_eager.functions_run_eagerly() if self.reverse else contextlib.nullcontext()
+        with self._put_back(), self._in_order(), opened:
+            yield call
+
+    def put_back(self) -> None:
+        """Put back what was written to."""
+        self.written.put_back()
+
+    def writes_sorted(self) -> contextlib.AbstractContextManager[None]:
+        """Note what a gradient writes to, for `sort_writes`."""
+
+        def note(handle: Any, dtypes: tuple[Any, ...]) -> None:
+            if handle in self.written:
+                self.must_begin_anew = True
+            elif handle not in self._sorted:
+                with tf.init_scope():  # it may be written to within a tf.function that is being traced
+                    self._unsorted.keep(Kept(handle, dtypes))
+
+        return private_eager.writes_noted(note)
+
+    def sort_writes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Tell whether the forward uses what a gradient was seen to write to: then its outputs differ."""
+        if not self._unsorted.before:
+            return
+        self.put_back()
+        again = self.function(*inputs)
+        is_used = any(
+            not np.array_equal(one.numpy(), other.numpy()) for one, other in zip(again, outputs, strict=True)
+        )
+        (self.written if is_used else self.left).take(self._unsorted)
+        self._sorted.take(self._unsorted)
+        self._unsorted.before.clear()
+        self.must_begin_anew |= is_used
+
+    def _in_order(self) -> contextlib.AbstractContextManager[None]:
+        def note(variables: Sequence[Any]) -> None:
+            self.gradient_variables.update((id(variable), variable) for variable in variables)
+
+        return private_variables.order_of_variables(note, reverse=self.reverse)
+
+    def reseed(self, seed: int) -> None:
+        """Set the seed, where anything is drawn: it costs a kernel's making for each op."""
+        if self.draws:
+            tf.random.set_seed(seed)
+
+    @contextlib.contextmanager
+    def _put_back(self) -> Iterator[None]:
+        with private_eager.seed_restored():
+            try:
+                yield
+            finally:
+                self.put_back()
+
+
+def _stop_here() -> Stop:
+    """Describe the `stop_gradient` that is being called."""
+    frames = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
+    lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames)]
+    return Stop(*place_of_stop(lines))

@@ -1,0 +1,199 @@
+"""A case called eagerly at one sample point: its tensors, its first call, and calls under a tape."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+from gradcheck_cli.tensorflow_backend.binding.seeding import at_first_use
+from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall
+from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
+from gradcheck_cli.tensorflow_backend.graph.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
+from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
+from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.private import private_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class CalledCase:
+    """One case, called eagerly at one sample point; nothing is traced.
+
+    Attributes:
+        case: what is called.
+        sample: number of the sample point.
+        reference_precision: call in float64 / complex128 instead of the declared dtypes.
+        in_complex: call in complex128, for the complex step.
+        shared: what the case's factory built, and the variables among the inputs.
+        reverse: give custom gradients their variables in reverse order.
+        stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
+        seen: how often each registered gradient function was called, where that is counted.
+    """
+
+    case: Case
+    sample: int = 0
+    reference_precision: bool = False
+    in_complex: bool = False
+    shared: Shared = field(default_factory=Shared)
+    reverse: bool = False
+    stops: frozenset[str] | None = None
+    seen: Counter[str] = field(default_factory=Counter)
+    _names: list[str] = field(default_factory=list)
+
+    @cached_property
+    def at(self) -> SamplePoint:
+        """The sample point in the dtypes of the call."""
+        return SamplePoint(self.case, self.sample, self._dtype_of)
+
+    @property
+    def point(self) -> tuple[Array, ...]:
+        """The base point, wide, holding values that the declared dtypes can hold."""
+        return self.at.point
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened."""
+        return self.at.inputs
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Every output, with its shape at the base point."""
+        names = declared_outputs.names(self.case, len(self._base), self._names)
+        found = [value.dtype for value in self._base]
+        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self._base])
+
+    @cached_property
+    def base_values(self) -> list[Array]:
+        """The outputs at the base point."""
+        return [dtypes.widen(value.numpy()) for value in self._base]
+
+    def _counting(self) -> contextlib.AbstractContextManager[None]:
+        return private_gradients.gradients_counted(self.seen)
+
+    def _gradients(
+        self,
+        upstreams: Mapping[int, Stack],
+        watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> list[dict[int, Any]]:
+        """Call the forward once, and return the gradients by input for each row of upstreams."""
+        sources = [*self._tensors, *self.shared.variables]
+        wanted = {number: sources[number] for number in self.at.differentiable}
+        rows: list[dict[int, Any]] = []
+        with self._call.unheld() as call:
+            for row in range(len(next(iter(upstreams.values())))):
+                if rows and self._call.must_begin_anew:
+                    self._call.put_back()
+                if not rows or self._call.record.gives_once or self._call.must_begin_anew:
+                    tape, outputs = self._taped(call, list(wanted.values()))
+                    self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of forward's
+                targets = [outputs[output] for output in upstreams]
+                flows = [
+                    _flow(stack, row, target)
+                    for stack, target in zip(upstreams.values(), targets, strict=True)
+                ]
+                with in_users_words(list(wanted.values())), watching(), self._call.writes_sorted():
+                    found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
+                self._call.sort_writes(self._tensors, self._base)
+                rows.append(
+                    {
+                        number: dense(gradient, wanted[number])
+                        for number, gradient in zip(wanted, found, strict=True)
+                    }
+                )
+        return rows
+
+    def _taped(self, call: Callable[..., list[Any]], watched: Sequence[Any]) -> tuple[Any, list[Any]]:
+        with tf.GradientTape(persistent=True) as tape:
+            for tensor in watched:
+                tape.watch(tensor)
+            return tape, call(*self._tensors)
+
+    # Calls, each made once, when it is first needed.
+
+    @cached_property
+    def _call(self) -> EagerCall:
+        names, built = self._names, self.shared.built
+        binder = Binder(self.case, self._dtype_of, self.point, names=names, built=built)
+        shapes: list[tuple[int, ...]] = []
+        if self.case.gradient is not None and self.case.gradient.numpy and self.shared.vjp is None:
+            # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
+            shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
+            binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
+        seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
+        call = self.shared.bound(binder).call
+        return EagerCall(call, self.holds, seed, self.reverse, left=self.shared.state)
+
+    def holds(self, key: str) -> bool:
+        """Whether a `stop_gradient` of this key keeps its value as the inputs move."""
+        return self.case.freeze is True if self.stops is None else key in self.stops
+
+    @cached_property
+    def _tensors(self) -> list[Any]:
+        """The inputs at the base point."""
+        return [
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
+        ]
+
+    @property
+    def _places(self) -> list[Any]:
+        """What stands for each input among the tensors of a call: a variable's is its handle."""
+        return [*self._tensors, *[variable.handle for variable in self.shared.variables]]
+
+    @property
+    def _moving(self) -> list[Any]:
+        return [self._places[number] for number in self.at.differentiable]
+
+    @cached_property
+    def _base(self) -> list[Any]:
+        with at_first_use(self.case, self.shared):
+            outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
+        found = [value.dtype for value in outputs]
+        names = declared_outputs.names(self.case, len(found), self._names)
+        declared_outputs.check_dtypes(self.case, names, found, self._dtype_of, "forward")
+        return outputs
+
+    def _guarded(self, call: Any) -> list[Any]:
+        try:
+            return list(call(*self._tensors))
+        except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # code of the user's may raise what it likes
+            raise failed(error, "forward") from error
+
+    def _dtype_of(self, dtype: str) -> str:
+        if self.in_complex:
+            return dtypes.complex_dtype(dtype)
+        return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
+
+
+def _flow(stack: Stack, row: int, target: Any) -> Any:
+    value = value_of(stack, row, tuple(target.shape))
+    return tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
+
+
+def failed(error: BaseException, what: str) -> CaseFailedError:
+    """Describe what the user's code raised."""
+    if isinstance(error, tf.errors.OpError):
+        return run_error(error, what)
+    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.user_frames(error))

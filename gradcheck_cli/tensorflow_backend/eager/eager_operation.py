@@ -1,0 +1,323 @@
+"""An op in eager mode, as the checks see it: the user's own function, called under a GradientTape."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
+from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, failed
+from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
+from gradcheck_cli.tensorflow_backend.graph.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
+from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
+from gradcheck_cli.tensorflow_backend.graph.state import at_values
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_sites, private_variables
+from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.unseen_sides import Site
+    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class EagerOperation(CalledCase):
+    """One case in eager mode; its calls are those of `CalledCase`."""
+
+    @cached_property
+    def random_types(self) -> tuple[str, ...]:
+        """What makes the forward draw anew at each call, though the seed is the same."""
+        record = self._call.record
+        unheld = record.unheld_draws(self._moving, self._base)
+        if unheld:
+            return tuple(unheld)
+        again = [dtypes.widen(value.numpy()) for value in self._call.moved(self._tensors)]
+        with self._call.unheld() as call:
+            alone = [dtypes.widen(value.numpy()) for value in call(*self._tensors)]
+        if _same(again, self.base_values) and _same(alone, self.base_values):
+            return ()
+        return tuple(dict.fromkeys(self._call.draws)) or ("from Python or NumPy",)
+
+    @property
+    def frozen(self) -> Mapping[str, int]:
+        """How many ops are held at their base value, by type."""
+        return Counter([*[STOP] * len(self._call.held), *self._call.draws])
+
+    @property
+    def held_places(self) -> tuple[str, ...]:
+        """Where each `stop_gradient` is that is held."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return tuple(dict.fromkeys(stop.place for stop, _ in self._call.held))
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
+        if self.stops is not None or self.case.freeze is not True:
+            return ()
+        return tuple(self._call.record.closed(self._moving, self._base))
+
+    def stops_between(self, output: int, number: int) -> dict[str, str]:
+        """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
+        found = self._call.record.stops(self._places[number], self._base[output])
+        return {stop.key: stop.place for stop, value in self._call.stops if identity(value) in found}
+
+    def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
+        """Return nothing: a graph shows them, not ops that run."""
+        return ()
+
+    def closed(self, output: int, number: int) -> list[str]:
+        """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+        return self._call.record.closed([self._places[number]], [self._base[output]])
+
+    def holding(self, stops: Collection[str]) -> EagerOperation:
+        """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
+        return replace(self, stops=frozenset(stops))
+
+    @cached_property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        with self._call.unheld() as call, tf.GradientTape() as tape:
+            call(*self._tensors)
+        return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
+
+    @property
+    def written_before_read(self) -> set[int]:
+        """The ids of the handles of variables that the forward writes to: which it reads then isn't known."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return set(self._call.written.before)
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables that a custom gradient of the forward has gradients for."""
+        return tuple(plain_name(variable) for variable in self.variables_of_gradients)
+
+    @property
+    def variables_of_gradients(self) -> tuple[Any, ...]:
+        """The variables that a custom gradient of the forward has gradients for."""
+        self._base  # noqa: B018 (the call at the base point notes them)
+        return tuple(self._call.gradient_variables.values())
+
+    @cached_property
+    def quantisers(self) -> tuple[str, ...]:
+        """Types of ops between the differentiable inputs and the outputs that round."""
+        return self._call.record.quantisers(self._moving, self._base)
+
+    @cached_property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the differentiable inputs and the outputs."""
+        return self._call.record.low_precision(self._moving, self._base)
+
+    @property
+    def vjp_low_precision(self) -> tuple[str, ...]:
+        """Nothing: of calls with float64 inputs, what lies between inputs and outputs tells."""
+        return ()
+
+    @property
+    def has_rounded_arrays(self) -> bool:
+        """Whether constants were rounded: of calls, nobody knows."""
+        return bool(self.low_precision)
+
+    @property
+    def not_float64(self) -> str:
+        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+        if not self.low_precision:
+            return ""
+        return "it can't be traced to what it computes eagerly, and called with float64 it isn't the same"
+
+    def exactly(self) -> None:
+        """Return nothing: it is no twin."""
+
+    @property
+    def modified_inputs(self) -> tuple[str, ...]:
+        """Nothing: an eager tensor can't be written to."""
+        return ()
+
+    @cached_property
+    def dtype_faults(self) -> Mapping[int, str]:
+        """Per input number, what is wrong with its gradient's dtype."""
+        return {
+            number: f"the gradient must be {self.inputs[number].dtype}, as its input is, but is "
+            f"{gradient.dtype.name}."
+            for gradients in self._first_gradients.values()
+            for number, gradient in gradients.items()
+            if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
+        }
+
+    @property
+    def missed_by_override(self) -> tuple[str, ...]:
+        """Nothing: eager mode has no overrides."""
+        return ()
+
+    @property
+    def gradients_seen(self) -> Mapping[str, int]:
+        """How often each registered gradient function was called for one upstream of each output."""
+        self._first_gradients  # noqa: B018 (the calls that are counted)
+        return self.seen
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
+        rows = []
+        count = self.at.count
+        moved = {number - count: stack for number, stack in batch.items() if number >= count}
+        with at_values(self.shared.variables, moved) if moved else contextlib.nullcontext() as each:
+            for row in each or range(len(next(iter(batch.values())))):
+                tensors = list(self._tensors)
+                for number in batch.keys() & set(range(count)):
+                    info = self.inputs[number]
+                    value = value_of(batch[number], row, info.shape)
+                    tensors[number] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
+                rows.append(self._evaluated(tensors))
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
+        try:
+            values = [dtypes.widen(value.numpy()) for value in self._call.moved(tensors)]
+        except CaseFailedError:
+            raise
+        except Exception as error:
+            # It accepted the base point, so the point is what it doesn't like.
+            if not all(output.is_differentiable for output in self.outputs):
+                raise failed(error, "forward") from error
+            return [np.full(output.shape, np.nan) for output in self.outputs]
+        if [value.shape for value in values] != [output.shape for output in self.outputs]:
+            raise CaseFailedError("outputs", SHAPE_CHANGES)
+        return values
+
+    def is_connected(self, output: int, number: int) -> bool:
+        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
+        return self._first_gradients.get(output, {}).get(number) is not None
+
+    def leads_to(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through floating tensors, by what ran at the base point."""
+        record, start = self._call.record, self._places[number]
+        held = [identity(value) for _, value in self._call.held]
+        holds_all = self.stops is None and self.case.freeze is True
+        return record.leads_to(start, self._base[output], held, stops=not holds_all)
+
+    def passes_numpy(self, output: int, number: int) -> bool:
+        """Whether this input moves this output through NumPy alone, by what ran at the base point."""
+        return self._call.record.passes_numpy(self._places[number], self._base[output])
+
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point: the forward is called anew each time, and held to that elsewhere."""
+        return self.base_values
+
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        if self.outputs[output].size:
+            return self._pulled({output: upstream})
+        likes = [self.inputs[number] for number in self.at.differentiable]
+        return in_spoilt_memory(lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True)
+
+    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+        """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
+
+        Without a custom gradient, forward mode takes the very gradients that are checked; and a vjp has them
+        in its body. Nor is it asked where it takes a `stop_gradient` for a constant and differences don't.
+        """
+        base, record = self._base, self._call.record  # the call at the base point notes custom gradients
+        if not self._call.custom_gradients or self.shared.vjp is not None:
+            return None
+        held = {identity(value) for _, value in self._call.held}
+        place = self._places[number]
+        if record.closed([place], base) or any(record.stops(place, output) - held for output in base):
+            return None
+        source = [*self._tensors, *self.shared.variables][number]
+        rows = []
+        for tangent in tangents:
+            given = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
+            with (
+                self._call.unheld() as call,
+                private_eager.functions_run_eagerly(),
+                private_eager.custom_gradients_left_out(),
+                tf.autodiff.ForwardAccumulator(source, given) as forward,
+            ):
+                outputs = call(*self._tensors)
+            rows.append([forward.jvp(output) for output in outputs])
+        return [
+            None
+            if any(value is None for value in column)
+            else np.stack([dtypes.widen(value.numpy()) for value in column])
+            for column in zip(*rows, strict=True)
+        ]
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
+        return self._pulled(upstreams)
+
+    def _pulled(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        rows = [self._row(gradients) for gradients in self._gradients(upstreams)]
+        result: list[Array | None] = [None] * len(self.inputs)
+        for number in self.at.differentiable:
+            column = [row[number] for row in rows]
+            found = [value for value in column if value is not None]
+            if len({value.shape for value in found}) > 1:
+                raise GradientFormError(
+                    (number,), f"the gradient for {self.inputs[number].name} changes shape with its upstream."
+                )
+            if found:  # None for some upstreams only: as good as zero there
+                zero = np.zeros_like(found[0])
+                result[number] = np.stack([zero if value is None else value for value in column])
+        return result
+
+    def _row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
+        return {
+            number: None if gradient is None else dtypes.widen(gradient.numpy())
+            for number, gradient in gradients.items()
+        }
+
+    @cached_property
+    def _first_gradients(self) -> dict[int, dict[int, Any]]:
+        """Gradients for upstreams of ones: which there are, and of which dtype."""
+        self._base  # noqa: B018 (the call at the base point comes first)
+        found: dict[int, dict[int, Any]] = {}
+        for output, info in enumerate(self.outputs):
+            if not (info.is_differentiable and self.at.differentiable):
+                continue
+            ran: list[Any] = []
+            with private_eager.custom_gradients_set_apart(ran.append):
+                found[output] = self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
+            if self.shared.vjp is None:
+                for site in map(private_sites.site_of_gradient, ran):
+                    for number, gradient in found[output].items():
+                        if gradient is not None:
+                            self.shared.gradients.add(site, info.name, self.inputs[number].name)
+        return found
+
+    def check_output_shapes(self) -> None:
+        """Hold the outputs' shapes against those that the spec gives.
+
+        Raises:
+            CaseFailedError: of kind "outputs".
+        """
+        declared_outputs.check_shapes(self.case, [info.name for info in self.outputs], self.base_values)
+
+
+def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:
+    # The order of sums may differ from call to call; a draw differs by much more.
+    return all(
+        one.shape == other.shape
+        and (
+            np.allclose(one, other, rtol=1e-4, atol=1e-6 * np.max(np.abs(one), initial=0.0), equal_nan=True)
+            if one.dtype.kind in "fc"
+            else np.array_equal(one, other)
+        )
+        for one, other in zip(left, right, strict=True)
+    )

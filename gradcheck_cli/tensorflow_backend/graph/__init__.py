@@ -1,0 +1,1 @@
+"""Traced cases: tracing, evaluating, differentiating."""

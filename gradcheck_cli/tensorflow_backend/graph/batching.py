@@ -1,0 +1,328 @@
+"""Evaluate a traced function at many points: by a loop inside of one op, vectorized, or one by one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.graph import work_counts
+from gradcheck_cli.tensorflow_backend.graph.stacks import part_of, value_of
+from gradcheck_cli.tensorflow_backend.graph.state import LARGE_POINT, is_mappable, put_back, written
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+
+    Array = np.ndarray[Any, Any]
+
+SHAPE_CHANGES = (
+    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
+    "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
+    "before it."
+)
+# Bytes of stacked inputs or outputs in one call; larger batches are cut. 64 MiB keeps a chunk within
+# the reach of a laptop's memory at a handful of copies, and is far above what amortises a call.
+BUDGET_BYTES = 64 * 2**20
+# A point costs 3 to 25 us in a loop inside of one op, which costs 0.2 ms and needs no trace. To convert a
+# graph to a vectorized one takes 15 ms and 1.5 ms for each op, and saves about 3 us and 0.25 us for each op
+# at each point: that is worth it from the same number of points on, however many ops there are. A loop in
+# the graph converts to many ops, each round of it. (decision 0031)
+_VECTORIZED_POINTS = 5_000
+_VECTORIZED_POINTS_WITH_LOOPS = 50_000
+# What can't be mapped so is called point by point up to here: a call costs 0.05 to 0.1 ms, to trace `map_fn`
+# around it 20 to 60 ms, after which a point costs 0.03 ms.
+_DIRECT_POINTS = 256
+_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+# Inside a loop these give sequences of another length in some rounds, two for three. (TensorFlow 2.21)
+_UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
+# A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm
+# 5e-7, both relative to the largest value), but no more: beyond these the converter computes something else.
+_AGREEMENT = {"float64": 1e-12, "float32": 5e-4, "float16": 0.05, "bfloat16": 0.25}
+
+_Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them are moves, vectorized
+
+
+@dataclass
+class Batches:
+    """What was traced of one function to take batches; it serves every point.
+
+    Attributes:
+        traced: functions that take batches.
+        unvectorized: arguments by which it can't be vectorized.
+        trusted: those by which its vectorized form was seen to agree with the function itself.
+    """
+
+    traced: dict[_Key, Any] = field(default_factory=dict)
+    unvectorized: set[tuple[int, ...]] = field(default_factory=set)
+    trusted: set[tuple[int, ...]] = field(default_factory=set)
+
+
+@dataclass
+class Batched:
+    """A traced function, evaluated over a leading batch axis of some of its arguments.
+
+    Attributes:
+        function: takes the arguments' tensors, returns a list of tensors.
+        arguments: (dtype name, shape) of each argument.
+        point: value of each argument where it isn't batched, in the dtype's own NumPy form.
+        result_dtypes: dtype of each result.
+        vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
+        rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
+        made: what is called in place of the function: its compiled form, which takes the same tensors.
+        left: ids of the handles of what the function writes to and isn't put back after each call.
+        batches: of the function, at whichever point.
+    """
+
+    function: Any  # a concrete function
+    arguments: Sequence[tuple[str, tuple[int, ...]]]
+    point: Sequence[Array]
+    result_dtypes: Sequence[Any]
+    vectorize: bool = True
+    rewind: Callable[[], None] | None = None
+    made: Callable[..., Any] | None = None
+    left: Collection[int] = ()
+    batches: Batches = field(default_factory=Batches)
+    _tensors: dict[int, Any] = field(default_factory=dict)
+
+    def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
+        """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` is a row's."""
+        which = tuple(sorted(batch))
+        stacks = [batch[number] for number in which]
+        count = len(stacks[0])
+        sizes = [math.prod(self.arguments[number][1]) for number in which]
+        before = [math.prod(shape) for _, shape in self.arguments[: which[-1]]]
+        widest = max([result_size, *sizes, *(before if self.is_mappable else []), 1])
+        if not count or 0 in sizes or widest >= LARGE_POINT or self._stands_alone:
+            return self._one_by_one(which, stacks)
+        rows = max(1, BUDGET_BYTES // (16 * widest))
+        parts = [
+            [part_of(stack, slice(start, start + rows)) for stack in stacks]
+            for start in range(0, count, rows)
+        ]
+        found = self._vectorized(which, parts) if count >= self._worth_vectorizing else None
+        found = self._in_one_op(which, parts) if found is None else found
+        if found is None and count <= _DIRECT_POINTS:
+            return self._one_by_one(which, stacks)
+        if found is None:  # what is differenced is never evaluated half in one way and half in another
+            found = [self._run(which, part, vectorized=False) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        return [np.concatenate([part[number] for part in found]) for number in range(len(found[0]))]
+
+    def once(self) -> list[Array]:
+        """Evaluate at the base point, unbatched."""
+        return [dtypes.widen(value.numpy()) for value in self._call(self._constants())]
+
+    def _call(self, arguments: Sequence[Any]) -> list[Any]:
+        if self.rewind is not None:
+            self.rewind()
+        return list(tf.nest.flatten(self._caller(arguments)))
+
+    @cached_property
+    def _caller(self) -> Callable[[Sequence[Any]], Any]:
+        return put_back(self.function, self.made, self.left)
+
+    @cached_property
+    def _stands_alone(self) -> bool:
+        """Whether a call relies on what was done before it: stand-ins rewound, variables put back."""
+        return self.rewind is not None or bool(written(self.function)) or bool(self._types & _UNMAPPED)
+
+    @cached_property
+    def _types(self) -> set[str]:
+        return {op.type for op in self.function.graph.get_operations()}
+
+    @cached_property
+    def is_mappable(self) -> bool:
+        """Whether one op may call the function in a loop; what XLA compiles is called as it is."""
+        return self.made is None and not self._stands_alone and is_mappable(self.function)
+
+    def _in_one_op(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
+        """Evaluate in a loop inside of one op; `None` where that fails, as a call may not.
+
+        A call prepares its graph first, by which an op may get another form that has a kernel.
+        """
+        if not self.is_mappable:
+            return None
+        try:
+            return [self._mapped(which, part) for part in parts]
+        except tf.errors.OpError:
+            return None
+
+    def _vectorized(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
+        """Evaluate in a vectorized graph; `None` where there is none that can be trusted."""
+        if which in self.batches.unvectorized:
+            return None
+        try:
+            if which not in self.batches.trusted:
+                self._compare(which, parts[0])
+            if which in self.batches.trusted:
+                return [self._run(which, part, vectorized=True) for part in parts]
+        except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
+            # No converter (ValueError as it is traced; an OpError where one lets through what it
+            # can't run). A forward that fails at these points fails mapped too, and says so there.
+            pass
+        self.batches.unvectorized.add(which)
+        return None
+
+    def _compare(self, which: tuple[int, ...], stacks: list[Stack]) -> None:
+        """Trust the vectorized form once a row of it agrees with the function itself."""
+        first = [part_of(stack, slice(1)) for stack in stacks]
+        vectorized, alone = self._run(which, first, vectorized=True), self._one_by_one(which, first)
+        if all(
+            _agree(row, value, tf.as_dtype(dtype))
+            for row, value, dtype in zip(vectorized, alone, self.result_dtypes, strict=True)
+        ):
+            self.batches.trusted.add(which)
+
+    @cached_property
+    def _worth_vectorizing(self) -> float:
+        if not self.vectorize:
+            return math.inf
+        return _VECTORIZED_POINTS_WITH_LOOPS if self._types & _LOOPS else _VECTORIZED_POINTS
+
+    def _one_by_one(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+        arguments = [None if number in which else self._kept(number) for number in range(len(self.arguments))]
+        results: list[Array] = []
+        count = len(stacks[0])
+        for position in range(count):
+            for number, stack in zip(which, stacks, strict=True):
+                dtype, shape = self.arguments[number]
+                value = dtypes.narrow(value_of(stack, position, shape), dtype)
+                arguments[number] = tf.constant(value, dtype=dtype)
+            row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
+            if count == 1:  # large ones are evaluated one at a time: no copy
+                return [value[np.newaxis] for value in row]
+            if not results:
+                results = [np.empty((count, *value.shape), value.dtype) for value in row]
+            for result, value in zip(results, row, strict=True):
+                if result.shape[1:] != value.shape:
+                    raise CaseFailedError("outputs", SHAPE_CHANGES)
+                result[position] = value
+        return results or [
+            np.empty((0, *(dimension or 0 for dimension in tensor.shape)), np.float64)
+            for tensor in self.function.outputs
+        ]
+
+    def _mapped(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+        """Evaluate by a loop inside of one op, which takes what is stacked before what isn't."""
+        count, given = len(stacks[0]), dict(zip(which, stacks, strict=True))
+        tensors = [
+            self._stacked(number, given[number])
+            if number in given
+            else tf.raw_ops.BroadcastTo(input=self._kept(number), shape=[count, *self.arguments[number][1]])
+            for number in range(which[-1] + 1)
+        ]
+        rest = [self._kept(number) for number in range(which[-1] + 1, len(self.arguments))]
+        return [
+            dtypes.widen(value.numpy()) for value in private_graphs.map_flat(self.function, tensors, rest)
+        ]
+
+    def _stacked(self, number: int, stack: Stack) -> Any:
+        dtype, shape = self.arguments[number]
+        values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
+        return tf.constant(dtypes.narrow(values, dtype), dtype)
+
+    def _run(self, which: tuple[int, ...], stacks: list[Stack], *, vectorized: bool) -> list[Array]:
+        moved = tuple(number for number, stack in zip(which, stacks, strict=True) if isinstance(stack, Moves))
+        key = (which, moved, vectorized)
+        if key not in self.batches.traced:
+            self.batches.traced[key] = self._trace(which, moved, vectorized=vectorized)
+        tensors: list[Any] = []
+        for number, stack in zip(which, stacks, strict=True):
+            dtype = self.arguments[number][0]
+            if isinstance(stack, Moves):
+                base, targets = dtypes.narrow(stack.base, dtype), dtypes.narrow(stack.targets, dtype)
+                tensors += [
+                    tf.constant(base, dtype),
+                    tf.constant(targets, dtype),
+                    *map(tf.constant, (stack.slot, stack.slots, stack.rows)),
+                ]
+            else:
+                tensors.append(tf.constant(dtypes.narrow(stack, dtype), dtype))
+        tensors += [self._kept(number) for number in range(len(self.arguments)) if number not in which]
+        work_counts.add(points=len(stacks[0]) - 1)  # a call counts as one
+        values = private_graphs.call_flat(self.batches.traced[key], tensors)
+        return [dtypes.widen(value.numpy()) for value in tf.nest.flatten(values)]
+
+    def _trace(self, which: tuple[int, ...], moved: tuple[int, ...], *, vectorized: bool) -> Any:
+        others = [number for number in range(len(self.arguments)) if number not in which]
+
+        def many(*tensors: Any) -> Any:
+            left = list(tensors)
+            stacks = []
+            for number in which:
+                if number in moved:
+                    stacks.append(_written_out(left[:5], self.arguments[number][1]))
+                    del left[:5]
+                else:
+                    stacks.append(left.pop(0))
+
+            def one(row: Sequence[Any]) -> list[Any]:
+                given = {**dict(zip(which, row, strict=True)), **dict(zip(others, left, strict=True))}
+                return self._call([given[number] for number in range(len(self.arguments))])
+
+            if vectorized:
+                return tf.vectorized_map(one, stacks, fallback_to_while_loop=False)
+            return tf.map_fn(one, stacks, fn_output_signature=list(self.result_dtypes))
+
+        signature: list[Any] = []
+        for number in which:
+            dtype, shape = self.arguments[number]
+            if number in moved:
+                size = math.prod(shape)
+                signature += [
+                    tf.TensorSpec([size], dtype),
+                    tf.TensorSpec([None, size], dtype),
+                    tf.TensorSpec([size], tf.int32),
+                    tf.TensorSpec([None], tf.int32),
+                    tf.TensorSpec([None], tf.int32),
+                ]
+            else:
+                signature.append(tf.TensorSpec([None, *shape], dtype))
+        signature += [tf.TensorSpec(shape, dtype) for dtype, shape in map(self.arguments.__getitem__, others)]
+        work_counts.add(batch_traces=1)
+        return tf.compat.v1.wrap_function(many, signature)
+
+    def _kept(self, number: int) -> Any:
+        """Return an argument at the base point, made once: it may be large, and a point is soon evaluated."""
+        if number not in self._tensors:
+            self._tensors[number] = tf.constant(self.point[number], dtype=self.arguments[number][0])
+        return self._tensors[number]
+
+    def _constants(self) -> list[Any]:
+        return [
+            tf.constant(value, dtype=dtype)
+            for value, (dtype, _) in zip(self.point, self.arguments, strict=True)
+        ]
+
+
+def _written_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Write the points of moves out, inside the graph; see `Moves.points`."""
+    base, targets, slot, slots, rows = moves
+    # Slot -1 never equals a coordinate's, but for those in no slot: these are given another number.
+    own = tf.where(slot < 0, -2, slot)
+    points = tf.where(own[None, :] == slots[:, None], tf.gather(targets, rows), base[None, :])
+    return tf.reshape(points, [-1, *shape])
+
+
+def _agree(row: Array, alone: Array, dtype: Any) -> bool:
+    if row.shape != alone.shape:
+        return False
+    if not dtypes.is_differentiable(dtype):
+        return bool(np.array_equal(row, alone))
+    finite = np.isfinite(alone)
+    if not np.array_equal(finite, np.isfinite(row)):
+        return False
+    scale = float(np.max(np.abs(alone[finite]), initial=0.0))
+    allowed = _AGREEMENT[dtype.real_dtype.name] * scale
+    return bool(np.all(np.abs(row[finite] - alone[finite]) <= allowed))

@@ -1,0 +1,203 @@
+"""What can be held while the inputs move, so that a difference means what backpropagation means.
+
+A `stop_gradient` that backpropagation meets is a constant to it; where that is meant, it keeps its base
+value. A draw of random numbers is one draw, in the forward, the gradient and every difference. Both are fed
+as constants where they stand in the traced graph itself (`base_run` has the values); inside a loop's or a
+branch's body, which can't be fed, `stand_ins` hold them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.graph.stand_ins import MARK, STOP, StandIns
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Ops that draw at each call. Those with a gradient of their own with respect to their parameters
+# (RandomGamma) are left out below: the draw itself moves with the parameters, so it can't be held.
+_RANDOM = frozenset(
+    {
+        "AllCandidateSampler",
+        "FixedUnigramCandidateSampler",
+        "LearnedUnigramCandidateSampler",
+        "LogUniformCandidateSampler",
+        "Multinomial",
+        "NonDeterministicInts",
+        "ParameterizedTruncatedNormal",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "RngReadAndSkip",  # a tf.random.Generator's state, which stateless ops then draw from
+        "StatefulRandomBinomial",
+        "StatefulStandardNormal",
+        "StatefulStandardNormalV2",
+        "StatefulTruncatedNormal",
+        "StatefulUniform",
+        "StatefulUniformFullInt",
+        "StatefulUniformInt",
+        "ThreadUnsafeUnigramCandidateSampler",
+        "TruncatedNormal",
+        "UniformCandidateSampler",
+    }
+)
+# Their result holds the input's own values, not only a draw: held, an input that moves would stand still.
+_PASSES_INPUT_ON = frozenset({"RandomShuffle"})
+
+
+def is_random(op_type: str) -> bool:
+    """Whether an op of this type draws, and its draw can be held."""
+    return op_type in _RANDOM and not private_graphs.has_gradient(op_type)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A `stop_gradient`, by the lines that asked for it, and as a reader is to see these."""
+
+    key: str
+    place: str
+
+    @staticmethod
+    def of(op: Any) -> Stop:
+        """Say where an op comes from."""
+        return Stop(
+            *frames.place_of_stop((frame.filename, frame.lineno, frame.name) for frame in op.traceback)
+        )
+
+
+@dataclass(frozen=True)
+class Held:
+    """What of a trace can be held.
+
+    Attributes:
+        stops: tensors of `stop_gradient`s that backpropagation meets, in the graph itself.
+        places: where each of these comes from.
+        draws: the random ops' tensors in the graph itself, in order of creation.
+        stand_ins: what holds those in bodies of loops and branches; `None` where there are none.
+        closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
+        opened: tf.functions were inlined for it.
+        can_be_opened: another trace could hold what is closed here.
+    """
+
+    stops: tuple[Any, ...] = ()
+    places: tuple[Stop, ...] = ()
+    draws: tuple[Any, ...] = ()
+    stand_ins: StandIns | None = None
+    closed: tuple[Any, ...] = ()
+    opened: bool = False
+    can_be_opened: bool = False
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What of that which may have to be held is inside functions' bodies."""
+
+    draws: bool = False
+    stops: bool = False
+
+    def must_be_opened(self, *, stops: bool) -> bool:
+        """Whether to trace once more, opened, so that draws can be held, and stops if they are to be."""
+        return self.draws or (stops and self.stops)
+
+
+def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Inside:
+    """Look for what may have to be held inside functions' bodies."""
+    moving, on_path = (
+        set(graph_path.ops_between(inputs, outputs)),
+        set(graph_path.ops_met(outputs, ends_at=STOP)),
+    )
+    draws = stops = False
+    for op in graph_path.ops_before(outputs):
+        types = {node.op for node in graph_path.inner_nodes(graph, op)}
+        draws |= any(is_random(name) for name in types)
+        stops |= STOP in types and op in moving and op in on_path
+    return Inside(draws, stops)
+
+
+def find(
+    function: Any, inputs: Sequence[Any], outputs: Sequence[Any], stand_ins: StandIns | None, inside: Inside
+) -> Held:
+    """Find what of a traced forward can be held.
+
+    Args:
+        function: the traced function.
+        inputs: the differentiable inputs' tensors.
+        outputs: the outputs' tensors.
+        stand_ins: those that were made while it was traced.
+        inside: what was found in bodies before it was opened.
+    """
+    graph = function.graph
+    closed = [
+        op
+        for op in _moving_met(inputs, outputs)
+        if any(node.op == STOP and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
+    ]
+    if stand_ins is not None:
+        stand_ins.find_stops(lambda op: _is_met_in_body(op, outputs), lambda op: Stop.of(op).key)
+    stops = stops_among(inputs, outputs)
+    return Held(
+        stops=stops,
+        places=tuple(Stop.of(tensor.op) for tensor in stops),
+        draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
+        stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
+        closed=tuple(closed),
+        opened=stand_ins is not None,
+        can_be_opened=inside.must_be_opened(stops=True) and not (stand_ins and stand_ins.with_stops),
+    )
+
+
+def stops_among(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the tensors of `stop_gradient`s that move with the inputs and that backpropagation meets."""
+    stops = (op.outputs[0] for op in _moving_met(inputs, outputs) if op.type == STOP)
+    return tuple(sorted(stops, key=lambda tensor: str(tensor.name)))
+
+
+def _moving_met(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    moving = set(graph_path.ops_between(inputs, outputs))
+    return [op for op in graph_path.ops_met(outputs, ends_at=STOP) if op in moving]
+
+
+def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: Iterable[Any]) -> list[Any]:
+    """Return the tensors of random ops that can be held, in order of creation.
+
+    Args:
+        candidates: ops of one graph, such as those of its forward.
+        inputs: the differentiable inputs.
+        placeholders: all of the function's inputs; what depends on any other placeholder belongs to a
+            template that TensorFlow made copies of (`tf.vectorized_map`), and never runs.
+    """
+    ops = [op for op in candidates if is_random(op.type)]
+    if not ops:
+        return []
+    known = {tensor.op for tensor in placeholders}
+    reached = graph_path.ops_after(inputs) if any(op.type in _PASSES_INPUT_ON for op in ops) else set()
+    tensors = []
+    for op in ops:
+        before = graph_path.ops_before(op.outputs)
+        is_template = any(other.type == "Placeholder" and other not in known for other in before)
+        if not is_template and not (op.type in _PASSES_INPUT_ON and op in reached):
+            tensors += list(op.outputs)
+    return tensors
+
+
+def _is_met_in_body(op: Any, outputs: Sequence[Any]) -> bool:
+    """Whether backpropagation meets an op in a body, and the body's own call in the graph around it."""
+    graph = op.graph
+    while private_graphs.is_body(graph):
+        if private_graphs.is_defun_body(graph) or op not in graph_path.ops_met(graph.outputs, ends_at=STOP):
+            return False
+        name, graph = graph.name, graph.outer_graph
+        callers = [caller for caller in graph.get_operations() if name in graph_path.function_names(caller)]
+        if not callers:
+            return False
+        op = callers[0]
+    return op in graph_path.ops_met(outputs, ends_at=STOP)

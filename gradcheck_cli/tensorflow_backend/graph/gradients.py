@@ -1,0 +1,206 @@
+"""Call `tf.gradients`, and say in the user's words what went wrong in a gradient function."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gradcheck_cli.checking.ops.backward_pass import OpPlace
+
+_COUNT_CLASH = "custom_gradient function expected to return"
+# TensorFlow writes the whole node into its message, and the reason after it.
+_COUNTS = re.compile(
+    r"Num gradients (\d+) generated for op name: \"(?P<name>[^\"]+)\".* do not match num inputs (\d+)",
+    re.DOTALL,
+)
+_SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
+_SHAPES = re.compile(
+    r"Forward operation: (?P<name>\S+)\. Input index: (?P<index>\d+)\. "
+    r"Original input shape: (?P<expected>.+?)\. +Calculated input gradient shape: (?P<found>.+)",
+    re.DOTALL,
+)
+_NO_GRADIENT = "No gradient defined for operation"
+
+
+def gradients_of(
+    outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any], *, stops: Sequence[Any] = ()
+) -> list[Any]:
+    """Call `tf.gradients`, and say what went wrong in the user's words; it goes no further than `stops`."""
+    if not inputs:
+        return []
+    with in_users_words(inputs), behaviour.tracing():
+        return list(
+            tf.compat.v1.gradients(
+                outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
+            )
+        )
+
+
+@contextlib.contextmanager
+def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
+    """Say what goes wrong in a gradient function that is called within."""
+    try:
+        yield
+    except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
+        raise
+    except ValueError as error:
+        if _SHAPE_CLASH in frames.text_of(error):
+            raise _shape_fault(error, inputs) from error
+        counts = _COUNTS.search(frames.text_of(error))
+        if counts is not None:
+            raise CaseFailedError("gradient_count", _count_fault(counts)) from error
+        raise CaseFailedError(
+            "gradient_count" if _COUNT_CLASH in frames.text_of(error) else "gradient",
+            f"building the gradient raised {frames.first_line(error)}",
+            frames.user_frames(error),
+        ) from error
+    except AttributeError as error:
+        if any(name in frames.text_of(error) for name in ("'name'", "'op'", "'dtype'")):
+            raise CaseFailedError(
+                "gradient",
+                "a gradient function returned something that is no tensor (an ndarray or a Python number): "
+                f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None.",
+                frames.user_frames(error),
+            ) from error
+        raise CaseFailedError(
+            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
+        ) from error
+    except BaseException as error:  # code of the user's may raise what it likes
+        # An IndexError or a KeyError of the user's own is a LookupError, too.
+        if type(error) is LookupError and _NO_GRADIENT in frames.text_of(error):
+            raise CaseFailedError(
+                "gradient",
+                f"{frames.text_of(error).strip(chr(39))} Register one with tf.RegisterGradient, or give "
+                "the spec a 'gradient'.",
+                frames.user_frames(error),
+            ) from error
+        raise CaseFailedError(
+            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
+        ) from error
+
+
+def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
+    """Turn TensorFlow's shape clash into a finding; it names the op and the op's own input number."""
+    text = frames.text_of(error)
+    clash = _SHAPES.search(text)
+    guilty: tuple[int, ...] = (0,) if len(inputs) == 1 else ()
+    if clash is None:
+        detail = text[text.index(_SHAPE_CLASH) :]
+        return GradientFormError(guilty, f"a gradient has another shape than its input: {detail}")
+    op, number = _op_named(clash["name"]), int(clash["index"])
+    where = f"input {number} of op {clash['name']}"
+    if op is not None:
+        guilty = _numbers_of(op.inputs[number], inputs)
+        unit = private_graphs.custom_gradient_of(op)
+        where = where if unit is None else f"argument {number - unit.results} of a custom gradient"
+    expected, found = (_shape_text(clash[key]) for key in ("expected", "found"))
+    missing = " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, found) else ""
+    told = f"must have shape {expected}, as its input has, but has {found}.{missing}"
+    return ShapeClashError(guilty, where, told, None if op is None else place_of(op))
+
+
+def shape_fault(op: Any, number: int, gradient: Any, inputs: Sequence[Any]) -> str:
+    """Say that a gradient of an op's input has another shape than it; `inputs` are those of the forward."""
+    tensor = op.inputs[number]
+    unit = private_graphs.custom_gradient_of(op)
+    where = f" for input {number} of op {op.name}"
+    if _numbers_of(tensor, inputs):
+        where = ""  # the report names the input
+    elif unit is not None:
+        where = f" for argument {number - unit.results} of a custom gradient"
+    expected, found = (_shape_text(str(one.shape)) for one in (tensor, gradient))
+    missing = " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, found) else ""
+    return f"the gradient{where} must have shape {expected}, as its input has, but has {found}.{missing}"
+
+
+class ShapeClashError(GradientFormError):
+    """A gradient of another shape than its input, as TensorFlow's own backpropagation finds it.
+
+    Args:
+        inputs: places of the inputs whose gradient it is, among those that are differentiated by.
+        where: what it is the gradient for, where that is no input.
+        told: what is wrong.
+        place: the op whose gradient it is.
+    """
+
+    def __init__(self, inputs: tuple[int, ...], where: str, told: str, place: OpPlace | None) -> None:
+        """Keep the parts."""
+        self.told = told
+        super().__init__(inputs, f"the gradient for {where} {told}", place)
+
+    def of_inputs(self, known: Sequence[tuple[int, str]]) -> GradientFormError:
+        """Return the error with the numbers and names of the inputs that are differentiated by."""
+        if not self.inputs:
+            return GradientFormError((), self.message, self.place)
+        named = [known[place] for place in self.inputs]
+        names = " and ".join(name for _, name in named)
+        return GradientFormError(
+            tuple(number for number, _ in named), f"the gradient for {names} {self.told}", self.place
+        )
+
+
+def _shape_text(text: str) -> str:
+    return "[" + ", ".join(re.findall(r"\d+|None", text)).replace("None", "?") + "]"
+
+
+def _op_named(name: str) -> Any | None:
+    try:
+        return tf.compat.v1.get_default_graph().get_operation_by_name(name)
+    except (KeyError, ValueError):
+        return None
+
+
+def _numbers_of(tensor: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
+    """Return which of the inputs a tensor is, as far as it was passed on as it is."""
+    while all(tensor is not one for one in inputs) and tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tuple(number for number, one in enumerate(inputs) if one is tensor)
+
+
+def _could_be_broadcast(expected: str, found: str) -> bool:
+    """Whether a gradient's shape is one that its input's may have been broadcast to."""
+    if "?" in expected + found:
+        return False
+    shapes = [tuple(int(size) for size in re.findall(r"\d+", text)) for text in (expected, found)]
+    try:
+        return bool(np.broadcast_shapes(*shapes) == shapes[1])
+    except ValueError:
+        return False
+
+
+def _count_fault(counts: re.Match[str]) -> str:
+    """Say how many gradients there should be: of a custom gradient its results aren't among its arguments."""
+    returned, expected = int(counts[1]), int(counts[3])
+    op = _op_named(counts["name"])
+    unit = None if op is None else private_graphs.custom_gradient_of(op)
+    if unit is not None:
+        returned, expected = returned - unit.results, expected - unit.results
+    what = "a custom gradient" if unit is not None else f"the gradient function of op {counts['name']}"
+    place = "" if op is None else frames.place_in_users_code(op)
+    return (
+        f"{what}{place and f' at {place}'} must return {expected} gradient(s), one (or None) for each "
+        f"argument, but returned {returned}."
+    )
+
+
+def dense(gradient: Any, tensor: Any) -> Any:
+    """Add up IndexedSlices into the input's shape; their own `dense_shape` may be missing."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows = tf.shape(tensor)[0]
+    dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+    return tf.ensure_shape(dense, tensor.shape)

@@ -1,0 +1,62 @@
+"""Which dtypes below float64 a graph computes in, between its inputs and its outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# What a tensor passes through unchanged on its way through a loop or a branch of TensorFlow 1.
+_PASSES_ON = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
+
+
+def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return dtypes below float64 that occur on the path; a float64 reference needs that there are none."""
+    found: set[str] = set()
+    on_path = graph_path.ops_between(inputs, outputs)
+    flows = _flows(on_path)
+    for op in on_path:
+        for tensor in (*op.inputs, *op.outputs):
+            base = tensor.dtype.base_dtype
+            if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
+                found |= set() if id(tensor) in flows else {base.name}
+        found |= dtypes_in_attrs(graph_path.inner_nodes(graph, op))
+    return sorted(found)
+
+
+def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
+    """Return dtypes below float64 that NodeDefs name in their attrs."""
+    found: set[str] = set()
+    for node in nodes:
+        for key in ("T", "dtype", "DstT", "SrcT"):
+            attr = node.attr.get(key)
+            if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
+                found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+    return found
+
+
+def _flows(ops: Iterable[Any]) -> set[int]:
+    """Return the ids of the flows of TensorArrays: float32 scalars that carry an order, and no number."""
+    found: set[int] = set()
+    waiting = [
+        tensor
+        for op in ops
+        if op.type.startswith("TensorArray")
+        for tensor, definition in zip(
+            (*op.inputs, *op.outputs), (*op.op_def.input_arg, *op.op_def.output_arg), strict=True
+        )
+        if definition.name.startswith("flow")
+    ]
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in found:
+            continue
+        found.add(id(tensor))
+        for op in tensor.consumers():
+            if op.type in _PASSES_ON:
+                waiting += [output for output in op.outputs if output.dtype == tensor.dtype]
+    return found

@@ -1,0 +1,115 @@
+"""A case's inputs at one sample point: their values, dtypes and shapes as a trace takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.spec.case import MOVED
+from gradcheck_cli.spec.values import candidates
+from gradcheck_cli.spec.values.draw_values import draw
+from gradcheck_cli.tensorflow_backend import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.spec.case import Case, InputSpec
+
+    Array = np.ndarray[Any, Any]
+
+# Nearer to zero, which most domains allow, and by far more than a gradient may lose by rounding.
+_MOVE = 2.0**-4
+
+
+@dataclass
+class SamplePoint:
+    """Where a case is traced.
+
+    Attributes:
+        case: what is traced.
+        sample: number of the sample point.
+        dtype_of: maps a dtype that the spec names to the one that is traced.
+        has_wide_variables: whether that goes for variables, too, which else keep their own.
+        is_exact: leave the values as they were drawn, before the declared dtypes round them.
+    """
+
+    case: Case
+    sample: int
+    dtype_of: Callable[[str], str]
+    has_wide_variables: bool = False
+    is_exact: bool = False
+
+    @cached_property
+    def point(self) -> tuple[Array, ...]:
+        """Every value, wide, holding what the declared dtype can hold."""
+        return tuple(map(self._wide, self.case.tensors))
+
+    def _wide(self, tensor: InputSpec) -> Array:
+        if tensor.is_variable:
+            return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
+        value = self._value(tensor)
+        return dtypes.widen(value if self.is_exact else dtypes.narrow(value, tensor.dtype))
+
+    def _value(self, tensor: InputSpec) -> Array:
+        if self.sample >= candidates.FIRST:
+            return candidates.draw_candidate(self.case, tensor, self.sample)
+        if self.sample != MOVED:
+            return draw(self.case, tensor, self.sample)
+        value: Array = np.asarray(draw(self.case, tensor, 0))
+        return _moved(tensor, value) if tensor.is_differentiable and value.dtype.kind in "fc" else value
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened, in the dtype that is traced; then the variables."""
+        return tuple(
+            TensorInfo(
+                tensor.name,
+                tensor.dtype
+                if tensor.is_variable and not self.has_wide_variables
+                else self.dtype_of(tensor.dtype),
+                value.shape,
+                tensor.is_differentiable,
+                of=tensor.upstream_of,
+            )
+            for tensor, value in zip(self.case.tensors, self.point, strict=True)
+        )
+
+    @cached_property
+    def count(self) -> int:
+        """How many inputs are arguments of the forward; the rest are variables."""
+        return sum(not tensor.is_variable for tensor in self.case.tensors)
+
+    @cached_property
+    def arguments(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of every input that is an argument of the forward."""
+        return [(info.dtype, info.shape) for info in self.inputs[: self.count]]
+
+    @cached_property
+    def narrow(self) -> list[Array]:
+        """Every argument's value in the NumPy form of the dtype that is traced."""
+        return [
+            dtypes.narrow(value, dtype)
+            for value, (dtype, _) in zip(self.point[: self.count], self.arguments, strict=True)
+        ]
+
+    @cached_property
+    def differentiable(self) -> list[int]:
+        """Numbers of the inputs that gradients are taken for."""
+        return [number for number, info in enumerate(self.inputs) if info.is_differentiable]
+
+
+def _moved(tensor: InputSpec, value: Any) -> Array:
+    low, high = tensor.domain
+    moved: Array = value * (1 - _MOVE) + np.where(value == 0, _MOVE, 0)
+    if moved.dtype.kind == "f":
+        moved = np.clip(moved, -np.inf if low is None else low, np.inf if high is None else high)
+    return moved
+
+
+def points(case: Case) -> Sequence[int]:
+    """Return the sample numbers of a case: one where every value is fixed."""
+    return range(case.samples if case.is_generated else 1)

@@ -1,0 +1,201 @@
+"""A case's vjp as a function of its own: of the inputs and of the upstreams, to be differentiated again.
+
+Its outputs are the gradients, one for each connected pair; its inputs those of the forward, with an upstream
+for each output after them. Whatever opens a case opens this one as well: only the function is another.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec
+from gradcheck_cli.tensorflow_backend.binding.binder import Bound
+from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of, in_users_words
+from gradcheck_cli.tensorflow_backend.private import private_eager
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+
+# They say of the forward, or of each trace, what the first order has shown.
+_CHECKS_OFF = frozenset({"inputs_unmodified", "modes", "retrace", "variables_order"})
+
+
+@dataclass(frozen=True)
+class Vjp:
+    """Which vjp a case stands for.
+
+    Attributes:
+        of: the case that is differentiated, variables among its arguments.
+        outputs: its outputs.
+        connected: numbers of the inputs that each differentiable output has a gradient for.
+        count: how many of its inputs are arguments of the forward; the rest are variables.
+    """
+
+    of: Case
+    outputs: tuple[TensorInfo, ...]
+    connected: Mapping[int, tuple[int, ...]]
+    count: int
+
+    def bound(self, binder: Binder, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
+        """Bind the vjp.
+
+        Args:
+            binder: binds a case: its `case` and `point` are those of the vjp.
+            variables: what stands behind the inputs that are variables.
+            surrogate: bind that of the spec's reference, which has a zero where it has no gradient.
+        """
+        own = replace(
+            binder,
+            case=self.of,
+            point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
+            output_shapes=[output.shape for output in self.outputs],
+            names=[],  # those of the forward's outputs are known
+        )
+        forward = own.reference() if surrogate else own.forward()
+        # What the forward holds still is settled by its own backward pass, of which the gradients are.
+        met: list[Any] = []
+
+        def call(*tensors: Any) -> list[Any]:
+            arguments, upstreams = tensors[: self.count], tensors[self.count :]
+            sources = [*arguments, *variables]
+            numbers = [number for number, tensor in enumerate(self.of.tensors) if tensor.is_differentiable]
+            wanted = [sources[number] for number in numbers]
+            pull = _pulled_eagerly if tf.executing_eagerly() else _pulled
+            found = []
+            flows = dict(zip(self.connected, upstreams, strict=True))
+            outputs, rows = pull(forward, arguments, wanted, flows)
+            for (output, connected), row in zip(self.connected.items(), rows, strict=True):
+                if surrogate:
+                    filled = [
+                        tf.zeros_like(source) if gradient is None else gradient
+                        for source, gradient in zip(wanted, row, strict=True)
+                    ]
+                    every = dict(zip(numbers, filled, strict=True))
+                    found += [dense(every[number], sources[number]) for number in connected]
+                    continue
+                gradients = {
+                    number: dense(gradient, sources[number])
+                    for number, gradient in zip(numbers, row, strict=True)
+                    if gradient is not None
+                }
+                if tuple(gradients) != connected:
+                    raise CaseFailedError(
+                        "gradient",
+                        f"the gradient of {self.outputs[output].name} is None for other inputs each time: "
+                        "its second order can't be taken.",
+                    )
+                found += list(gradients.values())
+            met[:] = outputs
+            return found
+
+        return Bound(call, met=lambda: met)
+
+
+def _pulled(
+    forward: Bound,
+    arguments: Sequence[Any],
+    wanted: Sequence[Any],
+    flows: Mapping[int, Any],
+) -> tuple[list[Any], list[list[Any]]]:
+    results = forward.call(*arguments)
+    rows = [gradients_of([results[output]], wanted, [flow]) for output, flow in flows.items()]
+    return results, rows
+
+
+def _pulled_eagerly(
+    forward: Bound,
+    arguments: Sequence[Any],
+    wanted: Sequence[Any],
+    flows: Mapping[int, Any],
+) -> tuple[list[Any], list[list[Any]]]:
+    with tf.GradientTape(persistent=True) as tape:
+        for tensor in wanted:
+            tape.watch(tensor)
+        results = forward.call(*arguments)
+    with private_eager.stop_gradients_let_through(), in_users_words(wanted):
+        rows = [
+            tape.gradient([results[output]], list(wanted), output_gradients=[flow])
+            for output, flow in flows.items()
+        ]
+    return results, rows
+
+
+def vjp_opener(opener: Any, own: Operation) -> Any:
+    """Return what opens the vjp of a case, in the mode of what opened the case.
+
+    Args:
+        opener: of the case.
+        own: the op that it opened; says which gradients there are.
+    """
+    case: Case = opener.case
+    numbers = [number for number, info in enumerate(own.inputs) if info.is_differentiable]
+    connected = {
+        output: tuple(number for number in numbers if own.is_connected(output, number))
+        for output, info in enumerate(own.outputs)
+        if info.is_differentiable
+    }
+    connected = {output: found for output, found in connected.items() if found}
+    count = sum(not tensor.is_variable for tensor in case.tensors)
+    vjp = Vjp(case, tuple(own.outputs), connected, count)
+    return replace(
+        opener,
+        case=second_order_case(_with_reference(opener, own), own.outputs, connected),
+        shared=replace(opener.shared, draws={}, graphs={}, vjp=vjp),
+    )
+
+
+def _with_reference(opener: Any, own: Any) -> Case:
+    """Return a case, without its reference where TensorFlow has no gradient of that: a NumPy function.
+
+    The gradient is then held against its own differences: at first order, it was shown to be the reference's.
+    """
+    case: Case = opener.case
+    if case.reference is None:
+        return case
+    ops = opener.surrogate(own.sample).forward.function.graph.get_operations()
+    return replace(case, reference=None) if any(op.type in graph_path.NUMPY_CALLS for op in ops) else case
+
+
+def second_order_case(
+    case: Case, outputs: Sequence[TensorInfo], connected: Mapping[int, tuple[int, ...]]
+) -> Case:
+    """Return the case of a case's vjp.
+
+    Args:
+        case: with its variables among the arguments.
+        outputs: its outputs at the base point.
+        connected: per differentiable output the numbers of the inputs that it has a gradient for.
+    """
+    taken = {tensor.name for tensor in case.tensors}
+    free = itertools.chain(("u", "upstream"), (f"upstream_{number}" for number in itertools.count(2)))
+    name = next(name for name in free if name not in taken)
+    flows = tuple(
+        Argument(name, (InputSpec(name, info.dtype, info.shape, upstream_of=info.name),))
+        for info in (outputs[output] for output in connected)
+    )
+    own = tuple(argument for argument in case.arguments if not argument.tensors[0].is_variable)
+    gradients = tuple(
+        OutputSpec(f"d{outputs[output].name}/d{case.tensors[number].name}", gradient_of=outputs[output].name)
+        for output, numbers in connected.items()
+        for number in numbers
+    )
+    return replace(
+        case,
+        arguments=(*own, *flows, *case.arguments[len(own) :]),
+        outputs=gradients,
+        reference_forward=False,
+        # A vjp may take what a complex step can't move; of the forward, it was asked.
+        method="auto" if case.method == "complex_step" else case.method,
+        checks_off=case.checks_off | _CHECKS_OFF,
+        second_order=False,
+    )

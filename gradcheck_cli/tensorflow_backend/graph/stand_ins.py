@@ -1,0 +1,159 @@
+"""Hold ops inside the bodies of loops and branches, which nothing can be fed into.
+
+While the forward is traced, each such op's result goes through a Python function. At the base point it notes
+what it is given, call by call; afterwards it gives that out again, call by call. Loops run one round at a
+time, and points one by one, so that the order of calls is always the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+STOP = "StopGradient"
+MARK = "_gradcheck_held"  # attr of an op that a stand-in follows
+
+
+@dataclass
+class Site:
+    """One op in a body: what it gave at the base point, call by call.
+
+    `key` says where a `stop_gradient` comes from, if backpropagation meets it.
+    """
+
+    op: Any
+    key: str = ""
+    token: str = ""  # of the PyFunc that calls it
+    is_held: bool = True
+    noted: list[list[Array]] = field(default_factory=list)
+    calls: int = 0
+    notes: bool = False
+
+    def give(self, *values: Array) -> list[Array]:
+        """Note the op's values, or give those of the base point in their place."""
+        if self.notes:
+            self.noted.append([value.copy() for value in values])
+            return list(values)
+        call, self.calls = self.calls, self.calls + 1
+        # A call that the base point had none of: another branch is taken, or a loop goes on for longer.
+        if not self.is_held or call >= len(self.noted):
+            return list(values)
+        held = self.noted[call]
+        same = all(old.shape == value.shape for old, value in zip(held, values, strict=True))
+        if not same:
+            return list(values)
+        return [old.astype(value.dtype) for old, value in zip(held, values, strict=True)]
+
+
+@dataclass
+class StandIns:
+    """The stand-ins of one trace.
+
+    Attributes:
+        is_random: whether an op type is one whose draw is held.
+        with_stops: hold `stop_gradient` too; not in the graph of the gradient, which stays at the base point.
+        sites: one for each op, in order of creation.
+    """
+
+    is_random: Callable[[str], bool]
+    with_stops: bool = True
+    sites: list[Site] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Trace with tf.functions inlined, and with stand-ins in every body."""
+        with (
+            private_graphs.functions_inlined(),
+            private_graphs.outputs_replaced(self._prepare, self._replace),
+        ):
+            yield
+
+    def _prepare(self, op_type: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Give each random op in a body a seed of its own: every body's graph starts to count them anew."""
+        seed = arguments.get("seed")
+        if (
+            not seed
+            or not self.is_random(op_type)
+            or not private_graphs.is_body(tf.compat.v1.get_default_graph())
+        ):
+            return arguments
+        return {**arguments, "seed": (seed + 1_000_003 * (1 + len(self.sites))) % 2**31}
+
+    def _replace(self, op: Any, outputs: Any) -> Any:
+        is_stop = self.with_stops and op.type == STOP
+        if not (is_stop or self.is_random(op.type)) or not private_graphs.is_body(op.graph):
+            return outputs
+        private_graphs.mark(op, MARK)
+        site = Site(op)
+        self.sites.append(site)
+        given = tf.compat.v1.py_func(
+            site.give, list(outputs), [output.dtype for output in outputs], stateful=True
+        )
+        site.token = given[0].op.get_attr("token").decode()
+        for tensor, output in zip(given, outputs, strict=True):
+            tensor.set_shape(output.shape)
+        return given
+
+    def again(self) -> StandIns:
+        """Return stand-ins for the same ops in a graph that is made of this one's: they note values anew."""
+        return replace(self, sites=[replace(site, noted=[], calls=0) for site in self.sites])
+
+    def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
+        """Find out which `stop_gradient`s backpropagation meets: only those can be held."""
+        for site in self.sites:
+            if site.op.type == STOP and is_met(site.op):
+                site.key = key_of(site.op)
+
+    @property
+    def stops(self) -> list[Site]:
+        """The `stop_gradient`s that backpropagation meets."""
+        return [site for site in self.sites if site.key]
+
+    def draw_types(self) -> tuple[str, ...]:
+        """Return the types of the random ops."""
+        return tuple(site.op.type for site in self._draws())
+
+    def draw_values(self) -> tuple[tuple[list[Array], ...], ...]:
+        """Return what each random op gave at the base point."""
+        return tuple(tuple(site.noted) for site in self._draws())
+
+    def use_draws(self, values: tuple[tuple[list[Array], ...], ...]) -> None:
+        """Take over what the random ops of another trace gave at the base point."""
+        for site, noted in zip(self._draws(), values, strict=True):
+            site.noted = list(noted)
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Run at the base point: note what each op gives that has no values yet."""
+        for site in self.sites:
+            site.calls, site.notes = 0, not site.noted
+        try:
+            yield
+        finally:
+            for site in self.sites:
+                site.notes = False
+
+    def rewind(self, holds: Callable[[str], bool] = lambda _: False) -> None:
+        """Let the next call of the traced function start at the first call of each op.
+
+        Args:
+            holds: whether a `stop_gradient` of this key is held.
+        """
+        for site in self.sites:
+            site.calls = 0
+            site.is_held = site.op.type != STOP or (bool(site.key) and holds(site.key))
+
+    def _draws(self) -> list[Site]:
+        return [site for site in self.sites if site.op.type != STOP]

@@ -1,0 +1,92 @@
+"""Say in the user's words what goes wrong as a function is traced, or as a traced one runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.graph import work_counts
+from gradcheck_cli.tensorflow_backend.graph.batching import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+    """Trace a function with `wrap_function`.
+
+    Raises:
+        CaseFailedError: what it raised, with the user's own frames.
+    """
+    try:
+        work_counts.add(traces=1)
+        with behaviour.tracing():
+            return tf.compat.v1.wrap_function(function, list(signature))
+    except (CaseFailedError, GradientFormError):
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # noqa: BLE001 (code of the user's may raise what it likes)
+        error = frames.meant(raised)
+        raise CaseFailedError(
+            "forward", f"the forward raised {_described(error)}", frames.user_frames(error)
+        ) from error
+
+
+def _described(error: BaseException) -> str:
+    line = frames.first_line(error)
+    if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
+        return f"{line} It looks like a NumPy function: use binding: py_func."
+    return line
+
+
+# What MapDefun, and map_fn and its list of results, say where rows differ in shape.
+_SHAPE_CHANGED = (
+    "Mismatch in function retval shape",
+    "inconsistent shapes",
+    "inconsistent element shape",
+    "Incompatible shapes during merge",
+)
+# What TensorFlow's C++ calls dtypes in its messages.
+_C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
+_WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
+
+
+def run_error(error: BaseException, what: str) -> CaseFailedError:
+    """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
+    message = str(getattr(error, "message", error))
+    if any(words in message for words in _SHAPE_CHANGED):
+        return CaseFailedError("outputs", SHAPE_CHANGES)
+    wrong = _WRONG_RETURN.search(message)
+    if wrong is not None and what == "forward":
+        number, found, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
+        return CaseFailedError(
+            "outputs",
+            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is "
+            f"{found}.",
+        )
+    return CaseFailedError(
+        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
+    )
+
+
+def require_no_leak(function: Any, what: str) -> None:
+    """Refuse tensors of another graph: a function that keeps a tensor from one trace to the next.
+
+    Raises:
+        CaseFailedError: of the kind `what`.
+    """
+    for outer, _ in function.graph.captures:
+        if not isinstance(outer, private_graphs.EAGER_TENSOR):
+            raise CaseFailedError(
+                what,
+                f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between "
+                "calls: take them from op.inputs and op.outputs.",
+            )

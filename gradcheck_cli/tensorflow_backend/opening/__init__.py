@@ -1,0 +1,1 @@
+"""Opens a case in each mode."""

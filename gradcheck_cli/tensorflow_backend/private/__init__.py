@@ -1,0 +1,1 @@
+"""All reliance on TensorFlow's private parts."""

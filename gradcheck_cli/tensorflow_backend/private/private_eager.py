@@ -1,0 +1,270 @@
+"""All reliance on TensorFlow's private parts for what runs eagerly; `private` has those for graphs.
+
+`tests/tensorflow_backend/test_private_eager.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework import op_callbacks
+from tensorflow.python.ops import (
+    custom_gradient,
+    gen_array_ops,
+    lookup_ops,
+    resource_variable_ops,
+    script_ops,
+)
+
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_LETTING_THROUGH = contextvars.ContextVar("letting_through", default=False)
+_WRITES = (
+    "_skip_single_var",  # a generator's, of its own state
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "batch_scatter_update",
+    "erase",
+    "insert",
+    "remove",
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "scatter_sub",
+    "scatter_update",
+)
+
+
+@contextlib.contextmanager
+def ops_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note(op_type, inputs, outputs)` after each op that runs eagerly."""
+
+    def callback(  # noqa: PLR0913, PLR0917 (TensorFlow calls it so)
+        op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        del attrs, op_name
+        if graph is None:
+            note(op_type.decode() if isinstance(op_type, bytes) else str(op_type), inputs, outputs)
+
+    op_callbacks.add_op_callback(callback)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(callback)
+
+
+def function_nodes(name: str) -> list[Any]:
+    """Return the NodeDefs of a function that was called eagerly, and of those that it calls."""
+    own, found = context.context(), []
+    waiting, seen = [name], set()
+    while waiting:
+        one = waiting.pop()
+        if one in seen or not own.has_function(one):
+            continue
+        seen.add(one)
+        for node in own.get_function_def(one).node_def:
+            found.append(node)
+            for attr in node.attr.values():
+                waiting += [function.name for function in (attr.func, *attr.list.func) if function.name]
+    return found
+
+
+@contextlib.contextmanager
+def functions_run_eagerly() -> Iterator[None]:
+    """Let calls of a `tf.function` run its Python function, op by op."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(run_eagerly=True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+@contextlib.contextmanager
+def seed_restored() -> Iterator[None]:
+    """Let `tf.random.set_seed` be called, and give the process its own seed back."""
+    own = context.context()
+    # No public way to ask; the generator is made with the first seed.
+    kept = {name: vars(own)[name] for name in ("_seed", "_rng") if name in vars(own)}
+    try:
+        yield
+    finally:
+        vars(own).pop("_rng", None)
+        vars(own).update(kept)
+
+
+@contextlib.contextmanager
+def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
+    """Let `replace(result, is_met)` say what each `stop_gradient` returns to its caller.
+
+    `is_met` is false inside the forward of a `tf.custom_gradient`, over which backpropagation steps, and
+    where `stop_gradients_let_through`.
+    """
+    original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator  # noqa: SLF001
+    raw = tf.raw_ops.StopGradient
+    depth = 0
+
+    def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name of it)
+        return replace(original(input, name=name), not depth and not _LETTING_THROUGH.get())
+
+    def decorated(function: Any, args: Any, keywords: Any) -> Any:
+        nonlocal depth
+        steps = 0 if private_variables.recomputes(function) else 1
+        depth += steps
+        try:
+            return decorator(function, args, keywords)
+        finally:
+            depth -= steps
+
+    gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = stop, decorated  # noqa: SLF001
+    tf.raw_ops.StopGradient = stop
+    try:
+        yield
+    finally:
+        gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator  # noqa: SLF001
+        tf.raw_ops.StopGradient = raw
+
+
+@contextlib.contextmanager
+def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note()` as each `tf.custom_gradient` is called eagerly, but for `tf.recompute_grad`'s own."""
+    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+
+    def decorated(function: Any, args: Any, keywords: Any) -> Any:
+        if not private_variables.recomputes(function):
+            note()
+        return decorator(function, args, keywords)
+
+    custom_gradient._eager_mode_decorator = decorated  # noqa: SLF001
+    try:
+        yield
+    finally:
+        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def custom_gradients_left_out() -> Iterator[None]:
+    """Let a `tf.custom_gradient` that is called eagerly be its body alone.
+
+    Forward mode goes through the body anyway; but where that leads nowhere (a `stop_gradient`), TensorFlow
+    takes the custom gradient after all.
+    """
+    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+    custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]  # noqa: SLF001
+    try:
+        yield
+    finally:
+        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+
+
+class _SettingApart:
+    """Stands in for the module `record` where a custom gradient records its gradient function."""
+
+    def __init__(self, note: Callable[[Any], None]) -> None:
+        self._note = note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(record, name)
+
+    def record_operation(self, op_type: Any, outputs: Any, inputs: Any, backward: Any, *rest: Any) -> Any:
+        """Record the gradient function as one in which nothing is counted, but for `tf.recompute_grad`'s."""
+        function = private_graphs.closure_of(backward).get("grad_fn")
+        if function is not None and not private_variables.recomputes(function):
+            called = private_gradients.set_apart(backward)
+
+            def backward(*upstreams: Any) -> Any:
+                self._note(function)
+                return called(*upstreams)
+
+        return record.record_operation(op_type, outputs, inputs, backward, *rest)
+
+
+@contextlib.contextmanager
+def custom_gradients_set_apart(note: Callable[[Any], None]) -> Iterator[None]:
+    """Let what the gradient function of a `tf.custom_gradient` differentiates itself not be counted.
+
+    `note` is told of each gradient function as it is called.
+    """
+    custom_gradient.record = _SettingApart(note)
+    try:
+        yield
+    finally:
+        custom_gradient.record = record
+
+
+@contextlib.contextmanager
+def stop_gradients_let_through() -> Iterator[None]:
+    """Let what runs within count as not met by backpropagation: it is backpropagation itself."""
+    token = _LETTING_THROUGH.set(True)
+    try:
+        yield
+    finally:
+        _LETTING_THROUGH.reset(token)
+
+
+@contextlib.contextmanager
+def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note("PyFunc", inputs, outputs)` after each NumPy function called eagerly, where it is no op."""
+    original = script_ops.py_func_common
+
+    def observed(func: Any, inp: Any, Tout: Any, stateful: bool = True, name: Any = None) -> Any:  # noqa: FBT001, FBT002, N803 (TensorFlow's own signature)
+        results = original(func, inp, Tout, stateful, name)
+        if tf.executing_eagerly():
+            note("PyFunc", tf.nest.flatten(inp), tf.nest.flatten(results))
+        return results
+
+    script_ops.py_func_common = observed
+    try:
+        yield
+    finally:
+        script_ops.py_func_common = original
+
+
+@contextlib.contextmanager
+def writes_noted(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Call `note(handle, dtypes)` before Python code writes to a variable, a table or a generator's state.
+
+    `dtypes` are that of the variable, or those of the table's keys and values.
+    """
+    kinds = (
+        resource_variable_ops.BaseResourceVariable,
+        resource_variable_ops.ResourceVariable,  # it has methods of the same names of its own
+        lookup_ops.MutableHashTable,
+        lookup_ops.DenseHashTable,
+        tf.random.Generator,
+    )
+    originals = [(kind, name, vars(kind)[name]) for kind in kinds for name in _WRITES if name in vars(kind)]
+
+    def noting(original: Any) -> Any:
+        def write(self: Any, *args: Any, **keywords: Any) -> Any:
+            target = args[0] if isinstance(self, tf.random.Generator) else self
+            if isinstance(target, tf.Variable):
+                note(target.handle, (target.dtype,))
+            else:
+                note(target.resource_handle, (target.key_dtype, target.value_dtype))
+            return original(self, *args, **keywords)
+
+        return write
+
+    for kind, name, original in originals:
+        setattr(kind, name, noting(original))
+    try:
+        yield
+    finally:
+        for kind, name, original in originals:
+            setattr(kind, name, original)

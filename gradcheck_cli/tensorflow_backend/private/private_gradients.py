@@ -1,0 +1,237 @@
+"""TensorFlow's private parts that tell how an op is differentiated: the backward pass's log, the functions.
+
+Beside `private`, for the same reason: a new TensorFlow breaks it here. `test_private_gradients.py` holds each
+of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.eager.polymorphic_function import concrete_function
+from tensorflow.python.framework import ops, registry
+from tensorflow.python.ops import gradients_util
+
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterator
+
+# Names under which TensorFlow, or this program, registers a gradient at run time; no op type has a hyphen.
+RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
+_GENERATED = "__autograph_generated_file"
+_APART = contextvars.ContextVar("apart", default=False)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One op that backpropagation called the gradient of.
+
+    Attributes:
+        op: the op.
+        upstreams: what flowed in, one for each output: a tensor, IndexedSlices, or neither where nothing did
+            and no zeros could stand for it.
+        gradients: what came out, one for each input, `None` where the gradient function says so.
+    """
+
+    op: Any
+    upstreams: tuple[Any, ...]
+    gradients: tuple[Any, ...]
+
+
+@contextlib.contextmanager
+def backward_log() -> Iterator[list[Visit]]:
+    """Note each op that `tf.gradients` visits meanwhile, in its order: from the outputs to the inputs.
+
+    What a gradient function differentiates in its own turn (a loop's body, a `tf.gradients` in a custom
+    gradient) is no part of it.
+    """
+    visits: list[Visit] = []
+    depth = 0
+    log, helper = gradients_util._LogOpGradients, gradients_util._GradientsHelper  # noqa: SLF001 (no public way)
+
+    def noting(op: Any, upstreams: Any, gradients: Any) -> Any:
+        if depth == 1:
+            visits.append(Visit(op, tuple(upstreams), tuple(gradients)))
+        return log(op, upstreams, gradients)
+
+    def counting(*args: Any, **keywords: Any) -> Any:
+        nonlocal depth
+        depth += 1
+        try:
+            return helper(*args, **keywords)
+        finally:
+            depth -= 1
+
+    gradients_util._LogOpGradients, gradients_util._GradientsHelper = noting, counting  # noqa: SLF001
+    try:
+        yield visits
+    finally:
+        gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper  # noqa: SLF001
+
+
+def set_apart(function: Any) -> Any:
+    """Let nothing that a gradient function calls be counted."""
+
+    @functools.wraps(function)
+    def apart(*args: Any, **keywords: Any) -> Any:
+        token = _APART.set(True)
+        try:
+            return function(*args, **keywords)
+        finally:
+            _APART.reset(token)
+
+    return apart
+
+
+@contextlib.contextmanager
+def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
+    """Put zeros in place of gradients of another shape than their input, and note them.
+
+    TensorFlow gives up at the first, so that nothing would be known of all others.
+
+    Args:
+        note: is told of the op, the number of its input, and the gradient.
+    """
+    log = gradients_util._LogOpGradients  # noqa: SLF001 (no public way)
+
+    def mending(op: Any, upstreams: Any, gradients: Any) -> Any:
+        for number, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+            # A variable's handle has a shape of its own, which its gradient hasn't: TensorFlow looks past it.
+            is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
+            if not (is_value and isinstance(gradient, tf.Tensor)):
+                continue
+            if gradient.shape.is_compatible_with(tensor.shape):
+                continue
+            if not isinstance(gradients, list):
+                continue  # nothing can take its place: TensorFlow raises, and says so
+            note(op, number, gradient)
+            gradients[number] = tf.zeros_like(tensor)  # the list that backpropagation goes on with
+        return log(op, upstreams, gradients)
+
+    gradients_util._LogOpGradients = mending  # noqa: SLF001
+    try:
+        yield
+    finally:
+        gradients_util._LogOpGradients = log  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def gradients_counted(
+    seen: Counter[str], ran: Callable[[str, Any, Any], None] = lambda *_: None
+) -> Iterator[None]:
+    """Count the calls of each registered gradient function meanwhile, by the name it is registered under.
+
+    In graphs, in the bodies of loops, branches and functions whose gradients are built meanwhile, and under
+    tapes: each looks its function up here. Names that are made at run time (those of `tf.custom_gradient`, of
+    calls of a tf.function, and ours) aren't op types, and aren't counted. Nor is what the gradient function
+    of a `tf.custom_gradient` differentiates itself: backpropagation doesn't go there.
+
+    Args:
+        seen: where they are counted.
+        ran: is told of each call, of whatever name: the name, the function, and the op.
+    """
+    original = registry.Registry.lookup
+
+    def lookup(self: Any, name: str | bytes) -> Any:
+        function = original(self, name)
+        # An override's name is read off the op's attr, as bytes.
+        shown = name.decode() if isinstance(name, bytes) else name
+        if self is not ops.gradient_registry or function is None:
+            return function
+        called = set_apart(function) if private_graphs.is_stepped_over(function) else function
+        is_op_type = not RUN_TIME_NAME.fullmatch(shown)
+
+        @functools.wraps(function)
+        def counted(*args: Any, **keywords: Any) -> Any:
+            if is_op_type and not _APART.get():
+                seen[shown] += 1
+            # A tape inside of a gradient hands over a stand-in of no graph.
+            ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
+            found = called(*args, **keywords)
+            # TensorFlow takes either, and goes on with the same: of a list, one gradient can be replaced.
+            return list(found) if type(found) is tuple else found
+
+        return counted
+
+    registry.Registry.lookup = lookup
+    try:
+        yield
+    finally:
+        registry.Registry.lookup = original
+
+
+@contextlib.contextmanager
+def functions_differentiated_anew() -> Iterator[None]:
+    """Let each call of a tf.function in a graph build the gradient of its body, though it was built before.
+
+    It is kept with the function, which may be as old as the process.
+    """
+    functions = concrete_function._DelayedRewriteGradientFunctions  # noqa: SLF001 (no public way)
+    original = functions.forward_backward
+
+    def anew(self: Any, num_doutputs: int | None = None) -> Any:
+        self._cached_function_pairs.clear()
+        return original(self, num_doutputs)
+
+    functions.forward_backward = anew
+    try:
+        yield
+    finally:
+        functions.forward_backward = original
+
+
+def has_own_gradient(op: Any) -> bool:
+    """Whether an op carries an override: of `gradient_override_map`, or a `tf.custom_gradient`'s."""
+    return graph_path.OVERRIDE in op.node_def.attr
+
+
+def gradient_function(op: Any) -> Any | None:
+    """Return the Python function that gives an op's gradient: of a `tf.custom_gradient` the user's own.
+
+    `None` where there is none: an op type that is registered as not differentiable, or a Defun's body that
+    TensorFlow differentiates itself.
+    """
+    unit = private_graphs.custom_gradient_of(op)
+    if unit is not None:
+        return unit.function
+    try:
+        return ops.get_gradient_function(op)
+    except LookupError:
+        pass
+    defined = op.graph._get_function(op.type)  # noqa: SLF001 (no public way)
+    return None if defined is None else getattr(defined, "python_grad_func", None)
+
+
+def overriding_function(name: str) -> Any | None:
+    """Return the function behind a gradient's registered name: of a `tf.custom_gradient` the user's own."""
+    unit = private_graphs.custom_gradient_named(name)
+    if unit is not None:
+        return unit.function
+    try:
+        return ops.gradient_registry.lookup(name)
+    except LookupError:
+        return None
+
+
+def source_place(file: str, line: int) -> tuple[str, int] | None:
+    """Return where a line of AutoGraph's generated code comes from; `None` for code of another kind."""
+    if _GENERATED not in file:
+        return None
+    found: dict[int, tuple[str, int]] = {}
+    for converted in list(autograph_api._TRANSPILER._cache._cache.values()):  # noqa: SLF001 (its source maps)
+        for factory in converted.values():
+            for generated, origin in (factory.source_map or {}).items():
+                if generated.filename == file and generated.lineno >= line:
+                    found[generated.lineno] = (str(origin.loc.filename), int(origin.loc.lineno))
+    # A function begins at its decorators, some of which AutoGraph added: they come from nowhere.
+    return found[min(found)] if found else None

@@ -1,0 +1,327 @@
+"""All reliance on TensorFlow's private parts, in one place, so that a new TensorFlow breaks it here.
+
+`tests/tensorflow_backend/test_private.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.autograph.core import converter
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.framework import function, op_def_library, op_def_registry, ops
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
+from tensorflow.python.ops import custom_gradient, while_v2
+
+from gradcheck_cli.tensorflow_backend.graph import work_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+# The class of tensors that have a value now; others belong to a graph.
+EAGER_TENSOR = ops.EagerTensor
+
+
+def call_with_autograph(
+    target: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
+    """Call a Python function as `tf.function` would: AutoGraph converts it and what it calls.
+
+    `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it.
+    """
+    # No optional features, as tf.function has none: with all of them, `[]` becomes a tensor list.
+    options = converter.ConversionOptions(recursive=True, optional_features=None, user_requested=True)
+    return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
+
+
+def autograph_frames(error: BaseException) -> list[tuple[str, int, str, str]]:
+    """Return (file, line, function, code) of the user's frames that AutoGraph noted on an exception."""
+    metadata = getattr(error, "ag_error_metadata", None)
+    if metadata is None:
+        return []
+    return [
+        (frame.filename, frame.lineno, frame.function_name, (frame.code or "").strip())
+        for frame in reversed(metadata.translated_stack)
+        if not frame.is_allowlisted
+    ]
+
+
+def op_def(op_type: str) -> Any | None:
+    """Return the OpDef of an op type, or `None` if TensorFlow has no such op."""
+    return op_def_registry.get(op_type)
+
+
+def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
+    """Create an op of any type in the current graph, inputs and attrs by their OpDef names.
+
+    `tf.raw_ops` lacks the op types that aren't exported; this has every one. It asks for attrs that have
+    a default, too: `None` stands for it. Attrs that follow from the inputs must be left out.
+    """
+    definition = op_def_registry.get(op_type)
+    inferred = {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    defaults = {
+        attr.name: None
+        for attr in definition.attr
+        if attr.HasField("default_value") and attr.name not in inferred
+    }
+    # An op's name can't begin with an underscore, as some types do.
+    return op_def_library.apply_op(op_type, **{"name": op_type.lstrip("_"), **defaults, **arguments})
+
+
+def call_defun(
+    name: str,
+    body: Callable[..., Any],
+    gradient: Callable[..., Any],
+    inputs: Sequence[Any],
+) -> Any:
+    """Call `body` through `function.Defun` with a Python gradient function attached."""
+    defined = function.Defun(*[tensor.dtype for tensor in inputs], func_name=name, python_grad_func=gradient)(
+        body
+    )
+    return defined(*inputs)
+
+
+def has_gradient(op_type: str) -> bool:
+    """Whether an op type has a gradient function, not none and not one that says "no gradient"."""
+    try:
+        return ops.gradient_registry.lookup(op_type) is not None
+    except LookupError:
+        return False
+
+
+def is_registered(op_type: str) -> bool:
+    """Whether anything is registered for an op type: a gradient function, or that there is none."""
+    try:
+        ops.gradient_registry.lookup(op_type)
+    except LookupError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class CustomGradient:
+    """A `tf.custom_gradient` in a graph: how many results it has, and its gradient function."""
+
+    results: int
+    function: Any
+
+
+def custom_gradient_of(op: Any) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` that an op stands for; `None` for any other op.
+
+    In a graph a custom gradient is an IdentityN whose inputs are the results, then the arguments, then the
+    variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too.
+    """
+    attr = op.node_def.attr.get("_gradient_op_type") if op.type == "IdentityN" else None
+    return None if attr is None else custom_gradient_named(attr.s.decode())
+
+
+def custom_gradient_named(name: str) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` registered under a name; `None` for an override of another kind."""
+    try:
+        wrapper = inspect.unwrap(ops.gradient_registry.lookup(name))  # our own wrapper counts its calls
+        closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
+        return CustomGradient(int(closure["flat_result_len"]), closure["grad_fn"])
+    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+        return None
+
+
+def is_stepped_over(function: Any) -> bool:
+    """Whether a registered gradient is a `tf.custom_gradient`'s, but not `tf.recompute_grad`'s."""
+    try:
+        return not _is_recompute(closure_of(closure_of(function)["tape_grad_fn"])["grad_fn"])
+    except (LookupError, AttributeError, TypeError):
+        return False
+
+
+def custom_gradient_results(op: Any) -> int:
+    """Return how many of an op's leading inputs are a `tf.custom_gradient`'s results; 0 for any other op.
+
+    0 for `tf.recompute_grad` too: backpropagation walks through its forward, computed anew.
+    """
+    found = custom_gradient_of(op)
+    return 0 if found is None or _is_recompute(found.function) else found.results
+
+
+def custom_gradient_variables(node: Any) -> Sequence[Any]:
+    """Return the variables that a NodeDef has gradients for, if it is a user's `tf.custom_gradient`."""
+    attr = node.attr.get("_gradient_op_type") if node.op == "IdentityN" else None
+    if attr is None:
+        return ()
+    try:
+        wrapper = ops.gradient_registry.lookup(attr.s.decode())
+        closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
+        return () if _is_recompute(closure["grad_fn"]) else tuple(closure["variables"])
+    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+        return ()
+
+
+def _is_recompute(gradient: Any) -> bool:
+    return gradient.__module__ == custom_gradient.__name__ and "recompute_grad" in gradient.__qualname__
+
+
+def closure_of(target: Any) -> dict[str, Any]:
+    """Return what a function closes over, by name."""
+    cells = (cell.cell_contents for cell in target.__closure__ or ())
+    return dict(zip(target.__code__.co_freevars, cells, strict=True))
+
+
+def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
+    """Call a concrete function with one tensor for each of its feeds.
+
+    Called the public way, a pruned function first tries the signature that it has lost; the error made there
+    prints every tensor, which takes five milliseconds a call, and fifty times what the call takes.
+    """
+    work_counts.add(calls=1, points=1)
+    return function._call_flat(list(tensors), function.captured_inputs)  # noqa: SLF001 (no public way)
+
+
+@functools.cache
+def has_one_device() -> bool:
+    """Whether all runs on one CPU."""
+    return [device.device_type for device in tf.config.list_logical_devices()] == ["CPU"]
+
+
+def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+    """Call a concrete function once for each row of stacked tensors, by a loop inside of one op.
+
+    The op that `tf.data` maps with: nothing is traced or converted, and every row goes through the function's
+    own kernels, one row at a time. It has a kernel for the CPU alone.
+
+    Args:
+        function: the function.
+        stacks: for its first feeds, (B, *shape) each.
+        constants: for its other feeds.
+
+    Returns:
+        Its results, stacked.
+    """
+    work_counts.add(calls=1, points=len(stacks[0]))
+    results = tf.raw_ops.MapDefun(
+        arguments=list(stacks),
+        captured_inputs=[*constants, *function.captured_inputs],
+        output_types=[tensor.dtype for tensor in function.outputs],
+        # As they come: a gradient may have another shape than its graph says.
+        output_shapes=[tf.TensorShape(None)] * len(function.outputs),
+        f=function._inference_function,  # noqa: SLF001 (no public way)
+        max_intra_op_parallelism=1,
+    )
+    return list(results)
+
+
+def shown_xla(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function see, as it is traced, that XLA compiles it: as `tf.function(jit_compile=True)` does."""
+
+    def call(*tensors: Any) -> Any:
+        with polymorphic_function.OptionalXlaContext(is_compiled=True):
+            return function(*tensors)
+
+    return call
+
+
+def is_body(graph: Any) -> bool:
+    """Whether a graph is the body of a loop, of a branch or of a Defun: one that nothing can be fed into."""
+    return isinstance(graph, control_flow_graphs.ControlFlowFuncGraph) or is_defun_body(graph)
+
+
+def is_defun_body(graph: Any) -> bool:
+    """Whether a graph is the body of a Defun."""
+    return isinstance(graph, function._FuncGraph)  # noqa: SLF001 (its only name)
+
+
+def mark(op: Any, name: str) -> None:
+    """Set an attr of our own on an op; it stays on the NodeDef when a function is made of the graph."""
+    op._set_attr(name, attr_value_pb2.AttrValue(b=True))  # noqa: SLF001 (no public way)
+
+
+@contextlib.contextmanager
+def outputs_replaced(
+    prepare: Callable[[str, dict[str, Any]], dict[str, Any]],
+    replace: Callable[[Any, Sequence[Any]], Sequence[Any]],
+) -> Iterator[None]:
+    """Let `replace(op, outputs)` say what the caller gets for each op that is created in a graph.
+
+    `prepare(op_type, arguments)` may change its arguments before. Loops that are made meanwhile run one round
+    at a time, so that what a body does in Python has an order.
+    """
+    apply, loop = op_def_library._apply_op_helper, while_v2.while_loop  # noqa: SLF001 (every op is made here)
+
+    def apply_and_replace(op_type_name: str, name: str | None = None, **keywords: Any) -> Any:
+        keywords = prepare(op_type_name, keywords)
+        structure, is_stateful, op, outputs = apply(op_type_name, name=name, **keywords)
+        return structure, is_stateful, op, replace(op, outputs)
+
+    def loop_in_order(*args: Any, **keywords: Any) -> Any:
+        return loop(*args, **{**keywords, "parallel_iterations": 1})
+
+    op_def_library._apply_op_helper, while_v2.while_loop = apply_and_replace, loop_in_order  # noqa: SLF001
+    try:
+        yield
+    finally:
+        op_def_library._apply_op_helper, while_v2.while_loop = apply, loop  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def functions_inlined() -> Iterator[None]:
+    """Let calls of a `tf.function` run its Python function, so that its ops stand in the caller's graph."""
+    original = polymorphic_function.Function.__call__
+
+    def call(self: Any, *args: Any, **keywords: Any) -> Any:
+        if tf.executing_eagerly():
+            return original(self, *args, **keywords)
+        args, keywords = _as_arguments(self, args, keywords)
+        target = self._python_function
+        with _no_overrides():
+            if self._autograph:
+                result = call_with_autograph(target, args, keywords)
+            else:
+                result = target(*args, **keywords)
+        return tf.nest.map_structure(_as_result, result)
+
+    polymorphic_function.Function.__call__ = call
+    try:
+        yield
+    finally:
+        polymorphic_function.Function.__call__ = original
+
+
+@contextlib.contextmanager
+def _no_overrides() -> Iterator[None]:
+    """Suspend overrides of gradients: none enters a tf.function's body."""
+    overrides = tf.compat.v1.get_default_graph()._gradient_override_map  # noqa: SLF001 (no public way)
+    saved = dict(overrides)
+    overrides.clear()
+    try:
+        yield
+    finally:
+        overrides.update(saved)
+
+
+def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Convert arguments as `tf.function` does: arrays to tensors, by the signature's dtypes."""
+
+    def convert(value: Any, spec: Any = None) -> Any:
+        if isinstance(spec, tf.TensorSpec) and not isinstance(value, tf.Tensor):
+            return tf.convert_to_tensor(value, spec.dtype)
+        return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
+
+    args = [tf.nest.map_structure(convert, value) for value in args]
+    for number, spec in enumerate((target.input_signature or ())[: len(args)]):
+        if isinstance(spec, tf.TensorSpec):
+            args[number] = convert(args[number], spec)
+    return args, {key: tf.nest.map_structure(convert, value) for key, value in keywords.items()}
+
+
+def _as_result(value: Any) -> Any:
+    numeric = isinstance(value, np.ndarray | np.generic | bool | int | float | complex | tf.Variable)
+    return tf.convert_to_tensor(value) if numeric else value

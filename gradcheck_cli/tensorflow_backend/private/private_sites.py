@@ -1,0 +1,328 @@
+"""Where custom gradients are written: notes each as it is made, and which of them backpropagation calls.
+
+TensorFlow keeps no name of the function that a custom gradient is of. What makes one is wrapped here, so that
+the gradient function that comes out can be traced back to the user's lines. `test_private_sites.py` holds
+TensorFlow to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import weakref
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.framework import function as functions
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import custom_gradient
+
+from gradcheck_cli.covered import GradientRun
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.tensorflow_backend.frames import CONVERTED
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds the function, and that another
+_MOST_FRAMES = 12  # lines that asked for a gradient: enough to get out of a library's wrapper
+# With a separator: tensorflow_probability isn't TensorFlow.
+_OWN = f"{Path(__file__).parents[2]}{os.sep}"
+# Where each check starts: what calls that has no part in what is checked.
+_START = str(Path(_OWN) / "running" / "session.py")
+_SKIPPED = (f"{Path(tf.__file__).parent}{os.sep}", _OWN)
+_STANDARD = sysconfig.get_path("stdlib")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_IMPORTING = "<frozen importlib._bootstrap>"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a custom gradient is written; see `GradientRun`. `by_import`: as a module was imported."""
+
+    function: str
+    places: tuple[str, ...]
+    makers: tuple[str, ...] = ()
+    by_import: bool = False
+
+    def as_run(self, pairs: Iterable[str] = ()) -> GradientRun:
+        """Return it as what a case made, or ran for some pairs."""
+        return GradientRun(self.function, self.places, self.makers, tuple(sorted(pairs)))
+
+
+@dataclass
+class GradientLog:
+    """The custom gradients that one case made, and those that ran, by the labels of the pairs."""
+
+    made: set[Site] = field(default_factory=set)
+    ran: dict[Site, set[str]] = field(default_factory=dict)
+
+    def add(self, site: Site, output: str, taken: str) -> None:
+        """Note that a gradient ran for an output's pair with an input, by their names."""
+        self.ran.setdefault(site, set()).add(f"d{output}/d{taken}")
+
+    def runs(self) -> tuple[GradientRun, ...]:
+        """Return what ran, and what a call made that didn't run; what an import makes isn't asked for."""
+        rest = [site for site in self.made if site not in self.ran and not site.by_import]
+        found = [*(site.as_run(pairs) for site, pairs in self.ran.items()), *(site.as_run() for site in rest)]
+        return tuple(sorted(found, key=lambda run: (run.function, run.places)))
+
+
+# Kept for the process: a module is imported once, and its gradients run in whatever case calls them.
+_MADE: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what was given to the maker
+_BY_GRADIENT: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what backprop calls
+_OVERRIDES: dict[str, tuple[str, ...]] = {}  # lines with a gradient_override_map, by the registered name
+_RAN: dict[str, Site] = {}  # by the registered name: what was differentiated once isn't anew
+
+
+def site_of(function: Any) -> Site:
+    """Return where a function is written that a gradient is made of, or that is one."""
+    known = _get(_MADE, function)
+    return known or Site(_named(function), tuple(_places(function)))
+
+
+@contextlib.contextmanager
+def sites_noted(log: GradientLog) -> Iterator[None]:
+    """Note custom gradients in a log as they are made meanwhile, and from where."""
+
+    def make(function: Any) -> None:
+        function = getattr(function, "__func__", function)
+        if _is_tensorflows(function):
+            return
+        frames = list(_callers())
+        # A method's is made anew at each access: what counts is where it was made first.
+        site = _get(_MADE, function) or replace(
+            site_of(function), makers=_makers(frames), by_import=_IMPORTING in {file for file, _ in frames}
+        )
+        _put(_MADE, function, site)
+        log.made.add(site)
+
+    hooks: list[tuple[Any, str, Callable[[Any], Any]]] = [
+        (custom_gradient, "_graph_mode_decorator", _tracing_back),
+        (custom_gradient, "_eager_mode_decorator", _tracing_back),
+        (custom_gradient.Bind, "__init__", functools.partial(_binding, make)),
+        (ops.RegisterGradient, "__call__", functools.partial(_registering, make)),
+        (functions.Defun, "__init__", functools.partial(_defining, make)),
+        (ops.Graph, "gradient_override_map", _overriding),
+    ]
+    originals = [getattr(owner, name) for owner, name, _ in hooks]
+    for (owner, name, hook), original in zip(hooks, originals, strict=True):
+        # AutoGraph would convert a hook that the user's code calls.
+        setattr(owner, name, tf.autograph.experimental.do_not_convert(hook(original)))
+    try:
+        yield
+    finally:
+        for (owner, name, _), original in zip(hooks, originals, strict=True):
+            setattr(owner, name, original)
+
+
+def _tracing_back(original: Any) -> Callable[..., Any]:
+    """Let the gradient function that comes out of a custom gradient be traced back to what it is of."""
+
+    def call(function: Any, args: Any, keywords: Any) -> Any:
+        @functools.wraps(function)
+        def noting(*inner: Any, **keyed: Any) -> Any:
+            found = function(*inner, **keyed)
+            if isinstance(found, tuple | list) and len(found) == 2:  # noqa: PLR2004 (results, gradient)
+                _put(_BY_GRADIENT, found[1], site_of(getattr(function, "__func__", function)))
+            return found
+
+        return original(noting, args, keywords)
+
+    return call
+
+
+def _binding(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
+    def init(self: Any, function: Any, decorator: Any) -> None:
+        original(self, function, decorator)
+        make(function)
+
+    return init
+
+
+def _registering(make: Callable[[Any], None], original: Any) -> Callable[..., Any]:
+    def register(self: Any, function: Any) -> Any:
+        if not private_gradients.RUN_TIME_NAME.fullmatch(str(self._op_type)):
+            make(function)
+        return original(self, function)
+
+    return register
+
+
+def _defining(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
+    def init(self: Any, *types: Any, **keywords: Any) -> None:
+        gradient = keywords.get("python_grad_func")
+        if gradient is not None:
+            make(gradient)
+            keywords["python_grad_func"] = _noting(gradient, site_of(gradient))
+        original(self, *types, **keywords)
+
+    return init
+
+
+def _overriding(original: Any) -> Callable[..., Any]:
+    def override(self: Any, op_type_map: Any) -> Any:
+        for name in dict(op_type_map).values():
+            if not private_gradients.RUN_TIME_NAME.fullmatch(str(name)):
+                _OVERRIDES[str(name)] = _makers(_callers())
+        return original(self, op_type_map)
+
+    return override
+
+
+_defun_calls: list[list[tuple[Site, Any]]] = []  # what takes up a Defun's gradient that runs
+
+
+def _noting(gradient: Any, site: Site) -> Any:
+    """Return a Defun's gradient function that tells as it runs: TensorFlow calls it without looking it up."""
+
+    @functools.wraps(gradient)
+    def noting(op: Any, *upstreams: Any) -> Any:
+        for ran in _defun_calls:
+            ran.append((site, op))
+        return gradient(op, *upstreams)
+
+    return noting
+
+
+@contextlib.contextmanager
+def runs_noted() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Site, Any]]]]:
+    """Note each hand-written gradient that runs meanwhile.
+
+    Yields:
+        What `gradients_counted` is to call, and a list that takes up each gradient that runs, with its op.
+    """
+    ran: list[tuple[Site, Any]] = []
+
+    def looked_up(name: str, function: Any, op: Any) -> None:
+        custom = private_graphs.custom_gradient_named(name)
+        # TensorFlow's own gradient of an op is nobody's, but where it is put in another one's place.
+        makers = _OVERRIDES.get(name, ()) if op is not None and private_gradients.has_own_gradient(op) else ()
+        if custom is None and not makers and _is_tensorflows(function):
+            return
+        site = site_of(inspect.unwrap(function)) if custom is None else site_of_gradient(custom.function)
+        site = replace(site, makers=(*site.makers, *makers))
+        if site.places or site.makers:
+            _RAN[name] = site
+            ran.append((site, op))
+
+    _defun_calls.append(ran)
+    try:
+        yield looked_up, ran
+    finally:
+        _defun_calls.pop()
+
+
+def site_of_gradient(gradient: Any) -> Site:
+    """Return where a gradient function is written, or what it is the gradient of, if that is known."""
+    return _get(_BY_GRADIENT, gradient) or site_of(gradient)
+
+
+def sites_inside(graph: Any) -> list[Site]:
+    """Return the gradients that stand in functions which a graph calls, and ran as these were differentiated.
+
+    That is done once in a process, for whichever case calls a function first.
+    """
+    if not any(op.type in _CALLS for op in graph.get_operations()):
+        return []
+    library = graph.as_graph_def().library.function
+    if not any("__backward" in function.signature.name for function in library):
+        return []  # none of them is differentiated here
+    nodes = [node for function in library for node in function.node_def]
+    names = dict.fromkeys(
+        node.attr[graph_path.OVERRIDE].s.decode() for node in nodes if graph_path.OVERRIDE in node.attr
+    )
+    return [_RAN[name] for name in names if name in _RAN]
+
+
+def _is_tensorflows(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(_SKIPPED[0])
+
+
+def _get(known: weakref.WeakKeyDictionary[Any, Site], key: Any) -> Site | None:
+    try:
+        return known.get(key)
+    except TypeError:  # nothing that can be referred to weakly, or hashed
+        return None
+
+
+def _put(known: weakref.WeakKeyDictionary[Any, Site], key: Any, site: Site) -> None:
+    with contextlib.suppress(TypeError):
+        known[key] = site
+
+
+def _named(function: Any) -> str:
+    inner = getattr(function, "func", function)
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    return f"{module}:{CONVERTED.sub('', name)}"
+
+
+def _places(function: Any) -> Iterator[str]:
+    """Yield where a function is written, then the functions that it closes over, each once."""
+    seen: dict[CodeType, None] = {}
+    waiting = [(function, 0)]
+    while waiting:
+        one, depth = waiting.pop(0)
+        if isinstance(one, functools.partial):
+            waiting += [(part, depth + 1) for part in (one.func, *one.args, *one.keywords.values())]
+            continue
+        one = getattr(one, "__func__", one)
+        if not isinstance(one, FunctionType) or one.__code__ in seen or depth > _DEEPEST:
+            continue
+        seen[one.__code__] = None
+        for cell in one.__closure__ or ():
+            with contextlib.suppress(ValueError):  # a cell that is empty yet
+                waiting.append((cell.cell_contents, depth + 1))
+    for code in seen:
+        if not code.co_filename.startswith(_SKIPPED):
+            yield _shown(code.co_filename, code.co_firstlineno)
+
+
+def _callers() -> Iterator[tuple[str, int]]:
+    """Yield file and line of what calls, up to gradcheck or an import, the innermost first.
+
+    Lines of TensorFlow and of Python's own library are left out.
+    """
+    found: Any = sys._getframe(1)  # noqa: SLF001 (`inspect.stack` reads every file)
+    is_outside = False
+    while found is not None:
+        file = found.f_code.co_filename
+        if file == _START or (is_outside and file.startswith(_OWN)):
+            return
+        if not file.startswith(_SKIPPED) and not _is_standard(file):
+            is_outside = True
+            yield file, found.f_lineno
+        if file == _IMPORTING:
+            return
+        found = found.f_back
+
+
+@functools.cache
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STANDARD) and "-packages" not in file
+
+
+def _makers(frames: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    lines = [
+        _shown(*frame)
+        for frame, _ in zip(frames, range(_MOST_FRAMES), strict=False)
+        if frame[0] != _IMPORTING
+    ]
+    return tuple(lines)
+
+
+def _shown(file: str, line: int) -> str:
+    origin = private_gradients.source_place(file, line)  # AutoGraph's generated code has its own files
+    file, line = origin or (file, line)
+    return f"{short_path(file)}:{line}"

@@ -1,0 +1,146 @@
+"""TensorFlow's private parts about state: which ops write to what, and the order in which they run.
+
+`tests/tensorflow_backend/test_private_state.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils
+from tensorflow.python.ops import control_flow_util
+
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# They leave their table as it is; TensorFlow takes each for a write.
+_TABLE_READS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
+# Calls of Python, in whose state TensorFlow believes: it keeps their order.
+_PYTHON = frozenset({"PyFunc", "EagerPyFunc"})
+
+
+@cache
+def is_write(op_type: str) -> bool:
+    """Whether an op of this type writes to a resource that it is given: a variable, a table, a generator.
+
+    A call of a function isn't: what is in its body is.
+    """
+    definition = private_graphs.op_def(op_type)
+    if definition is None or op_type in auto_control_deps_utils.RESOURCE_READ_OPS | _TABLE_READS:
+        return False
+    calls = any(attr.type in {"func", "list(func)"} for attr in definition.attr)
+    return not calls and any(arg.type == types_pb2.DT_RESOURCE for arg in definition.input_arg)
+
+
+def resources_used(op: Any) -> list[tuple[Any, bool]]:
+    """Return the resource tensors that an op is given, each with whether it may write to it."""
+    if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+        return []
+    found = auto_control_deps._get_resource_inputs(op)  # noqa: SLF001 (what tf.function goes by)
+    only_reads = op.type in _TABLE_READS
+    return [
+        (tensor, not only_reads and kind is auto_control_deps.ResourceType.READ_WRITE)
+        for tensor, kind in found
+    ]
+
+
+def calls_python(op: Any) -> bool:
+    """Whether an op calls Python as it runs, itself or in a function's body."""
+    if op.type in _PYTHON:
+        return True
+    if not op._is_stateful:  # noqa: SLF001 (no public way; a body that calls Python makes its call stateful)
+        return False
+    waiting, seen = _functions(op.node_def), set()
+    while waiting:
+        name = waiting.pop()
+        function = op.graph._get_function(name)  # noqa: SLF001 (no public way)
+        if name in seen or function is None:
+            continue
+        seen.add(name)
+        for node in function.cached_definition.node_def:
+            if node.op in _PYTHON:
+                return True
+            waiting += _functions(node)
+    return False
+
+
+def _functions(node: Any) -> list[str]:
+    return [attr.func.name for attr in node.attr.values() if attr.HasField("func")]
+
+
+def ordered_before(op: Any) -> list[Any]:
+    """Return the ops that write to what an op uses, just before it does."""
+    if not op.control_inputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
+        return []
+    return [other for other in op.control_inputs if _hands_over(other, op)]
+
+
+def ordered_after(op: Any) -> list[Any]:
+    """Return the ops that use what an op has written to, just after it did."""
+    if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+        return []
+    return [other for other in op._control_outputs if _hands_over(op, other)]  # noqa: SLF001 (no public way)
+
+
+def _hands_over(op: Any, other: Any) -> bool:
+    written = {id(tensor) for tensor, is_written in resources_used(op) if is_written}
+    return any(id(tensor) in written for tensor in other.inputs)
+
+
+def bodies_in_order(graph: Any) -> None:
+    """Let the bodies of loops and branches that are traced within a graph keep the order of their writes."""
+    graph._add_control_dependencies = True  # noqa: SLF001 (where TensorFlow looks for it)
+
+
+@dataclass
+class Order:
+    """The order in which a graph's ops use its resources, and call Python: that of the program.
+
+    `tf.function` adds it to a graph, and `wrap_function` doesn't. A print or an assertion that nothing
+    depends on must run there, and needn't here.
+
+    Attributes:
+        last_write: by resource, the last op that wrote to it.
+        reads: by resource, the ops that have read it since.
+        last_call: the last op that called Python.
+    """
+
+    last_write: dict[int, Any] = field(default_factory=dict)
+    reads: dict[int, list[Any]] = field(default_factory=dict)
+    last_call: Any = None
+
+    def copy(self) -> Order:
+        """Return another order that goes on from here."""
+        return Order(
+            dict(self.last_write), {key: list(found) for key, found in self.reads.items()}, self.last_call
+        )
+
+    def add(self, ops: Iterable[Any]) -> list[Any]:
+        """Put ops of one graph in order, after those that were added before; return those that write."""
+        writes = []
+        for op in ops:
+            if control_flow_util.IsInWhileLoop(op):  # of TensorFlow 1, which has an order of its own
+                continue
+            before = set()
+            for tensor, is_written in resources_used(op):
+                if id(tensor) in self.last_write:
+                    before.add(self.last_write[id(tensor)])
+                if is_written:
+                    before.update(self.reads.pop(id(tensor), ()))
+                    self.last_write[id(tensor)] = op
+                    writes.append(op)
+                else:
+                    self.reads.setdefault(id(tensor), []).append(op)
+            if calls_python(op):
+                before.update(() if self.last_call is None else (self.last_call,))
+                self.last_call = op
+            context = op._control_flow_context  # noqa: SLF001 (no public way)
+            before = {other for other in before if other._control_flow_context is context}  # noqa: SLF001
+            op._add_control_inputs(sorted(before, key=lambda other: str(other.name)))  # noqa: SLF001
+        return list(dict.fromkeys(writes))

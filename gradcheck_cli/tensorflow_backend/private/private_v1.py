@@ -1,0 +1,288 @@
+"""All reliance on TensorFlow's private parts for code of TensorFlow 1: its switches, and its graphs.
+
+`tests/tensorflow_backend/test_private_v1.py` holds each of them to what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python import tf2
+from tensorflow.python.compat import v2_compat
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import eager_function_run
+from tensorflow.python.framework import func_graph, op_def_registry, ops, stack, tensor_shape
+from tensorflow.python.framework import tensor as tensor_module
+from tensorflow.python.ops import control_flow_util, gradients_util, resource_variables_toggle
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
+
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_NUMBERS = itertools.count(1)
+# What each switch is in TensorFlow 2, under which gradcheck itself runs.
+OWN: dict[str, Any] = {
+    "v2": True,
+    "eager": context.EAGER_MODE,
+    "tensor_shape": True,
+    "resource_variables": True,
+    "tensor_equality": True,
+    "control_flow": True,
+    "functions_eagerly": False,
+}
+# Where each of them is kept: a module or class, and its attribute. "v2" is C++'s own.
+_PLACES: dict[str, tuple[Any, str]] = {
+    "eager": (context, "default_execution_mode"),
+    "tensor_shape": (tensor_shape, "_TENSORSHAPE_V2_OVERRIDE"),
+    "resource_variables": (resource_variables_toggle, "_DEFAULT_USE_RESOURCE"),
+    "tensor_equality": (tensor_module.Tensor, "_USE_EQUALITY"),
+    "control_flow": (control_flow_util, "ENABLE_CONTROL_FLOW_V2"),
+    "functions_eagerly": (eager_function_run, "RUN_FUNCTIONS_EAGERLY"),
+}
+
+
+def switches() -> dict[str, Any]:
+    """Return what each switch of the process is set to."""
+    return {
+        "v2": tf2.enabled(),
+        **{name: getattr(home, attribute) for name, (home, attribute) in _PLACES.items()},
+    }
+
+
+def set_switches(values: Mapping[str, Any]) -> None:
+    """Set some of the switches, whatever else has run in the process."""
+    for name, value in values.items():
+        if name != "v2":
+            home, attribute = _PLACES[name]
+            setattr(home, attribute, value)
+        elif value != tf2.enabled():
+            (tf2.enable if value else tf2.disable)()
+            for callback in v2_compat._DATA_V2_CALLBACKS.list():  # noqa: SLF001 (its only name)
+                v2_compat._DATA_V2_CALLBACKS.lookup(callback)()  # noqa: SLF001 (as above)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where this thread's ops go: into a graph or nowhere, and which sessions and graphs are the default."""
+
+    is_eager: bool
+    graphs: tuple[Any, ...]
+    sessions: tuple[Any, ...]
+    entered: tuple[Any, ...]  # what `init_scope` climbs out of
+    default_graph: Any  # the process's own; `None` until it is first needed
+
+
+def scene() -> Scene:
+    """Return where this thread's ops go."""
+    own = context.context()
+    return Scene(
+        own._thread_local_data.is_eager,  # noqa: SLF001 (no public way to set it)
+        tuple(ops._default_graph_stack.stack),  # noqa: SLF001 (as above)
+        tuple(stack._default_session_stack.stack),  # noqa: SLF001 (as above)
+        tuple(own.context_switches.stack),
+        ops._default_graph_stack._global_default_graph,  # noqa: SLF001 (as above)
+    )
+
+
+def set_scene(wanted: Scene) -> None:
+    """Let this thread's ops go where they went before, whatever contexts were entered and left open."""
+    own = context.context()
+    own._thread_local_data.is_eager = wanted.is_eager  # noqa: SLF001 (no public way)
+    ops._default_graph_stack.stack = list(wanted.graphs)  # noqa: SLF001 (as above)
+    stack._default_session_stack.stack = list(wanted.sessions)  # noqa: SLF001 (as above)
+    own.context_switches.stack = list(wanted.entered)
+    ops._default_graph_stack._global_default_graph = wanted.default_graph  # noqa: SLF001 (as above)
+
+
+def own_scene() -> Scene:
+    """Return the scene of a program that has just begun, in TensorFlow 2."""
+    begun = context.ContextSwitch(False, context.eager_mode, None)  # noqa: FBT003 (a named tuple of TensorFlow's)
+    return Scene(is_eager=True, graphs=(), sessions=(), entered=(begun,), default_graph=None)
+
+
+def graph_scene(after: Scene) -> Scene:
+    """Return a scene with eager execution off, where a module's own graphs and sessions are the default."""
+    return Scene(
+        is_eager=False,
+        graphs=after.graphs,
+        sessions=after.sessions,
+        entered=(*own_scene().entered, *after.entered[1:]),
+        default_graph=after.default_graph,
+    )
+
+
+@contextlib.contextmanager
+def _replaced(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    original = getattr(home, name)
+    setattr(home, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(home, name, original)
+
+
+def values_captured(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """Let functions that are traced capture `value_of(tensor)` for a tensor of a plain graph."""
+
+    def replace(capture: Any) -> Any:
+        def capture_value(self: Any, tensor: Any, *args: Any, **keywords: Any) -> Any:
+            if isinstance(tensor, tf.Tensor) and not isinstance(tensor, ops.EagerTensor):
+                home = tensor.graph
+                if home is not self and not home.building_function:
+                    tensor = value_of(tensor)
+            return capture(self, tensor, *args, **keywords)
+
+        return capture_value
+
+    return _replaced(func_graph.FuncGraph, "capture", replace)
+
+
+@contextlib.contextmanager
+def standing_for_what_is_traced(graph: Any) -> Iterator[None]:
+    """Take what is asked of a module's default graph as asked of the graph that is being traced.
+
+    Code of TensorFlow 1 says `graph.gradient_override_map` and `graph.as_default()` of the one graph it has.
+    """
+
+    def meant(asked: Any) -> Any:
+        if asked is not graph or tf.executing_eagerly():  # a session that runs meanwhile means the graph
+            return asked
+        current = ops.get_default_graph()
+        return current if current.building_function else asked
+
+    def replace(method: Any) -> Any:
+        return lambda self, *args, **keywords: method(meant(self), *args, **keywords)
+
+    with (
+        _replaced(ops.Graph, "gradient_override_map", replace),
+        _replaced(ops.Graph, "as_default", replace),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def registered_anew() -> Iterator[None]:
+    """Let a function that registers a gradient as it is called do so in each trace, under its own name.
+
+    TensorFlow refuses a name that it has. Each trace draws the same numbers: code that draws a name for its
+    `py_func` draws the same again. The gradient goes by another then, which this trace's overrides take.
+    """
+    names: dict[str, str] = {}
+
+    def replace_call(call: Any) -> Any:
+        def register(self: Any, function: Any) -> Any:
+            name = self._op_type
+            if op_def_registry.get(name) is not None or name not in ops.gradient_registry.list():
+                return call(self, function)
+            names[name] = f"gradcheck_again_{next(_NUMBERS)}_{name}"
+            ops.gradient_registry.register(function, names[name])
+            return function
+
+        return register
+
+    def replace_override(override: Any) -> Any:
+        def overridden(self: Any, mapping: Any) -> Any:
+            if isinstance(mapping, dict):
+                mapping = {op_type: names.get(name, name) for op_type, name in mapping.items()}
+            return override(self, mapping)
+
+        return overridden
+
+    with (
+        _replaced(ops.RegisterGradient, "__call__", replace_call),
+        _replaced(ops.Graph, "gradient_override_map", replace_override),
+    ):
+        yield
+
+
+def bodies_with_overrides() -> contextlib.AbstractContextManager[None]:
+    """Let loops and branches inherit overrides of gradients.
+
+    So they do in TensorFlow 1's control flow, where their ops stand in the graph itself.
+    """
+
+    def replace(make: Any) -> Any:
+        def made(self: Any, *args: Any, **keywords: Any) -> None:
+            make(self, *args, **keywords)
+            self._gradient_override_map.update(self.outer_graph._gradient_override_map)  # noqa: SLF001 (no public way)
+
+        return made
+
+    return _replaced(control_flow_graphs.ControlFlowFuncGraph, "__init__", replace)
+
+
+def defuns_differentiated() -> contextlib.AbstractContextManager[None]:
+    """Build the gradient of a Defun op by op, where it has no Python function for it.
+
+    Else it is a `SymbolicGradient`, which a session would expand, and a traced function doesn't know.
+    """
+
+    def replace(symbolic: Any) -> Any:
+        def gradient(op: Any, upstreams: Any) -> Any:
+            defined = getattr(op, "__defun", None)
+            if defined is None:
+                return symbolic(op, upstreams)
+            if defined._grad_func is not None:  # noqa: SLF001 (no public way)
+                return tf.nest.flatten(defined._grad_func(*op.inputs, *upstreams))  # noqa: SLF001 (as above)
+            arguments = op.inputs[: len(defined.declared_input_types)]
+            outputs = tf.nest.flatten(defined._func(*arguments))  # noqa: SLF001 (as above)
+            return gradients_util._GradientsHelper(outputs, list(op.inputs), upstreams)  # noqa: SLF001 (as above)
+
+        return gradient
+
+    return _replaced(gradients_util, "_SymGrad", replace)
+
+
+def is_function_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of a graph that a function is being traced into."""
+    return (
+        isinstance(value, tf.Tensor)
+        and not isinstance(value, ops.EagerTensor)
+        and value.graph.building_function
+    )
+
+
+def value_in_function(tensor: Any) -> Any:
+    """Evaluate a tensor of a function that is being traced, which depends on none of its arguments."""
+    graph = tensor.graph
+    with tf.init_scope():
+        return subgraph_function(SimpleNamespace(graph=graph), [], [tensor])()[0]
+
+
+def variable_of_handle(handle: Any) -> Any | None:
+    """Return the variable of a plain graph that a resource belongs to; `None` for another resource."""
+    for variable in handle.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
+        if getattr(variable, "handle", None) is handle:
+            return variable
+    return None
+
+
+def new_session(graph: Any) -> Any:
+    """Open a session on a plain graph, with its variables at their initial values."""
+    session = tf.compat.v1.Session(graph=graph)
+    made = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    made += graph.get_collection(tf.compat.v1.GraphKeys.LOCAL_VARIABLES)
+    waiting = list(dict.fromkeys(variable.initializer for variable in made))
+    while waiting:  # one variable may start at another's value
+        left = []
+        for initializer in waiting:
+            try:
+                session.run(initializer)
+            except tf.errors.FailedPreconditionError:  # noqa: PERF203 (a handful, each in a session)
+                left.append(initializer)
+        if len(left) == len(waiting):
+            session.run(left)
+        waiting = left
+    return session
+
+
+def is_session(value: Any) -> bool:
+    """Whether a value is an open session of TensorFlow 1's."""
+    return isinstance(value, tf.compat.v1.Session) and not value._closed  # noqa: SLF001 (no public way)

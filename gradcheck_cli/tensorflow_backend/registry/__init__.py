@@ -1,0 +1,1 @@
+"""TensorFlow's gradient registry, and what op types and functions look like."""

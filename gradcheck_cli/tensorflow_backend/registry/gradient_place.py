@@ -1,0 +1,65 @@
+"""Where an op's gradient function is written: its name, file and line, as far as that can be known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradcheck_cli.checking.ops.backward_pass import OpPlace
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.tensorflow_backend.frames import CONVERTED
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.registry import gradient_registry
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+_OWN = "gradcheck_cli."
+# What our own wrappers call the user's function that they close over.
+_WRAPPED = ("gradient", "function")
+_DEEPEST = 10
+
+
+def place_of(op: Any) -> OpPlace:
+    """Say what an op is called, and where its gradient function is; of one with a body, also those inside."""
+    functions = [private_gradients.overriding_function(name) for name in dict.fromkeys(_inner_overrides(op))]
+    inside = tuple(dict.fromkeys(_where(function) for function in functions if function is not None))
+    function = private_gradients.gradient_function(op)
+    if function is None:
+        return OpPlace(op.name, op.type, inside=inside)
+    return OpPlace(op.name, op.type, *_where(function), inside=inside)
+
+
+def _inner_overrides(op: Any) -> list[str]:
+    """Return the names of overrides in a loop's, branch's or call's body, or in what is computed anew."""
+    unit = private_graphs.custom_gradient_of(op)
+    if unit is not None and not private_graphs.custom_gradient_results(op):  # tf.recompute_grad
+        arguments = list(op.inputs)[unit.results :]
+        inner = graph_path.ops_between(arguments, list(op.inputs)[: unit.results])
+        nodes = [one.node_def for one in inner]
+    elif private_gradients.has_own_gradient(op):  # which steps over whatever is inside
+        nodes = []
+    else:
+        nodes = list(graph_path.inner_nodes(op.graph, op))
+    return [node.attr[graph_path.OVERRIDE].s.decode() for node in nodes if graph_path.OVERRIDE in node.attr]
+
+
+def _where(function: Any) -> tuple[str, str, int]:
+    """Return a gradient function's name, file and line; the file is empty where it isn't Python's."""
+    function = _users(function)
+    name, file, line = gradient_registry.where(function)
+    code = getattr(function, "__code__", None)
+    generated = private_gradients.source_place(code.co_filename, line) if code is not None else None
+    if generated is not None:
+        file, line = short_path(generated[0]), generated[1]
+    return CONVERTED.sub("", name.partition(":")[2]), file, line
+
+
+def _users(function: Any) -> Any:
+    """Look through our own wrappers, which call the user's function and check what it returns."""
+    for _ in range(_DEEPEST):
+        if not str(getattr(function, "__module__", "")).startswith(_OWN):
+            break
+        inside = private_graphs.closure_of(function)
+        wrapped = next((inside[name] for name in _WRAPPED if callable(inside.get(name))), None)
+        if wrapped is None:
+            break
+        function = wrapped
+    return function

@@ -1,0 +1,239 @@
+"""Reads TensorFlow's gradient registry, and finds functions that carry a custom gradient.
+
+It reads private parts (`gradient_registry`, `Bind`, the list of op definitions): no public function lists
+any of them. Call `running.session.start_tensorflow` before importing this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.framework.ops import gradient_registry
+from tensorflow.python.ops.custom_gradient import Bind
+
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_gradients import RUN_TIME_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import ModuleType
+
+_DEEPEST = 10  # decorators around one function
+# Packages whose own custom gradients aren't the user's, though an import may load more of them.
+NOT_THE_USERS = ("tensorflow", "keras", "tf_keras", "gradcheck_cli")
+
+
+@dataclass(frozen=True)
+class GradientEntry:
+    """One op type or one function with a custom gradient.
+
+    Attributes:
+        name: the op type; for a function with a custom gradient, `module:name`, as a spec names it.
+        status: "gradient", "not differentiable" (registered as such), "none" (an op type that nobody
+            registered anything for: TensorFlow raises LookupError), or "custom_gradient".
+        function: `module:name` of the gradient function, or of the function that carries the gradient.
+        file: where that function is defined, from `site-packages` or the working directory where it lies
+            in one of them; empty where there's no Python function.
+        line: its 1-based line; 0 where there's none.
+        origin: the module after `--import` that brought it; "tensorflow" otherwise.
+    """
+
+    name: str
+    status: str
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    origin: str = "tensorflow"
+
+
+def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
+    """Read the registry, then import modules and read what each of them adds.
+
+    Args:
+        modules: dotted names, imported in this order.
+
+    Returns:
+        Every op type TensorFlow knows and every registered name, sorted; then, module by module, what
+        was registered by importing it, and its functions with a custom gradient.
+
+    Raises:
+        UsageError: a module can't be imported.
+    """
+    own = set(_registered_names())
+    found = [_registered(name) for name in own]
+    found += [GradientEntry(name, "none") for name in op_types() - own]
+    found.sort(key=lambda entry: (entry.name.lower(), entry.name))
+    seen: set[int] = set()
+    for name in modules:
+        before = set(sys.modules)
+        module = _import(name)
+        added = sorted(set(_registered_names()) - own)
+        own |= set(added)
+        new = {entry: _registered(entry, origin=name) for entry in added}
+        # An op type of a library that the module has loaded was "none" until now.
+        found = [entry for entry in found if entry.name not in new]
+        found += new.values()
+        loaded = [module, *(sys.modules[other] for other in sorted(set(sys.modules) - before))]
+        found += _custom_gradients(loaded, name, seen)
+    return tuple(found)
+
+
+def op_types() -> frozenset[str]:
+    """Return every op type that this TensorFlow has a definition of, Python gradient or not."""
+    definitions = op_def_pb2.OpList()
+    definitions.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    return frozenset(definition.name for definition in definitions.op)
+
+
+def has_custom_gradient(value: object) -> bool:
+    """Say whether calling `value` goes through `tf.custom_gradient`, under `tf.function` or not.
+
+    `tf.custom_gradient` returns an instance of `Bind`, made nowhere else; `tf.recompute_grad` and
+    `tf.grad_pass_through` return one too. Other decorators keep it as `__wrapped__`.
+    """
+    for _ in range(100):  # a `__wrapped__` that leads in a circle ends here
+        if isinstance(value, Bind):
+            return True
+        # Static: a stranger's module may hold lazy modules and proxies that answer to every name.
+        value = inspect.getattr_static(value, "__wrapped__", None)
+        if value is None:
+            return False
+    return False
+
+
+def _registered_names() -> list[str]:
+    return [name for name in list(gradient_registry.list()) if not RUN_TIME_NAME.fullmatch(name)]
+
+
+def _registered(name: str, origin: str = "tensorflow") -> GradientEntry:
+    function = gradient_registry.lookup(name)
+    if function is None:
+        return GradientEntry(name, "not differentiable", origin=origin)
+    return GradientEntry(name, "gradient", *where(function), origin)
+
+
+def _import(name: str) -> ModuleType:
+    # As for specs: code beside the caller is importable, though `gradcheck` is a script elsewhere.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return behaviour.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a script without a `__main__` guard may exit
+        from gradcheck_cli.tensorflow_backend import frames  # noqa: PLC0415 (it imports this module)
+
+        reason = frames.first_line(error)
+        raise UsageError(
+            f"--import {name}: can't be imported: {reason}. Searched: {', '.join(sys.path[:5])}"
+        ) from error
+
+
+def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]) -> list[GradientEntry]:
+    """Find functions with a custom gradient in modules and their classes, each under its first name."""
+    found = []
+    for module in modules:
+        if module.__name__.partition(".")[0] in NOT_THE_USERS:
+            continue
+        for path, value in _attributes(module):
+            if id(value) in seen or not has_custom_gradient(value):
+                continue
+            seen.add(id(value))
+            owner = sys.modules.get(_module_of(value))
+            # Imported under another name, it has that name here alone.
+            home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
+            target = f"{home.__name__}:{path}"
+            found.append(GradientEntry(target, "custom_gradient", *where(value), origin))
+    return sorted(found, key=lambda entry: (entry.file, entry.line, entry.name))
+
+
+def _attributes(module: ModuleType) -> list[tuple[str, object]]:
+    """Return a module's own attributes, and those of the classes that it defines."""
+    found: list[tuple[str, object]] = []
+    for name, value in list(vars(module).items()):
+        found.append((name, value))
+        if inspect.isclass(value) and value.__module__ == module.__name__:
+            for inner, attribute in list(vars(value).items()):
+                plain = attribute.__func__ if isinstance(attribute, staticmethod) else attribute
+                found.append((f"{name}.{inner}", plain))
+    return found
+
+
+def _module_of(value: object) -> str:
+    module = getattr(value, "__module__", "")
+    return module if isinstance(module, str) else ""
+
+
+def where(function: Any) -> tuple[str, str, int]:
+    """Return a function's `module:qualname`, file and line; of a decorated one, the innermost.
+
+    The line is 0 and the file empty where there is no Python code.
+    """
+    inner = function
+    for _ in range(_DEEPEST):
+        inner = inspect.unwrap(inner)
+        inner = getattr(inner, "func", inner)  # functools.partial
+        inner = getattr(inner, "__func__", inner)  # a bound method
+        decorated = _decorated(inner)
+        if decorated is None:
+            break
+        inner = decorated
+    name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    call = inspect.getattr_static(type(inner), "__call__", None)  # of an object that is called like one
+    code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
+    if code is None:
+        return f"{module}:{name}", "", 0
+    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
+
+
+def _decorated(wrapper: Any) -> Any | None:
+    """Return the function that a decorator without `functools.wraps` was given; `None` of any other one.
+
+    It is an argument of the function that made the wrapper, and takes what the wrapper takes: what a factory
+    of gradients is given, and its gradient calls, takes something else.
+    """
+    code = getattr(wrapper, "__code__", None)
+    *makers, _ = getattr(wrapper, "__qualname__", "").split(".<locals>.")
+    maker = _code_of(sys.modules.get(str(getattr(wrapper, "__module__", ""))), makers)
+    if code is None or maker is None:
+        return None
+    given = maker.co_varnames[: maker.co_argcount + maker.co_kwonlyargcount]
+    with contextlib.suppress(ValueError):  # a cell that is empty yet
+        for name, value in private_graphs.closure_of(wrapper).items():
+            inside = getattr(value, "__code__", None)
+            if name not in given or inside is None:
+                continue
+            if code.co_flags & inspect.CO_VARARGS or _arguments(inside) == _arguments(code):
+                return value
+    return None
+
+
+def _arguments(code: types.CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount]
+
+
+def _code_of(module: Any, path: Sequence[str]) -> types.CodeType | None:
+    """Return the code of a function by its name in a module, or inside other functions."""
+    if module is None or not path:
+        return None
+    found: Any = module
+    for part in path[0].split("."):
+        found = getattr(found, part, None)
+    code = getattr(inspect.unwrap(found), "__code__", None) if found is not None else None
+    for name in path[1:]:
+        inner = () if code is None else code.co_consts
+        code = next((one for one in inner if isinstance(one, types.CodeType) and one.co_name == name), None)
+    return code

@@ -1,0 +1,1 @@
+"""The float64 twin of a traced graph."""

@@ -1,0 +1,252 @@
+"""The float64 twin of a traced graph: the same ops and names, with every narrower dtype widened.
+
+The graph is rewritten, not traced anew: what Python code would make of another dtype doesn't come into it. A
+float variable becomes a double one of the same value; a constant keeps the value that its dtype rounded it
+to. An op without a double kernel, or with a fixed float argument, keeps its dtypes, with casts around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function, whole_graph
+from gradcheck_cli.tensorflow_backend.twin.widening import Widening, wide_dtype
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gradcheck_cli.tensorflow_backend.graph.frozen import Held
+    from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
+    from gradcheck_cli.tensorflow_backend.graph.state import Kept as State
+    from gradcheck_cli.tensorflow_backend.graph.tracing import ForwardTrace, VjpTrace
+    from gradcheck_cli.tensorflow_backend.twin.widening import Kept
+
+
+@dataclass
+class WideVariables:
+    """The double variables that stand for a case's narrower ones: one for each, in all of its twins."""
+
+    _found: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def handle(self, handle: Any, dtype: Any) -> Any:
+        """Return the handle of what stands for a variable: its own, where that is wide already."""
+        wide = wide_dtype(dtype)
+        if wide == dtype:
+            return handle
+        if id(handle) not in self._found:
+            with tf.init_scope():
+                value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+                variable = tf.Variable(tf.cast(value, wide), trainable=False)
+            self._found[id(handle)] = (handle, variable)
+        return self._found[id(handle)][1].handle
+
+    def of(self, variable: Any) -> Any:
+        """Return the variable that stands for one that a twin uses: itself where it is wide already."""
+        self.handle(variable.handle, variable.dtype)
+        found = self._found.get(id(variable.handle))
+        return variable if found is None else found[1]
+
+
+class Twin:
+    """The float64 twin of a graph, and what stands in it for each of its tensors.
+
+    Args:
+        function: a traced function, or one made of a part of its graph.
+        variables: what stands for the variables that it uses.
+        stand_ins: what holds ops in bodies of the twin, in place of those of the traced graph.
+    """
+
+    def __init__(self, function: Any, variables: WideVariables, stand_ins: StandIns | None = None) -> None:
+        """Make the twin."""
+        graph = whole_graph(function)
+        captured = {inner.op.name: outer for outer, inner in graph.captures}
+        replaced = {site.token: site.give for site in stand_ins.sites} if stand_ins else {}
+        self._widening = Widening(graph.as_graph_def(), captured, replaced)
+        given = {}
+        self.has_rounded_arrays = self._widening.has_rounded_arrays
+        for name, outer in captured.items():
+            of_variable = private_variables.dtype_of_variable(outer)
+            dtype = of_variable or outer.dtype
+            self.has_rounded_arrays |= wide_dtype(dtype) != dtype
+            if of_variable is not None:
+                given[name] = variables.handle(outer, of_variable)
+            else:
+                given[name] = outer if wide_dtype(dtype) == dtype else tf.cast(outer, wide_dtype(dtype))
+        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}  # with the tensors, to keep ids theirs
+        called = [graph, *self._widening.called]
+        self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, given, called)
+
+    def tensor(self, narrow: Any) -> Any:
+        """Return what stands for a tensor of the traced graph."""
+        captured = self._captured.get(narrow.op.name)
+        if captured is not None:
+            return captured
+        return self.graph.get_tensor_by_name(self._widening.place(narrow.name))
+
+    def tensors(self, narrow: Iterable[Any]) -> tuple[Any, ...]:
+        """Return what stands for tensors of the traced graph."""
+        return tuple(self.tensor(one) for one in narrow)
+
+    def function(self, narrow: Any) -> Any:
+        """Return what stands for a function that was made of the traced graph, or of a part of it."""
+        feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
+        return subgraph_function(self, self.tensors(feeds), self.tensors(narrow.outputs))
+
+    def kept_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Kept]:
+        """Return the ops that keep their dtypes between some of the twin's own tensors.
+
+        What stands in the body of a function counts where something between calls that.
+        """
+        kept = [one for one in self._widening.kept if one.is_kept]
+        if not kept:
+            return []
+        ends = tuple(inputs), tuple(outputs)
+        key = tuple(tuple(id(tensor) for tensor in each) for each in ends)
+        if key not in self._between:
+            ops = graph_path.ops_between(*ends)
+            called = {name for op in ops for name in graph_path.functions_called(self.graph, op)}
+            self._between[key] = {op.name for op in ops}, called, ends
+        names, called, _ = self._between[key]
+        return [one for one in kept if (one.function in called if one.function else one.name in names)]
+
+
+@dataclass
+class WideForward:
+    """The twin of a traced forward.
+
+    Attributes:
+        trace: as a forward that was traced in float64 would be.
+        moving: the tensors of the inputs that are differentiated by.
+        twin: the graph's.
+    """
+
+    trace: ForwardTrace
+    moving: tuple[Any, ...]
+    twin: Twin
+
+    _differenced: dict[tuple[str, ...], Any] = field(default_factory=dict)
+
+    def differenced(self, stops: Sequence[Any]) -> Any:
+        """Return the forward as a function of the inputs, of the stops that are held, and of its draws."""
+        key = tuple(tensor.name for tensor in stops)
+        if key not in self._differenced:
+            self._differenced[key] = self.trace.pruned((*stops, *self.trace.held.draws))
+        return self._differenced[key]
+
+    @property
+    def kept(self) -> list[Kept]:
+        """The ops on the way from inputs to outputs that keep their dtypes."""
+        return self.twin.kept_between(self.moving, self.trace.outputs)
+
+
+@dataclass
+class WideVjp:
+    """The twin of a traced vjp.
+
+    Attributes:
+        trace: as a vjp that was traced in float64 would be.
+        twins: of the graph that its functions are parts of.
+    """
+
+    trace: VjpTrace
+    twin: Twin
+
+    @property
+    def kept(self) -> list[Kept]:
+        """The ops on the way from inputs and upstreams to gradients that keep their dtypes."""
+        found = []
+        for function in self.trace.functions.values():
+            feeds = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+            found += self.twin.kept_between(feeds, function.outputs)
+        return found
+
+
+@dataclass
+class Twins:
+    """The twins of one case's traces: one for each, at whichever points that serves.
+
+    Attributes:
+        variables: what stands for the variables that they use.
+    """
+
+    variables: WideVariables = field(default_factory=WideVariables)
+    _forwards: dict[int, tuple[ForwardTrace, WideForward]] = field(default_factory=dict)
+    _vjps: dict[int, tuple[VjpTrace, WideVjp]] = field(default_factory=dict)
+
+    def forward(self, trace: ForwardTrace, moving: Sequence[Any], *, is_alone: bool = False) -> WideForward:
+        """Return the twin of a forward.
+
+        Args:
+            trace: the forward alone, traced.
+            moving: its tensors of the inputs that are differentiated by.
+            is_alone: make one of its own: what stand-ins hold is one point's.
+        """
+        if is_alone or id(trace) not in self._forwards:
+            found = _widen_forward(trace, moving, self.variables)
+            if is_alone:
+                return found
+            self._forwards[id(trace)] = (trace, found)
+        return self._forwards[id(trace)][1]
+
+    def vjp(self, trace: VjpTrace, *, is_alone: bool = False) -> WideVjp:
+        """Return the twin of a vjp.
+
+        Args:
+            trace: forward and vjp, traced.
+            is_alone: make one of its own.
+        """
+        if is_alone or id(trace) not in self._vjps:
+            found = _widen_vjp(trace, self.variables)
+            if is_alone:
+                return found
+            self._vjps[id(trace)] = (trace, found)
+        return self._vjps[id(trace)][1]
+
+
+def _widen_forward(trace: ForwardTrace, moving: Sequence[Any], variables: WideVariables) -> WideForward:
+    stand_ins = None if trace.held.stand_ins is None else trace.held.stand_ins.again()
+    twin = Twin(trace.function, variables, stand_ins)
+    wide = replace(
+        trace,
+        function=twin.function(trace.function),
+        dtypes=tuple(wide_dtype(dtype) for dtype in trace.dtypes),
+        low_precision=(),
+        inputs=twin.tensors(trace.inputs),
+        outputs=twin.tensors(trace.outputs),
+        held=_widen_held(trace.held, twin, stand_ins),
+        handles=tuple(None if handle is None else twin.tensor(handle) for handle in trace.handles),
+    )
+    return WideForward(wide, twin.tensors(moving), twin)
+
+
+def _widen_held(held: Held, twin: Twin, stand_ins: StandIns | None) -> Held:
+    return replace(held, stops=twin.tensors(held.stops), draws=twin.tensors(held.draws), stand_ins=stand_ins)
+
+
+def _widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
+    stand_ins = None if trace.held.stand_ins is None else trace.held.stand_ins.again()
+    twin = Twin(trace.whole, variables, stand_ins)
+    wide = replace(
+        trace,
+        functions={output: twin.function(one) for output, one in trace.functions.items()},
+        joint=None if trace.joint is None else twin.function(trace.joint),
+        held=_widen_held(trace.held, twin, stand_ins),
+        left=tuple(_widen_kept(one, variables) for one in trace.left),
+        whole=twin,
+        inputs=twin.tensors(trace.inputs),
+        outputs=twin.tensors(trace.outputs),
+    )
+    return WideVjp(wide, twin)
+
+
+def _widen_kept(kept: State, variables: WideVariables) -> State:
+    if len(kept.dtypes) > 1:  # a table, which keeps its dtypes
+        return kept
+    return replace(
+        kept, handle=variables.handle(kept.handle, kept.dtypes[0]), dtypes=(wide_dtype(kept.dtypes[0]),)
+    )

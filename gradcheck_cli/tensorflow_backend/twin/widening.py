@@ -1,0 +1,334 @@
+"""Rewrite a GraphDef so that it computes in float64 and complex128 what it computed in narrower dtypes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, node_def_pb2
+
+from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+_WIDE: dict[int, int] = {
+    tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum
+    for narrow, wide in REFERENCE.items()
+}
+# The same of what TensorFlow 1's variables give: a reference's number is its dtype's and a hundred.
+_WIDE |= {100 + narrow: 100 + wide for narrow, wide in _WIDE.items()}
+# What looks at a number's bits; what reads numbers that stand elsewhere in a dtype of their own (text, files,
+# tables, queues); and stateless draws, which would be others.
+_KEEP = re.compile(
+    r"Bitcast|NextAfter|Decode\w+|Parse\w+|StringToNumber|Restore\w*|EagerPyFunc|(Quantiz|Dequantiz)\w*"
+    r"|Stateless(Multinomial|Parameterized|Random|Truncated)\w*|Lookup\w+|Mutable\w+|\w*HashTable\w*"
+    r"|\w*Dataset\w*|\w*Iterator\w*|\w*Queue\w*|Optional\w+|(Ordered)?Map(Stage|Unstage|Peek)\w*|Barrier\w*"
+)
+_NUMPY = frozenset({"PyFunc", "PyFuncStateless"})
+_NUMBERS = itertools.count(1)
+
+
+def wide_dtype(dtype: Any) -> Any:
+    """Return the dtype that stands for one in a twin: itself, or float64 or complex128."""
+    return tf.as_dtype(_WIDE.get(dtype.as_datatype_enum, dtype.as_datatype_enum))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An op that keeps its dtypes, with casts around it.
+
+    Attributes:
+        op_type: its type.
+        name: its node's name.
+        function: the function in whose body it is, by its new name; empty for the graph itself.
+        dtypes: its dtypes below float64.
+        numpy: of a NumPy function, what calls that.
+    """
+
+    op_type: str
+    name: str
+    function: str
+    dtypes: frozenset[str]
+    numpy: NumpyCall | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it does keep its dtypes: of a NumPy function only a call can tell."""
+        return self.numpy is None or self.numpy.is_narrow
+
+
+@dataclass
+class NumpyCall:
+    """Calls a NumPy function with float64 arrays, where it takes them and gives such back.
+
+    Attributes:
+        function: the function.
+        taken: dtypes of its arguments in the graph that was traced.
+        given: those of its results.
+        is_narrow: it was seen to refuse float64, or to give less back: it gets what it was written for.
+    """
+
+    function: Callable[..., Any]
+    taken: Sequence[Any]
+    given: Sequence[Any]
+    is_narrow: bool = False
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Call the function, and return its results in the dtypes of the twin."""
+        if not self.is_narrow:
+            try:
+                results = _as_list(self.function(*arrays))
+            except Exception:  # noqa: BLE001 (a user's code, which was written for another dtype)
+                self.is_narrow = True
+            else:
+                wide = [
+                    np.asarray(one).dtype == wide_dtype(dtype).as_numpy_dtype
+                    for one, dtype in self._pairs(results)
+                ]
+                if all(wide):
+                    return results
+                self.is_narrow = True
+        narrow = [
+            np.asarray(array, dtype.as_numpy_dtype) if wide_dtype(dtype) != dtype else array
+            for array, dtype in zip(arrays, self.taken, strict=True)
+        ]
+        results = _as_list(self.function(*narrow))
+        return [
+            np.asarray(result, wide_dtype(dtype).as_numpy_dtype) if wide_dtype(dtype) != dtype else result
+            for result, dtype in zip(results, self.given, strict=True)
+        ]
+
+    def _pairs(self, results: list[Any]) -> list[tuple[Any, Any]]:
+        pairs = zip(results, self.given, strict=True)
+        return [(one, dtype) for one, dtype in pairs if wide_dtype(dtype) != dtype]
+
+
+def _as_list(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, list | tuple) else [result]
+
+
+@dataclass
+class Widening:
+    """A GraphDef, widened in place.
+
+    Attributes:
+        graph_def: the GraphDef.
+        left_out: names of nodes that something else is to stand for: they are taken out.
+        replaced: what PyFuncs are to call in place of what they do, by their tokens.
+        kept: the ops that keep their dtypes.
+        has_rounded_arrays: it has constants of several elements that a narrower dtype may have rounded.
+    """
+
+    graph_def: Any
+    left_out: Collection[str]
+    replaced: Mapping[str, Callable[..., Any]]
+    kept: list[Kept] = field(default_factory=list)
+    has_rounded_arrays: bool = False
+    _moved: dict[str, str] = field(default_factory=dict)
+    _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, what it calls
+    _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
+
+    def __post_init__(self) -> None:
+        """Widen it."""
+        library = self.graph_def.library
+        self._names = {one.signature.name: one.signature.name + self._suffix for one in library.function}
+        nodes = [node for node in self.graph_def.node if node.name not in self.left_out]
+        made, self._moved = self._widen(nodes, "")
+        del self.graph_def.node[:]
+        self.graph_def.node.extend([*nodes, *made])
+        for function in library.function:
+            self._widen_function(function)
+        for gradient in library.gradient:
+            gradient.function_name = self._names.get(gradient.function_name, gradient.function_name)
+            gradient.gradient_func = self._names.get(gradient.gradient_func, gradient.gradient_func)
+
+    @property
+    def called(self) -> list[Any]:
+        """What its PyFuncs call: nothing else keeps that."""
+        return [function for _, function in self._calls.values()]
+
+    def place(self, tensor: str) -> str:
+        """Return the name of what stands for a tensor of the graph: of an op with casts around it, a cast."""
+        return self._moved.get(tensor, tensor)
+
+    def _widen_function(self, function: Any) -> None:
+        signature = function.signature
+        signature.name = self._names[signature.name]
+        for argument in (*signature.input_arg, *signature.output_arg):
+            argument.type = _WIDE.get(argument.type, argument.type)
+            argument.ClearField("experimental_full_type")
+            for data in argument.handle_data:
+                data.dtype = _WIDE.get(data.dtype, data.dtype)
+        for attrs in (function.attr, *(one.attr for one in function.arg_attr.values())):
+            for attr in attrs.values():
+                self._widen_attr(attr)
+        nodes = list(function.node_def)
+        made, moved = self._widen(nodes, signature.name)
+        function.node_def.extend(made)
+        for name, tensor in function.ret.items():
+            function.ret[name] = moved.get(tensor, tensor)
+
+    def _widen(self, nodes: Sequence[Any], function: str) -> tuple[list[Any], dict[str, str]]:
+        """Widen nodes; return the casts that are to go with them, and the names of what they stand for."""
+        before: list[Any] = []
+        after: list[Any] = []
+        moved: dict[str, str] = {}
+        for node in nodes:
+            casts = self._widen_node(node, function)
+            for number, (name, inside, outside) in casts.taken.items():
+                cast = _cast(f"{node.name}_in{number}{self._suffix}", name, outside, inside)
+                node.input[number] = _first(cast.name, function)
+                before.append(cast)
+            for number, (name, inside, outside) in casts.given.items():
+                cast = _cast(f"{node.name}_out{number}{self._suffix}", name, inside, outside)
+                moved[name] = _first(cast.name, function)
+                if name.endswith(":0") and not function:
+                    moved[name.removesuffix(":0")] = moved[name]
+                after.append(cast)
+        for node in (*nodes, *before):
+            for number, name in enumerate(node.input):
+                if name in moved:
+                    node.input[number] = moved[name]
+        return [*before, *after], moved
+
+    def _widen_node(self, node: Any, function: str) -> _Casts:
+        node.ClearField("experimental_type")
+        definition = private_graphs.op_def(node.op)
+        if definition is None:  # a Defun's call has the function's name for its type
+            node.op = self._names.get(node.op, node.op)
+            for attr in node.attr.values():
+                self._widen_attr(attr)
+            return _Casts()
+        taken, given = _arguments(definition.input_arg, node), _arguments(definition.output_arg, node)
+        numpy = self._call(node, taken, given) if node.op in _NUMPY else None
+        if not _KEEP.fullmatch(node.op) and self._has_kernel(node, definition):
+            for attr in node.attr.values():
+                self._widen_attr(attr)
+        else:
+            for attr in node.attr.values():
+                self._rename(attr)
+        places = [f"{node.name}:{place if function else number}" for number, (place, _) in enumerate(given)]
+        casts = _Casts(
+            _between(list(node.input), taken, _arguments(definition.input_arg, node)),
+            _between(places, given, _arguments(definition.output_arg, node)),
+        )
+        found = {inside for _, inside, _ in (*casts.taken.values(), *casts.given.values())}
+        if numpy is not None:
+            found = {dtype for _, dtype in (*taken, *given) if dtype in _WIDE}
+        if found and not node.op.startswith("TensorArray"):  # whose float is a flow, which carries no number
+            dtypes = frozenset(tf.as_dtype(dtype).name for dtype in found)
+            self.kept.append(Kept(node.op, node.name, function, dtypes, numpy))
+        return casts
+
+    def _has_kernel(self, node: Any, definition: Any) -> bool:
+        """Whether a kernel takes a node with its dtypes widened."""
+        wanted: dict[str, set[int]] = {}
+        for attr in definition.attr:
+            if attr.type in {"type", "list(type)"} and attr.name in node.attr:
+                value = node.attr[attr.name]
+                types = {value.type} if attr.type == "type" else set(value.list.type)
+                wanted[attr.name] = {_WIDE.get(dtype, dtype) for dtype in types}
+                allowed = set(attr.allowed_values.list.type)
+                if types & _WIDE.keys() and allowed and not wanted[attr.name] <= allowed:
+                    return False
+        kernels = private_twin.kernel_constraints(node.op)
+        return not kernels or any(
+            all(types <= one[name] for name, types in wanted.items() if one.get(name)) for one in kernels
+        )
+
+    def _call(self, node: Any, taken: Sequence[Any], given: Sequence[Any]) -> NumpyCall | None:
+        """Let a PyFunc call what is to be called in the twin, under a token of its own."""
+        token = node.attr["token"].s.decode()
+        if token not in self._calls:
+            function = self.replaced.get(token)
+            if function is None:
+                original = private_twin.numpy_function(token)
+                if original is None:
+                    return None
+                function = NumpyCall(
+                    original, [tf.as_dtype(one) for _, one in taken], [tf.as_dtype(one) for _, one in given]
+                )
+            self._calls[token] = (private_twin.register_numpy_function(function), function)
+        new, function = self._calls[token]
+        node.attr["token"].s = new.encode()
+        return function if isinstance(function, NumpyCall) else None
+
+    def _widen_attr(self, attr: Any) -> None:
+        self._rename(attr)
+        kind = attr.WhichOneof("value")
+        if kind == "type":
+            attr.type = _WIDE.get(attr.type, attr.type)
+        elif kind == "list":
+            for number, dtype in enumerate(attr.list.type):
+                attr.list.type[number] = _WIDE.get(dtype, dtype)
+        elif kind == "tensor" and attr.tensor.dtype in _WIDE:
+            value = tf.make_ndarray(attr.tensor)
+            wide = tf.as_dtype(_WIDE[attr.tensor.dtype])
+            with np.errstate(invalid="ignore", over="ignore"):  # a small fraction is what was written
+                self.has_rounded_arrays |= value.size > 1 and not np.all(np.rint(value * 256) == value * 256)
+            attr.tensor.CopyFrom(tf.make_tensor_proto(value.astype(wide.as_numpy_dtype), wide, value.shape))
+
+    def _rename(self, attr: Any) -> None:
+        """Let an attr that names a function name its twin."""
+        kind = attr.WhichOneof("value")
+        functions = [attr.func] if kind == "func" else attr.list.func if kind == "list" else []
+        for function in functions:
+            function.name = self._names.get(function.name, function.name)
+            for inner in function.attr.values():
+                self._widen_attr(inner)
+        if kind == "s":
+            text = attr.s.decode("latin1")  # any bytes: it may be no text at all
+            if text in self._names:
+                attr.s = self._names[text].encode()
+
+
+@dataclass
+class _Casts:
+    """The casts around a node: of its inputs and outputs by number, (tensor, dtype inside, outside)."""
+
+    taken: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    given: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+
+
+def _between(
+    tensors: Sequence[str], were: Sequence[tuple[str, int]], now: Sequence[tuple[str, int]]
+) -> dict[int, tuple[str, int, int]]:
+    """Return where a node's dtypes aren't those that go with a graph of wide ones; see `_Casts`."""
+    pairs = zip(tensors, were, now, strict=False)  # control inputs come last
+    return {
+        number: (tensor, inside, _WIDE[was])
+        for number, (tensor, (_, was), (_, inside)) in enumerate(pairs)
+        if _WIDE.get(was, was) != inside
+    }
+
+
+def _arguments(arguments: Any, node: Any) -> list[tuple[str, int]]:
+    """Return (place, dtype) of each tensor among a node's inputs or outputs; a place is "output:0", say."""
+    found = []
+    for argument in arguments:
+        if argument.type_list_attr:
+            types = list(node.attr[argument.type_list_attr].list.type)
+        else:
+            count = node.attr[argument.number_attr].i if argument.number_attr else 1
+            types = [node.attr[argument.type_attr].type if argument.type_attr else argument.type] * count
+        found += [(f"{argument.name}:{number}", dtype) for number, dtype in enumerate(types)]
+    return found
+
+
+def _cast(name: str, tensor: str, source: int, target: int) -> Any:
+    node = node_def_pb2.NodeDef(name=name, op="Cast", input=[tensor])
+    node.attr["SrcT"].CopyFrom(attr_value_pb2.AttrValue(type=source))
+    node.attr["DstT"].CopyFrom(attr_value_pb2.AttrValue(type=target))
+    node.attr["Truncate"].CopyFrom(attr_value_pb2.AttrValue(b=False))
+    return node
+
+
+def _first(name: str, function: str) -> str:
+    """Return how a cast's result is named in the graph, or in a function's body."""
+    return f"{name}:y:0" if function else f"{name}:0"

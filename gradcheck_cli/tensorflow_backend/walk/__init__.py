@@ -1,0 +1,1 @@
+"""Walks through a graph and its backward pass, op by op."""

@@ -1,0 +1,117 @@
+"""The ops of a backward pass, put together from the log of it: what flows into each, and out again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.graph.gradients import dense
+from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op on the way, with the tensors that flow through it.
+
+    Attributes:
+        op: the op.
+        upstreams: output number -> what flows in, of outputs that something flows into.
+        gradients: input number -> what comes out, `None` where there is no gradient; of floating inputs that
+            move with an input of the case.
+        results: how many leading inputs are a custom gradient's results; its arguments come after them.
+    """
+
+    op: Any
+    upstreams: dict[int, Any]
+    gradients: dict[int, Any]
+    results: int = 0
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether it is a plain `Identity`, whose gradient is its upstream."""
+        return bool(self.op.type == "Identity" and not private_gradients.has_own_gradient(self.op))
+
+
+def is_numeric(tensor: Any) -> bool:
+    """Whether a gradient is a tensor with numbers; not `None`, and not a TensorList's handle."""
+    return tensor is not None and dtypes.is_differentiable(tensor.dtype)
+
+
+def steps_of(
+    visits: Sequence[private_gradients.Visit],
+    wanted: Sequence[Any],
+    result: Any,
+    upstream: Any,
+    stops: Sequence[Any],
+) -> list[Step]:
+    """Put together what flows through each op; ops without a gradient function end the way, and are on it."""
+    moving = _moving(wanted, stops)
+    met = {visit.op for visit in visits} | {tensor.op for tensor in wanted}
+    unvisited = [op for op in graph_path.ops_between(wanted, [result]) if op not in met and op.type != STOP]
+    flows: dict[int, list[Any]] = {id(result): [upstream]}  # what flows into each tensor, by its id
+    steps = []
+    for visit in visits:
+        op = visit.op
+        if op.graph is not result.graph:
+            continue
+        unit = private_graphs.custom_gradient_of(op)
+        first = 0 if unit is None else unit.results
+        given = {
+            number: _flow(flow, op.outputs[number])
+            for number, flow in enumerate(visit.upstreams)
+            if id(op.outputs[number]) in flows and isinstance(flow, tf.Tensor | tf.IndexedSlices)
+        }
+        # A loop's op gains inputs as its gradient is built, which no gradient comes for.
+        pulled = list(zip(op.inputs, visit.gradients, strict=False))
+        for tensor, gradient in pulled:
+            if gradient is not None:
+                flows.setdefault(id(tensor), []).append(gradient)
+        gradients = {
+            number: _flow(gradient, tensor)
+            for number, (tensor, gradient) in enumerate(pulled)
+            if number >= first and id(tensor) in moving
+        }
+        steps.append(Step(op, given, gradients, results=first))
+    return steps + [step for op in unvisited if (step := _end(op, flows, moving)) is not None]
+
+
+def _end(op: Any, flows: Mapping[int, Sequence[Any]], moving: set[int]) -> Step | None:
+    """Return the step of an op that something flows into, but that has no gradient function to call."""
+    upstreams = {
+        number: tf.add_n([_flow(flow, tensor) for flow in flows[id(tensor)]])
+        for number, tensor in enumerate(op.outputs)
+        if id(tensor) in flows
+    }
+    gradients = {number: None for number, one in enumerate(op.inputs) if id(one) in moving}
+    return Step(op, upstreams, gradients) if upstreams and gradients else None
+
+
+def _flow(flow: Any, tensor: Any) -> Any:
+    if isinstance(flow, tf.IndexedSlices):
+        # A variable's handle has no shape: the slices say of what they are.
+        return tf.convert_to_tensor(flow) if tensor.dtype == tf.resource else dense(flow, tensor)
+    return flow
+
+
+def _moving(wanted: Sequence[Any], stops: Sequence[Any]) -> set[int]:
+    """Return (the ids of) floating tensors that move with the inputs, but not by a held `stop_gradient`."""
+    held = {id(tensor) for tensor in stops}
+    moving = {id(tensor) for tensor in wanted}
+    stack, seen = list(wanted), set()
+    while stack:
+        for op in stack.pop().consumers():
+            if op in seen:
+                continue
+            seen.add(op)
+            reached = [tensor for tensor in op.outputs if id(tensor) not in held]
+            moving |= {id(tensor) for tensor in reached if dtypes.is_differentiable(tensor.dtype)}
+            stack += reached
+    return moving

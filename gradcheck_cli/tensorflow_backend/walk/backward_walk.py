@@ -1,0 +1,319 @@
+"""Walk one backward pass through a graph: which ops it visits, what flows into each and out again.
+
+Forward and gradient stand in one graph, with tf.functions inlined where that changes nothing, so that their
+ops are on the way one by one. What is in a loop's or a branch's body goes with the loop or branch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding.override_reach import require_override
+from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
+from gradcheck_cli.tensorflow_backend.graph import frozen, low_precision, tracing
+from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.graph.state import Order, put_back
+from gradcheck_cli.tensorflow_backend.graph.trace_faults import require_no_leak, run_error, wrapped
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
+from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.walk.backward_steps import Step, is_numeric, steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    Array = np.ndarray[Any, Any]
+
+
+_READ = "ReadVariableOp"
+
+
+@dataclass
+class Walk:
+    """A backward pass from one output to some inputs, in a graph of its own.
+
+    Of a float64 twin the graph is that of the declared dtypes, whose ops have gradients to call; what is run
+    of it is its twin.
+
+    Attributes:
+        source: the op that was traced, or its twin.
+        output: number of the output.
+        numbers: numbers of the inputs.
+        function: forward and gradient, traced.
+        inputs: every input's tensor.
+        upstream: the placeholder of what flows in at the output.
+        result: the output's tensor.
+        gradients: per number, what arrives at the input, or `None`.
+        steps: the ops on the way, in backward order.
+        held: `stop_gradient`s that keep their value while the inputs move, and draws, which always do.
+    """
+
+    source: GraphOperation
+    output: int
+    numbers: tuple[int, ...]
+    function: Any
+    inputs: tuple[Any, ...]
+    upstream: Any
+    result: Any
+    gradients: tuple[Any, ...]
+    steps: tuple[Step, ...]
+    held: frozen.Held
+
+    @cached_property
+    def point(self) -> list[Any]:
+        """The inputs' values, as tensors."""
+        return [
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.source.at.narrow, self.source.at.arguments, strict=True)
+        ]
+
+    @cached_property
+    def drawn(self) -> list[Any]:
+        """The draws' values, as tensors."""
+        values = self.source.draws(self.held)
+        return [
+            tf.constant(value, self.dtype_of(tensor))
+            for value, tensor in zip(values, self.held.draws, strict=True)
+        ]
+
+    def dtype_of(self, tensor: Any) -> Any:
+        """Return the dtype in which a tensor of the graph is fed and fetched."""
+        return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
+
+    def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
+        """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
+        found = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
+        # The graph grows as gradients of its ops are called: each part has a twin of its own.
+        return found if self.source.narrow is None else self._twin().function(found)
+
+    def _twin(self) -> Twin:
+        return Twin(self.function, self.source.shared.twins.variables, self.held.stand_ins)
+
+    def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+        """Return dtypes below float64 in which what is run between tensors of the graph computes."""
+        if self.source.narrow is None:
+            return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
+        twin = self._twin()
+        kept = twin.kept_between(twin.tensors(inputs), twin.tensors(outputs))
+        return sorted({dtype for one in kept for dtype in one.dtypes})
+
+    @property
+    def rewind(self) -> Callable[[], None] | None:
+        """What must be called before each call of a part, as stand-ins need; `None` where there are none."""
+        return None if self.held.stand_ins is None else self.held.stand_ins.rewind
+
+    def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
+        """Return a part of the graph as something to call with tensors."""
+        function, rewind = put_back(self.part(feeds, fetches)), self.rewind
+
+        def call(*tensors: Any) -> list[Any]:
+            if rewind is not None:
+                rewind()
+            return list(function(tensors))
+
+        return call
+
+    @cached_property
+    def _moving(self) -> tuple[list[Any], Any]:
+        """The output and the tensors that move through each op, each once, and what gives them."""
+        every = [self.result]
+        for step in self.steps:
+            every += [step.op.inputs[number] for number in step.gradients]
+            every += [step.op.outputs[number] for number in step.upstreams]
+        tensors = list({id(one): one for one in every if dtypes.is_differentiable(one.dtype)}.values())
+        return tensors, self.pruned(self.held.stops, tensors)
+
+    @cached_property
+    def _held_values(self) -> list[Any]:
+        if not self.held.stops:
+            return []
+        return list(self.pruned([], self.held.stops)(*self.point, *self.drawn))
+
+    def values(self, point: Sequence[Any]) -> dict[int, Array]:
+        """Return the values, wide, of the tensors that move through each op, by their ids.
+
+        Raises:
+            tf.errors.OpError: the forward refuses the point.
+        """
+        tensors, function = self._moving
+        values = function(*point, *self.drawn, *self._held_values)
+        return {
+            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        }
+
+    @cached_property
+    def base(self) -> dict[int, Array]:
+        """Values at the point, in their own dtypes, of what moves through each op and what is held, by ids.
+
+        CaseFailedError for what the forward raises.
+        """
+        tensors, function = self._moving
+        try:
+            values = [*function(*self.point, *self.drawn, *self._held_values), *self._held_values]
+        except tf.errors.OpError as error:
+            raise run_error(error, "forward") from error
+        return {
+            id(tensor): value.numpy()
+            for tensor, value in zip([*tensors, *self.held.stops], values, strict=True)
+        }
+
+    @cached_property
+    def _flows(self) -> tuple[list[Any], Any]:
+        """Every tensor of the backward pass, each once, and what gives them for an upstream."""
+        every = [
+            *self.gradients,
+            *[flow for step in self.steps for flow in step.upstreams.values()],
+            *[flow for step in self.steps for flow in step.gradients.values()],
+        ]
+        tensors = list({id(tensor): tensor for tensor in every if is_numeric(tensor)}.values())
+        return tensors, self.pruned([self.upstream], tensors)
+
+    def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
+        """Return what flows through each op for an upstream, and what arrives at each input.
+
+        Raises:
+            CaseFailedError: what was raised as it ran.
+        """
+        tensors, function = self._flows
+        info = self.source.outputs[self.output]
+        flow = tf.constant(dtypes.narrow(upstream, info.dtype), info.dtype)
+        try:
+            values = function(*self.point, *self.drawn, flow)
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        found = {
+            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        }
+        passes = [
+            OpPass(
+                self.places[number],
+                tuple((output, found.get(id(flow))) for output, flow in step.upstreams.items()),
+                tuple((taken - step.results, found.get(id(flow))) for taken, flow in step.gradients.items()),
+            )
+            for number, step in enumerate(self.steps)
+        ]
+        return passes, [found.get(id(gradient)) for gradient in self.gradients]
+
+    def ends(self, number: int) -> list[str]:
+        """Say which ops backpropagation doesn't go through, between an input and the output."""
+        if number >= len(self.inputs):
+            return []
+        start = self.inputs[number]
+        between = set(graph_path.ops_between([start], [self.result]))
+        found, stack, seen = [], [start], set()
+        while stack:
+            for op in stack.pop().consumers():
+                if op in seen or op not in between:
+                    continue
+                seen.add(op)
+                on = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
+                if op.type in graph_path.FLAT or not on:
+                    place = place_in_users_code(op)
+                    kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
+                    found.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
+                else:
+                    stack += on
+        return sorted(found)
+
+    @property
+    def makers(self) -> list[OpPlace]:
+        """The ops whose own gradients are for what is read from a variable, or for the variable itself."""
+
+        def is_read(tensor: Any) -> bool:
+            return bool(tensor.dtype == tf.resource or tensor.op.type == _READ)
+
+        return [
+            place
+            for step, place in zip(self.steps, self.places, strict=True)
+            if step.op.type != _READ and any(is_read(step.op.inputs[number]) for number in step.gradients)
+        ]
+
+    @cached_property
+    def places(self) -> list[OpPlace]:
+        """What each op is called, and where its gradient is."""
+        return [place_of(step.op) for step in self.steps]
+
+
+def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
+    """Trace a backward pass.
+
+    Args:
+        source: a case, opened at a sample point.
+        output: number of the output that it starts from.
+        numbers: numbers of the inputs that it leads to, variables among them.
+
+    Raises:
+        CaseFailedError: what forward or gradient raised; an override that no op carries.
+        GradientFormError: a gradient of wrong shape, found as the graph is built.
+    """
+    traced = source if source.narrow is None else source.narrow
+    bound, signature, info = traced.bound(), traced.signature, traced.outputs[output]
+    kept: dict[str, Any] = {}
+    stand_ins = StandIns(frozen.is_random, with_stops=False) if source.forward.held.opened else None
+    tracing_context = private_graphs.functions_inlined() if stand_ins is None else stand_ins.tracing()
+
+    def forward_and_gradient(*tensors: Any) -> Any:
+        inputs, upstream = tensors[:-1], tensors[-1]
+        graph = tf.compat.v1.get_default_graph()
+        order = Order(graph)
+        with tracing_context:
+            outputs = bound.call(*inputs)
+        kept["forward"] = graph.get_operations()
+        order.add()
+        every = [*inputs, *source.shared.variables]
+        # A variable stands in the graph by its handle.
+        wanted = [
+            inputs[number] if number < len(inputs) else graph.capture(every[number].handle)
+            for number in numbers
+        ]
+        with private_gradients.backward_log() as visits:
+            found = gradients_of([outputs[output]], [every[number] for number in numbers], [upstream])
+        kept["gradients"] = [dense(one, every[number]) for one, number in zip(found, numbers, strict=True)]
+        order.add()
+        kept["inputs"], kept["upstream"], kept["outputs"] = inputs, upstream, outputs
+        stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze is not False else ()
+        kept["stops"] = stops
+        kept["steps"] = steps_of(visits, wanted, outputs[output], upstream, stops)
+        return [tf.identity(outputs[output])]
+
+    function = wrapped(forward_and_gradient, [*signature, tf.TensorSpec(info.shape, info.dtype)])
+    require_no_leak(function, "gradient")
+    inputs, outputs = kept["inputs"], kept["outputs"]
+    differentiable = tracing.moving(function, inputs, source.at.differentiable, source.shared.variables)
+    if bound.override is not None:
+        require_override(function.graph, differentiable, outputs, bound.override)
+    draws = (
+        frozen.draws_among(kept["forward"], differentiable, function.inputs)
+        if source.forward.held.draws
+        else []
+    )
+    return Walk(
+        source,
+        output,
+        tuple(numbers),
+        function,
+        tuple(inputs),
+        kept["upstream"],
+        outputs[output],
+        tuple(kept["gradients"]),
+        tuple(kept["steps"]),
+        frozen.Held(
+            stops=tuple(kept["stops"]),
+            draws=tuple(draws),
+            stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
+        ),
+    )

@@ -1,0 +1,345 @@
+"""What lies between a graph's inputs and its outputs: op types, dtypes, NumPy functions, variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.graph.stand_ins import MARK, STOP
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+# Stateful by their OpDef, but the same inputs give the same outputs.
+_HARMLESS_STATEFUL = {
+    "Placeholder",
+    "PyFunc",
+    "EagerPyFunc",
+    "VarHandleOp",
+    "ReadVariableOp",
+    "VariableShape",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "StatefulPartitionedCall",
+    "While",
+    "If",
+    "Case",
+    "Assert",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Print",
+    "PrintV2",
+    "Empty",
+    "DebugIdentityV2",
+    # A loop's stacks and TensorArrays of TensorFlow 1 are made anew in each run.
+    "StackCloseV2",
+    "StackPopV2",
+    "StackPushV2",
+    "StackV2",
+    "TensorArrayCloseV3",
+    "TensorArrayConcatV3",
+    "TensorArrayGatherV3",
+    "TensorArrayGradV3",
+    "TensorArrayGradWithShape",
+    "TensorArrayReadV3",
+    "TensorArrayScatterV3",
+    "TensorArraySizeV3",
+    "TensorArraySplitV3",
+    "TensorArrayV3",
+    "TensorArrayWriteV3",
+}
+# What else works on variables and on tables, which are put back after each call.
+_ON_VARIABLES_AND_TABLES = (
+    "AnonymousHashTable",
+    "AnonymousMutable",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "AssignVariable",
+    "HashTableV2",
+    "LookupTable",
+    "MutableDenseHashTableV2",
+    "MutableHashTable",
+    "ResourceApply",
+    "ResourceCountUpTo",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+    "VarIsInitializedOp",
+)
+_REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
+# What rounds, by the beginning of its name.
+QUANTISERS = ("Ceil", "FakeQuant", "Floor", "QuantizeAndDequantize", "Rint", "Round", "TruncateDiv")
+# Their derivative is zero wherever there is one.
+FLAT = {
+    "Ceil",
+    "Floor",
+    "OnesLike",
+    "Rank",
+    "Rint",
+    "Round",
+    "Shape",
+    "ShapeN",
+    "Sign",
+    "Size",
+    STOP,
+    "ZerosLike",
+}
+# They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
+_DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
+
+# Stateful by their OpDef, and their kernels ask nothing of the run that they are in, unlike those of the
+# TensorArrays and stacks of TensorFlow 1, which the run keeps.
+_FREE_STATEFUL = {
+    "Assert",
+    "Case",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Empty",
+    "If",
+    "Placeholder",
+    "ReadVariableOp",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "StatefulPartitionedCall",
+    "VarHandleOp",
+    "VariableShape",
+    "While",
+}
+
+OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
+NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
+IMPLICIT_SAMPLERS = {
+    "RandomGamma",
+    "StatelessParameterizedTruncatedNormal",
+    "StatelessRandomGammaV2",
+    "StatelessRandomGammaV3",
+}
+
+
+def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
+    """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
+    reached = ops_after(inputs)
+    return [op for op in ops_before(outputs) if op in reached]
+
+
+def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = False) -> bool:
+    """Whether a tensor moves an output through floating tensors, as far as the graph tells.
+
+    A path through integers or booleans (a comparison, an index), through rounding, or through a tensor that
+    is held carries no slope. Through a `stop_gradient` it does if `stops`: where none is held.
+    """
+    flat = FLAT - {STOP} if stops else FLAT
+    closed = {id(one) for one in held}
+    seen: set[Any] = set()
+    stack = [tensor]
+    while stack:
+        reached = stack.pop()
+        if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
+            continue
+        if reached is output:
+            return True
+        ops = reached.consumers()
+        while ops:
+            op = ops.pop()
+            if op not in seen and op.type not in flat:
+                seen.add(op)
+                stack += op.outputs
+                ops += private_state.ordered_after(op)
+    return False
+
+
+def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
+    """Whether a tensor moves an output through NumPy functions without a gradient, and by no other way."""
+    closed = [
+        made
+        for op in ops_between([tensor], [output])
+        if (op.type in NUMPY_CALLS and OVERRIDE not in op.node_def.attr)
+        or any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op))
+        for made in op.outputs
+    ]
+    return bool(closed) and not leads_to(tensor, output, closed)
+
+
+def ops_after(inputs: Iterable[Any]) -> set[Any]:
+    """Return the ops that depend on any of the inputs, be it by a variable that is written and read again."""
+    reached: set[Any] = set()
+    stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
+    while stack:
+        op = stack.pop()
+        if op not in reached:
+            reached.add(op)
+            stack += [consumer for output in op.outputs for consumer in output.consumers()]
+            stack += private_state.ordered_after(op)
+    return reached
+
+
+def ops_before(outputs: Iterable[Any]) -> list[Any]:
+    """Return the ops that any of the outputs depends on, the outputs' own first."""
+    needed: dict[Any, None] = {}
+    stack = [tensor.op for tensor in outputs]
+    while stack:
+        op = stack.pop()
+        if op not in needed:
+            needed[op] = None
+            stack += [tensor.op for tensor in op.inputs]
+            stack += private_state.ordered_before(op)
+    return list(needed)
+
+
+def function_names(op: Any) -> list[str]:
+    """Return the names of the functions that an op calls: a tf.function's body, a loop's, a branch's."""
+    names = []
+    for attr in op.node_def.attr.values():
+        if attr.HasField("func"):
+            names.append(attr.func.name)
+        names += [function.name for function in attr.list.func]
+    return names
+
+
+_LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def library_of(graph: Any) -> dict[str, Any]:
+    """Return a graph's functions by name; kept, since a GraphDef is the whole graph each time."""
+    version, library = _LIBRARIES.get(graph, (-1, {}))
+    if version != graph.version:
+        library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+        _LIBRARIES[graph] = (graph.version, library)
+    return library
+
+
+def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
+    """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
+    for name in functions_called(graph, op):
+        yield from library_of(graph)[name].node_def
+
+
+def is_free(graph: Any) -> bool:
+    """Whether no op of a graph, or of a body in it, keeps anything: it may run in any order, in any loop."""
+    own = [op.type for op in graph.get_operations()]
+    inner = [node.op for op in graph.get_operations() for node in inner_nodes(graph, op)]
+    definitions = [private_graphs.op_def(name) for name in {*own, *inner} - _FREE_STATEFUL]
+    return not any(definition is not None and definition.is_stateful for definition in definitions)
+
+
+def functions_called(graph: Any, op: Any) -> Iterable[str]:
+    """Yield the names of the functions that an op calls, and of those that they call."""
+    waiting, seen = function_names(op), set()
+    if private_graphs.op_def(op.type) is None:  # a Defun's call has the function's name for its type
+        waiting.append(op.type)
+    if not waiting:
+        return
+    library = library_of(graph)
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in library:
+            continue
+        seen.add(name)
+        yield name
+        for node in library[name].node_def:
+            if private_graphs.op_def(node.op) is None:
+                waiting.append(node.op)
+            for attr in node.attr.values():
+                if attr.HasField("func"):
+                    waiting.append(attr.func.name)
+                waiting += [function.name for function in attr.list.func]
+
+
+def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
+    """Return the ops that backpropagation may visit, stepping over custom gradients.
+
+    Args:
+        outputs: where it starts.
+        ends_at: type of the ops that it goes no further than.
+    """
+    met: dict[Any, None] = {}
+    stack = [tensor.op for tensor in outputs]
+    while stack:
+        op = stack.pop()
+        if op in met:
+            continue
+        met[op] = None
+        if op.type != ends_at:
+            stack += [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
+    return list(met)
+
+
+def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return the types of samplers on the path whose gradient is no derivative of the draw.
+
+    Their gradient differentiates the distribution implicitly; the draw itself, at a fixed seed, comes from
+    accepting and rejecting, and moves otherwise with the parameters.
+    """
+    on_path = ops_between(inputs, outputs)
+    types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
+    return sorted(types & IMPLICIT_SAMPLERS)
+
+
+def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return the types of ops on the path that round to whole numbers, or to steps of some other size."""
+    found: set[str] = set()
+    for op in ops_between(inputs, outputs):
+        types = {op.type, *[node.op for node in inner_nodes(graph, op)]}
+        found |= {name for name in types if name.startswith(QUANTISERS)}
+        if op.type == "Cast" and op.outputs[0].dtype.is_integer:
+            found.add(op.type)
+    return sorted(found)
+
+
+def is_varying(op_type: str) -> bool:
+    """Whether an op of this type keeps state of its own, so that its results may vary: a random one.
+
+    Variables and tables are state as well, but they are put back after each call.
+    """
+    definition = private_graphs.op_def(op_type)
+    return definition is not None and definition.is_stateful and not _keeps_to_its_state(op_type)
+
+
+def _keeps_to_its_state(op_type: str) -> bool:
+    """Whether an op's results are the same for the same inputs and the same variables and tables."""
+    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_VARIABLES_AND_TABLES)
+
+
+def _is_assigned_first(op: Any) -> bool:
+    """Whether an op is a reference variable that nothing reads but what is assigned to it in the same run."""
+    return op.type in _REFERENCE_VARIABLES and all(
+        consumer.type == "Assign" for output in op.outputs for consumer in output.consumers()
+    )
+
+
+def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
+    """Return the variables that a `tf.custom_gradient` among what the outputs depend on has gradients for."""
+    found: dict[int, Any] = {}
+    for op in ops_before(outputs):
+        for node in (op.node_def, *inner_nodes(graph, op)):
+            found |= {id(variable): variable for variable in private_graphs.custom_gradient_variables(node)}
+    return list(found.values())
+
+
+def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
+    """Return the types of stateful ops that the outputs depend on and whose results may vary: random ones.
+
+    Args:
+        graph: the graph.
+        outputs: its outputs.
+        held: tensors that are fed: what makes them doesn't run.
+    """
+    found: set[str] = set()
+    stack, seen = [tensor.op for tensor in outputs], {tensor.op for tensor in held}
+    while stack:
+        op = stack.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        stack += [tensor.op for tensor in op.inputs]
+        stack += list(op.control_inputs)
+        inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
+        for name in (op.type, *inner):
+            if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
+                found.add(name)
+        if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
+            found.add(op.type)
+    return sorted(found)

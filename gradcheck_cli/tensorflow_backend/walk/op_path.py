@@ -1,0 +1,167 @@
+"""The ops between an input and an output as blame sees them: moved together along the path, or one alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.checking.blame.path_blame import OpOnPath
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.tensorflow_backend.graph import frozen
+from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.walk.backward_steps import is_numeric
+from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
+from gradcheck_cli.tensorflow_backend.walk.local_op import LocalOperation
+from gradcheck_cli.tensorflow_backend.walk.path_probe import WalkedProbe, drawn, inner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.backward_pass import OpPass
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.numerics import Precision
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.walk.backward_steps import Step
+    from gradcheck_cli.tensorflow_backend.walk.backward_walk import Walk
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class WalkedPath:
+    """`checking.blame.OpPath` over one walk; `Identity` ops, which pass a gradient on, are left out.
+
+    Attributes:
+        walk: the backward pass.
+    """
+
+    walk: Walk
+
+    @staticmethod
+    def of(source: GraphOperation, output: int, numbers: Sequence[int]) -> WalkedPath:
+        """Trace the backward pass from an output to some inputs."""
+        return WalkedPath(walk(source, output, numbers))
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The ops, in backward order."""
+        return [step for step in self.walk.steps if not step.passes_on]
+
+    @cached_property
+    def ops(self) -> tuple[OpOnPath, ...]:
+        """What is known of each op."""
+        info = self.walk.source.outputs[self.walk.output]
+        passes, _ = self.walk.passes(np.ones(info.shape))
+        return tuple(
+            OpOnPath(one.place, self._obstacle(step), self._fault(step, one))
+            for one, step in zip(passes, self.walk.steps, strict=True)
+            if not step.passes_on
+        )
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in which the path computes: its coarsest dtype's."""
+        infos = [self.walk.source.outputs[self.walk.output]]
+        infos += [self.walk.source.inputs[number] for number in self.walk.numbers]
+        moving = [self.walk.inputs[number] for number in self.walk.numbers]
+        inside = self.walk.low_precision(moving, [self.walk.result])
+        return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
+
+    def alone(self, number: int) -> Operation:
+        """Return an op as one of its own, at its own operating point."""
+        return LocalOperation(self.walk, self.steps[number])
+
+    def closes_over(self, number: int) -> bool:
+        """Whether a custom gradient's forward moves by more than its arguments: it closes over a tensor."""
+        op = self.steps[number].op
+        unit = private_graphs.custom_gradient_of(op)
+        if unit is None:
+            return False
+        inner = list(op.inputs)
+        arguments = {id(tensor) for tensor in inner[unit.results :]}
+        wanted = {id(self.walk.inputs[number]) for number in self.walk.numbers}
+        held = {id(tensor) for tensor in self.walk.held.stops}
+        stack, seen = inner[: unit.results], set()
+        while stack:
+            tensor = stack.pop()
+            if id(tensor) in seen or id(tensor) in arguments or id(tensor) in held:
+                continue
+            seen.add(id(tensor))
+            if id(tensor) in wanted:
+                return True
+            stack += list(tensor.op.inputs)
+        return False
+
+    def probe(self, generator: np.random.Generator) -> WalkedProbe:
+        """Draw an upstream at the output and a direction of the inputs, and pull the one back."""
+        source = self.walk.source
+        info = source.outputs[self.walk.output]
+        upstream = drawn(generator, info.shape, is_complex=info.is_complex)
+        directions = {}
+        for number in self.walk.numbers:
+            point = source.point[number]
+            sizes = scales(np.abs(point).ravel(), source.case.tensors[number].scale).step
+            directions[number] = sizes.reshape(point.shape) * drawn(
+                generator, point.shape, is_complex=np.iscomplexobj(point)
+            )
+        passes, gradients = self.walk.passes(upstream)
+        kept = [one for one, step in zip(passes, self.walk.steps, strict=True) if not step.passes_on]
+        slope = sum(
+            inner(gradient, directions[number])
+            for number, gradient in zip(self.walk.numbers, gradients, strict=True)
+            if gradient is not None
+        )
+        terms = [
+            (
+                [
+                    (self.steps[place].op.outputs[number], flow)
+                    for number, flow in one.upstreams
+                    if flow is not None
+                ],
+                [
+                    (self.steps[place].op.inputs[number + self.steps[place].results], flow)
+                    for number, flow in one.gradients
+                    if flow is not None
+                ],
+            )
+            for place, one in enumerate(kept)
+        ]
+        return WalkedProbe(self.walk, upstream, directions, float(slope), terms)
+
+    def _fault(self, step: Step, one: OpPass) -> str:
+        """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always look at."""
+        for (number, value), flow in zip(one.gradients, step.gradients.values(), strict=True):
+            tensor = step.op.inputs[number + step.results]
+            shape = self.walk.base.get(id(tensor), np.empty(())).shape
+            what = f"its gradient for its input {number}"
+            if flow is not None and is_numeric(tensor) and flow.dtype != tensor.dtype:
+                return f"{what} must be {tensor.dtype.name}, as the input is, but is {flow.dtype.name}"
+            if value is not None and is_numeric(tensor) and value.shape != shape:
+                return f"{what} must have shape {list(shape)}, as the input has, but has {list(value.shape)}"
+        return ""
+
+    def _obstacle(self, step: Step) -> str:
+        """Say why an op can't be differenced for itself, if so."""
+        op = step.op
+        tensors = [
+            *[op.outputs[number] for number in step.upstreams],
+            *[flow for flow in step.upstreams.values() if flow is not None],
+            *[flow for flow in step.gradients.values() if flow is not None],
+        ]
+        if not all(is_numeric(tensor) for tensor in tensors) or not step.upstreams:
+            return "it passes on a list of tensors, not numbers"
+        inner = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
+        if STOP in inner:
+            return "a stop_gradient inside it can't be held"
+        if any(frozen.is_random(name) for name in inner) and self.walk.held.stand_ins is None:
+            return "it draws random numbers inside"
+        if ({op.type} | inner) & graph_path.IMPLICIT_SAMPLERS:
+            return "its gradient is that of a distribution, not of a draw"
+        return ""
