@@ -23,7 +23,7 @@ def main() -> None:
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_ours:
         signal.signal(signal.SIGINT, _leave)
-    from gradcheck_cli.cli.main import main as run  # noqa: PLC0415 (what takes the time)
+    from gradcheck_cli.cli.main import main as run
 
     if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -74,8 +74,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _configured(config: pytest.Config) -> tuple[Path, ...]:
-    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (late: only with the option)
-    from gradcheck_cli.errors import UsageError  # noqa: PLC0415
+    from gradcheck_cli.cli.project import default_paths
+    from gradcheck_cli.errors import UsageError
 
     folder = config.invocation_params.dir
     try:
@@ -103,7 +103,7 @@ class Runs:
         return self._found[key]
 
     def _ended(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
-        from gradcheck_cli.running.processes.workers import Ended  # noqa: PLC0415 (late: only with the option)
+        from gradcheck_cli.running.processes.workers import Ended
 
         found = {
             event.number: event.result
@@ -114,8 +114,8 @@ class Runs:
 
     def _started(self) -> LocalWorkers:
         if self._workers is None:
-            from gradcheck_cli.running.processes.limits import default_jobs, default_memory  # noqa: PLC0415 (late)
-            from gradcheck_cli.running.processes.local_workers import LocalWorkers  # noqa: PLC0415
+            from gradcheck_cli.running.processes.limits import default_jobs, default_memory
+            from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
             self._workers = LocalWorkers(default_jobs(), memory=default_memory())
         return self._workers
@@ -135,9 +135,9 @@ class SpecFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Collector]:
         """Read the file, and open its cases."""
-        from gradcheck_cli.errors import GradcheckError  # noqa: PLC0415 (late: only with the option)
-        from gradcheck_cli.spec.cases.case_modes import in_each_mode  # noqa: PLC0415
-        from gradcheck_cli.spec.load import load  # noqa: PLC0415
+        from gradcheck_cli.errors import GradcheckError
+        from gradcheck_cli.spec.cases.case_modes import in_each_mode
+        from gradcheck_cli.spec.load import load
 
         try:
             loaded = load([self.path])
@@ -236,7 +236,7 @@ class SpecItem(pytest.Item):
 
 
 def _judge_pair(result: CaseResult, pair: PairResult) -> None:
-    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+    from gradcheck_cli.results import Status
 
     if pair.status is Status.SKIPPED:
         pytest.skip(pair.note or pair.message or "skipped by its spec")
@@ -246,7 +246,7 @@ def _judge_pair(result: CaseResult, pair: PairResult) -> None:
 
 def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
     """Judge what no other test does: the case's checks, and pairs that opening it hadn't shown."""
-    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+    from gradcheck_cli.results import Status
 
     fine = (Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED)
     wrong = [check for check in result.checks if check.status not in fine]
@@ -262,17 +262,17 @@ def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
 
 def _told_of(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
     """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
-    from dataclasses import replace  # noqa: PLC0415 (late: only with the option)
+    from dataclasses import replace
 
-    from gradcheck_cli.reporting.terminal.layout import plain  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.layout import plain
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
 
     shown = replace(result, pairs=pairs, checks=() if pairs else result.checks)
     return "\n".join((_summary(result, pairs), plain(case_lines(shown, width=100))))
 
 
 def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
-    from gradcheck_cli.results import Status  # noqa: PLC0415 (late: only with the option)
+    from gradcheck_cli.results import Status
 
     if result.error is not None:
         return f"{result.error.kind}: {result.error.message}"

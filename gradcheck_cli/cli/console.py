@@ -32,7 +32,7 @@ def uses_colour(stream: TextIO) -> bool:
 
 def console_for(stream: TextIO) -> Console:
     """Return a rich console on `stream` that adds nothing of its own to what it prints."""
-    from rich.console import Console  # noqa: PLC0415 (`validate` and `--help` do without)
+    from rich.console import Console
 
     coloured = uses_colour(stream)
     return Console(

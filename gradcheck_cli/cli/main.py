@@ -75,8 +75,8 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     if not value or ctx.resilient_parsing:
         return
     # Importing these for their version costs a fifth of each `--help`.
-    import platform  # noqa: PLC0415
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         tensorflow = version("tensorflow")
@@ -151,7 +151,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: {_place(error)}: {_reason(error)}", err=True)
         return USAGE
     except Exception as error:  # noqa: BLE001 (Python's own exit code 1 would read as "gradient wrong")
-        import traceback  # noqa: PLC0415
+        import traceback
 
         traceback.print_exc()
         click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
@@ -163,7 +163,7 @@ def _told(error: GradcheckError) -> str:
     """Return an error's message; on a terminal a spec's faults with the lines they are in."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.exchange.fault_reports import told  # noqa: PLC0415 (only here)
+    from gradcheck_cli.reporting.exchange.fault_reports import told
 
     return told(error.faults)
 

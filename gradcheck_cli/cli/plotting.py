@@ -59,7 +59,7 @@ def plot(case: Case, label: str, target: str) -> int:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be checked, or nothing of the pair can be drawn.
     """
-    from gradcheck_cli.running.views.drawing import drawn_pair  # noqa: PLC0415 (`show --help` does without)
+    from gradcheck_cli.running.views.drawing import drawn_pair
 
     with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
         result = drawn_pair(case, label)
@@ -69,10 +69,10 @@ def plot(case: Case, label: str, target: str) -> int:
     if target == TERMINAL:
         _print(result)
         return 0
-    from gradcheck_cli.reporting.html.page import needs_slopes  # noqa: PLC0415 (loads Jinja2)
+    from gradcheck_cli.reporting.html.page import needs_slopes
 
     if Path(target).suffix in _DRAWN:
-        from gradcheck_cli.reporting.html.pictures import file_of  # noqa: PLC0415 (half a second)
+        from gradcheck_cli.reporting.html.pictures import file_of
 
         content = file_of(figure, Path(target).suffix[1:], kinks=needs_slopes(result.pairs[0]))
     else:
@@ -86,13 +86,13 @@ def plot(case: Case, label: str, target: str) -> int:
 
 
 def _page(result: CaseResult) -> str:
-    import platform  # noqa: PLC0415 (only here)
+    import platform
 
-    from gradcheck_cli import __version__  # noqa: PLC0415
-    from gradcheck_cli.cli.options.report_options import root_folder  # noqa: PLC0415
-    from gradcheck_cli.reporting.html.page import to_html  # noqa: PLC0415 (loads Jinja2)
-    from gradcheck_cli.results import Report  # noqa: PLC0415
-    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415 (it runs already)
+    from gradcheck_cli import __version__
+    from gradcheck_cli.cli.options.report_options import root_folder
+    from gradcheck_cli.reporting.html.page import to_html
+    from gradcheck_cli.results import Report
+    from gradcheck_cli.running.session import start_tensorflow
 
     report = Report(
         __version__, start_tensorflow(), platform.python_version(), 0, (result,), duration_s=result.duration_s
@@ -101,9 +101,9 @@ def _page(result: CaseResult) -> str:
 
 
 def _print(result: CaseResult) -> None:
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.half_blocks import heat_lines  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
+    from gradcheck_cli.reporting.terminal.half_blocks import heat_lines
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
 
     drawn = result.pairs[0].figure
     lines = case_lines(result, width=terminal_width())

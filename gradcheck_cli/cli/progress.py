@@ -69,8 +69,8 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Bar()
         return
-    from rich.console import Console  # noqa: PLC0415 (piped runs do without)
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
@@ -78,7 +78,7 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
         TextColumn,
         TimeRemainingColumn,
     )
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     class Told(ProgressColumn):
         def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)

@@ -110,12 +110,12 @@ class Importing:
 def _main() -> None:
     """Import what standard input asks for, and write to the descriptor that is named."""
     asked = json.loads(sys.stdin.read())
-    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415 (in the child alone)
+    from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow(threads=1)
-    from gradcheck_cli.tensorflow_backend import frames, startup  # noqa: PLC0415 (as above)
-    from gradcheck_cli.tensorflow_backend.binding import behaviour  # noqa: PLC0415 (as above)
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend import frames, startup
+    from gradcheck_cli.tensorflow_backend.binding import behaviour
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted
 
     sys.path[:0] = asked["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():

@@ -187,7 +187,7 @@ def page_of(code: Code) -> str:
 
 def link_of(code: Code) -> str:
     """Return a code's page on the web, as far as the package says where its documentation is."""
-    from importlib.metadata import PackageNotFoundError, metadata  # noqa: PLC0415 (SARIF and HTML only)
+    from importlib.metadata import PackageNotFoundError, metadata
 
     try:
         urls = metadata("gradcheck-cli").get_all("Project-URL") or []

@@ -54,8 +54,8 @@ def look_at_sides(opener: GraphOpener, samples: Sequence[int], findings: Finding
         findings: what was found there; added to.
         spent: seconds that this took.
     """
-    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides  # noqa: PLC0415 (late: TensorFlow)
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     if not isinstance(findings.first, GraphOperation) or findings.first.how.compiled:
         return  # nothing was judged; or there is no graph to look at; or XLA would compile each part of it

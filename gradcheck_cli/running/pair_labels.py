@@ -60,8 +60,8 @@ def listed_pairs(case: Case) -> tuple[PairResult, ...]:
         CaseFailedError: the case can't be opened.
         CaseSkippedError: it can't have its mode.
     """
-    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415 (late: TensorFlow)
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.devices import on_device
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def start_tensorflow(*, threads: int | None = None) -> str:
     """Import TensorFlow quietly, to use so many threads if it is new here, and return its version."""
-    from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (late: the import costs seconds)
+    from gradcheck_cli.tensorflow_backend import startup
 
     startup.start(threads=threads)
     return startup.version()
@@ -100,7 +100,7 @@ def run_case(case: Case) -> CaseResult:
 
 
 def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
-    from gradcheck_cli.tensorflow_backend.graph import work_counts  # noqa: PLC0415 (late: it imports TensorFlow's wall)
+    from gradcheck_cli.tensorflow_backend.graph import work_counts
 
     began = time.perf_counter()
     findings = Findings()
@@ -174,10 +174,10 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseSkippedError: it can't have its mode, or its device.
         CaseFailedError: it can't be checked.
     """
-    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.devices import on_device
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted
 
     began = time.perf_counter()
     log = GradientLog()
@@ -201,9 +201,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
 
 
 def _mutate(case: Case) -> Findings:
-    from gradcheck_cli.tensorflow_backend.devices import on_device  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.devices import on_device
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
@@ -219,15 +219,15 @@ def users_code(case: Case) -> Iterator[None]:
 
     Standard output carries results, which may be JSON for another program.
     """
-    from gradcheck_cli.tensorflow_backend.binding.loading import importable  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable
+    from gradcheck_cli.tensorflow_backend.startup import settings
 
     with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def _unforeseen(failure: BaseException) -> CaseError:
-    from gradcheck_cli.tensorflow_backend import frames  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend import frames
 
     if isinstance(failure, SystemExit):
         return CaseError(

@@ -38,7 +38,7 @@ DTYPES = ("float64", "float64", "float32")
 
 def faults() -> dict[str, Callable[[Any, Any, Any], Any]]:
     """Return what is made of a right gradient g, for an upstream u at x, by name."""
-    import tensorflow as tf  # noqa: PLC0415 (late: the import costs seconds)
+    import tensorflow as tf
 
     return {
         "factor": lambda g, _u, _x: 1.01 * g,
@@ -56,7 +56,7 @@ def faults() -> dict[str, Callable[[Any, Any, Any], Any]]:
 
 def forward(rng: random.Random, fault: str | None) -> Callable[[Any], Any]:
     """Return a chain of ops, one of which has a gradient of its own."""
-    import tensorflow as tf  # noqa: PLC0415 (late: the import costs seconds)
+    import tensorflow as tf
 
     smooth = [tf.sin, tf.tanh, tf.exp, tf.math.softplus, tf.sigmoid, tf.math.atan, tf.square, tf.cos]
     own = rng.choice(smooth)

@@ -129,7 +129,7 @@ class Cluster:
 
     def client(self):
         """Return a client of its own, to look at the cluster with."""
-        from distributed import Client  # noqa: PLC0415 (whoever has a cluster has Dask)
+        from distributed import Client
 
         return Client(self._tcp, timeout=STARTS, set_as_default=False)
 

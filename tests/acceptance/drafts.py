@@ -44,7 +44,7 @@ FUNCTIONS = {
 
 def op_types() -> list[str]:
     """Return the op types that have a gradient registered."""
-    from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients
 
     return sorted({one.name for one in read_gradients() if one.status == "gradient"})
 

@@ -183,7 +183,7 @@ class Campaign:
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""
-        from gradcheck_cli.cli.options.baselines import Baseline  # noqa: PLC0415 (no more than here)
+        from gradcheck_cli.cli.options.baselines import Baseline
 
         report = sample(Status.PASSED)
         text, file = lock_text(entries_of(report.cases), self.folder), self.folder / "g.lock"

@@ -31,7 +31,7 @@ def spec(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _forget():
-    import sys  # noqa: PLC0415
+    import sys
 
     yield
     sys.modules.pop("bad_input_ops", None)

@@ -156,6 +156,6 @@ def test_a_new_gradient_in_a_changed_file_fails(project, command):
     assert (done.code, "isn't held against" in done.err) == (0, True)
 
 
-def test_no_such_package(project, command):  # noqa: ARG001 (the working directory)
+def test_no_such_package(project, command):
     done = command("run", "--cov", "nowhere")
     assert (done.code, "--cov nowhere: there is no such package" in done.err) == (2, True)

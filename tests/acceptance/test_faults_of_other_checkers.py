@@ -25,7 +25,7 @@ def check(function, inputs, **keys):
 
 def rival(function, *inputs):
     """Return the largest error by TensorFlow's own checker with the customary step, and the gradient."""
-    import tensorflow as tf  # noqa: PLC0415 (late, as in the command itself)
+    import tensorflow as tf
 
     module = sys.modules.get("faults_of_others") or __import__("faults_of_others")
     analytic, numeric = tf.test.compute_gradient(

@@ -126,7 +126,7 @@ def test_a_mode_that_is_none_is_bad_usage(command, spec):
 
 
 def test_the_library_checks_each_mode(spec):
-    import gradcheck_cli  # noqa: PLC0415
+    import gradcheck_cli
 
     report = gradcheck_cli.check(spec("mean"))
     assert [case.mode for case in report.cases] == ["graph", "dynamic", "eager", "xla"]

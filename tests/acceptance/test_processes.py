@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("options", [["-j", "0"], ["-j", "2"]])
-def test_results_go_to_standard_output_and_all_else_to_standard_error(process, folder, options):  # noqa: ARG001
+def test_results_go_to_standard_output_and_all_else_to_standard_error(process, folder, options):
     done = process("run", "right.yaml", "wrong.yaml", "missing.yaml", "--format", "json", *options)
     assert done.returncode == 1
     report = json.loads(done.stdout)
@@ -48,7 +48,7 @@ def test_results_go_to_standard_output_and_all_else_to_standard_error(process, f
         assert report["cases"][0]["output"] is None
 
 
-def test_a_table_is_plain_in_a_pipe(process, folder):  # noqa: ARG001
+def test_a_table_is_plain_in_a_pipe(process, folder):
     done = process("run", "right.yaml")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr

@@ -271,7 +271,7 @@ def test_two_updates_of_one_lock_keep_each_others_pairs(shell, folder):
 
 
 def test_a_lock_that_somebody_holds_is_waited_for(tmp_path):
-    from gradcheck_cli.reporting.files import held_alone  # noqa: PLC0415 (no more than here)
+    from gradcheck_cli.reporting.files import held_alone
 
     order = []
 

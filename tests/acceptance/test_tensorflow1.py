@@ -133,7 +133,7 @@ assert not tf.executing_eagerly() and x.graph is tf.get_default_graph()
 
 
 def test_the_library_leaves_the_process_as_it_was(project, monkeypatch):
-    import tensorflow as tf  # noqa: PLC0415 (late, as commands have it)
+    import tensorflow as tf
 
     monkeypatch.chdir(project)
     gradcheck_cli.check("ops.yaml")

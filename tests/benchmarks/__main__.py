@@ -75,8 +75,8 @@ def main():
     root = str(Path(__file__).parents[2])
     sys.path.insert(1, root)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    from gradcheck_cli.errors import GradcheckError  # noqa: PLC0415 (the path is set above)
-    from gradcheck_cli.running.processes.limits import hold_to_one_thread, usable_cores  # noqa: PLC0415
+    from gradcheck_cli.errors import GradcheckError
+    from gradcheck_cli.running.processes.limits import hold_to_one_thread, usable_cores
 
     hold_to_one_thread(os.environ)
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")

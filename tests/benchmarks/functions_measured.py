@@ -61,7 +61,7 @@ def measured_functions(names=None):
 
 
 def _measured(case):
-    from gradcheck_cli.tensorflow_backend.binding.loading import importable  # noqa: PLC0415 (loads TensorFlow)
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable
 
     module, _, attribute = case.forward.target.partition(":")
     with importable(case.folder):

@@ -30,7 +30,7 @@ def run(options):
     sys.path.insert(0, str(HERE.parent / "acceptance"))  # what starts a cluster is the tests'
     # Workers import our tasks, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(HERE)]))
-    from dask_cluster import Cluster  # noqa: PLC0415 (the path is set above)
+    from dask_cluster import Cluster
 
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder, "specs", "small.yaml")
@@ -97,7 +97,7 @@ def _scheduling(cluster, many):
 @contextmanager
 def _instead(module, name):
     """Have tasks that do nothing sent in place of those that check."""
-    from cluster_tasks import tiny  # noqa: PLC0415 (needs Dask)
+    from cluster_tasks import tiny
 
     real = getattr(module, name)
     setattr(module, name, tiny)

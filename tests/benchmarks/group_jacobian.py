@@ -52,7 +52,7 @@ def run(options):
 
 
 def _sides(one):
-    import tensorflow as tf  # noqa: PLC0415 (starts with one thread, in measured_functions)
+    import tensorflow as tf
 
     sides = {"compute in a graph": partial(seconds_of, partial(_compute_gradient, one, tf.function))}
     if one.name != "sparse_conv":  # an override in eager mode goes unseen, and its PyFunc has no gradient
@@ -62,7 +62,7 @@ def _sides(one):
 
 def _compute_gradient(one, wrap):
     """Take the Jacobians of every output by every differentiable input, with compute_gradient's own loop."""
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     taken = [number for number, tensor in enumerate(one.case.tensors) if tensor.is_differentiable]
     constants = [

@@ -60,7 +60,7 @@ def draw_errors(name, count):
 
 def check(spec):
     """Return the pairs of a spec; `run` would also look for the op to blame, which takes longer than this."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415 (TensorFlow starts first)
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     case = load_mapping(spec)[0]
     with users_code(case):

@@ -124,7 +124,7 @@ def _located(result, plant):
 
 
 def _cost(options, method, clean):
-    import tensorflow as tf  # noqa: PLC0415 (started above)
+    import tensorflow as tf
 
     case = _case(options.size, method)
     points = [tf.constant(draw_values.draw(case, tensor, 0)) for tensor in case.tensors]

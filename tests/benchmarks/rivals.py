@@ -22,7 +22,7 @@ class Torch:
     """PyTorch's gradcheck: whole Jacobians (slow), or one random projection (fast)."""
 
     def __init__(self):
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.set_num_threads(1)
         self.torch = torch
@@ -31,7 +31,7 @@ class Torch:
         gradcheck = import_module("torch.autograd.gradcheck")
         if not hasattr(gradcheck, "_run_slow_mode_and_get_error"):
             raise RuntimeError("this PyTorch words its errors elsewhere: see to it that it needs no Jacobian")
-        gradcheck._run_slow_mode_and_get_error = lambda *_: ""  # noqa: SLF001 (there is no public way)
+        gradcheck._run_slow_mode_and_get_error = lambda *_: ""
         self.version = str(torch.__version__)
         self.functions = {
             "matmul": lambda a, b: a @ b,
@@ -88,11 +88,11 @@ class Jax:
     """JAX's check_grads, reverse mode, first order: one random direction."""
 
     def __init__(self):
-        import jax  # noqa: PLC0415
+        import jax
 
         jax.config.update("jax_enable_x64", True)  # noqa: FBT003 (JAX's signature)
-        from jax import numpy as jnp  # noqa: PLC0415
-        from jax.test_util import check_grads  # noqa: PLC0415
+        from jax import numpy as jnp
+        from jax.test_util import check_grads
 
         self.jnp, self.check_grads = jnp, check_grads
         self.version = str(jax.__version__)

@@ -117,7 +117,7 @@ class NumpyOperation:
     def closed(self, output, number):
         return [name for name, pair in self.shut if pair == (output, number)]
 
-    def sites(self, pairs):  # noqa: ARG002 (the real one's signature)
+    def sites(self, pairs):
         return ()
 
     def holding(self, stops):
@@ -209,7 +209,7 @@ class Numpy:
     def declared(self, sample):
         return self.operation(sample)
 
-    def gradients_seen(self, own):  # noqa: ARG002 (nothing is traced: a test says what was seen)
+    def gradients_seen(self, own):
         return self.facts.get("seen", {})
 
     def in_float64(self, own):

@@ -27,9 +27,9 @@ def test_a_right_gradient(size):
 WRONG = {
     "factor": (lambda u, x: 1.01 * np.cos(x) * u, "the gradient is 1.01 times the derivative"),
     "sign": (lambda u, x: -np.cos(x) * u, "the sign is flipped"),
-    "none": (lambda u, x: None, "is None, but its output moves with it"),  # noqa: ARG005
+    "none": (lambda u, x: None, "is None, but its output moves with it"),
     "nan": (lambda u, x: np.nan * x * u, "it is nan, differences give"),
-    "ignoring": (lambda u, x: np.cos(x), "differences give"),  # noqa: ARG005
+    "ignoring": (lambda u, x: np.cos(x), "differences give"),
     "squaring": (lambda u, x: np.cos(x) * u**2, "differences give"),
 }
 

@@ -247,7 +247,7 @@ def test_where_a_gradient_turns_nan_the_op_that_makes_it_is_named():
 
 @pytest.mark.parametrize("is_wrong", [True, False])
 def test_few_digits_are_looked_at_again_where_nothing_else_explains_the_error(monkeypatch, is_wrong):
-    def look(path, probe, seen, whole):  # noqa: ARG001 (the real one's signature)
+    def look(path, probe, seen, whole):
         for one in seen:
             one.is_tested, one.is_rough = True, True
         whole.is_wrong = is_wrong

@@ -90,7 +90,7 @@ def test_other_outputs_and_inputs_change_nothing():
     alone = of()
     op = Numpy(
         lambda x, k: (cube(x), x + k),
-        [lambda u, x, k: (cube_gradient(u, x), None), lambda u, x, k: (u, u)],  # noqa: ARG005
+        [lambda u, x, k: (cube_gradient(u, x), None), lambda u, x, k: (u, u)],
         {"x": [0.5, -2.0, 0.0], "k": np.ones(3)},
         outputs=("y", "z"),
     ).declared(0)

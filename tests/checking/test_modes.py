@@ -62,7 +62,7 @@ def test_nan_in_both_is_no_difference():
 
 
 def test_the_users_tolerance_holds():
-    from gradcheck_cli.spec.case import Tolerance  # noqa: PLC0415
+    from gradcheck_cli.spec.case import Tolerance
 
     other = tanh(lambda u, x: 1.001 * slope(x) * u)
     assert compare(tanh(), other, tolerance=Tolerance(rtol=1e-2)).status is Status.PASSED
@@ -82,7 +82,7 @@ def test_the_first_mode_that_can_be_had_is_compared(error):
 
 
 def test_pairs_that_are_expected_to_be_wrong_are_left_out():
-    from gradcheck_cli.spec.case import PairRule  # noqa: PLC0415
+    from gradcheck_cli.spec.case import PairRule
 
     other = product(lambda u, a, b: (u * b, 3 * u * a))
     own = product(lambda u, a, b: (u * b, 2 * u * a))
@@ -136,7 +136,7 @@ def test_none_and_zeros_are_no_difference(method):
 
 
 def test_the_users_tolerance_holds_for_a_large_pair():
-    from gradcheck_cli.spec.case import Tolerance  # noqa: PLC0415
+    from gradcheck_cli.spec.case import Tolerance
 
     other = large(lambda u, x: 1.001 * slope(x) * u)
     options = {"tolerance": Tolerance(rtol=1e-2), "method": "probe"}

@@ -86,11 +86,11 @@ class Engine:
     def load(self, paths, *, seed=None):
         return SimpleNamespace(cases=self.load_cases(paths, seed=seed), exceptions=())
 
-    def case_runner(self, ctx, reports, **processes):  # noqa: ARG002 (the real one's signature)
+    def case_runner(self, ctx, reports, **processes):
         self.asked.update(processes=processes)
         return self.run_cases
 
-    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, **rest):  # noqa: ARG002
+    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, **rest):
         self.asked.update(cases=list(cases), seed=seed)
         self.during()
         for case, result in zip(cases, self.results, strict=False):

@@ -39,7 +39,7 @@ def recorded(project, invoke):
     return project
 
 
-def test_nothing_changed(recorded, invoke):  # noqa: ARG001
+def test_nothing_changed(recorded, invoke):
     result = invoke("run", "--baseline", "g.lock")
     assert result.code == 0
     assert "since the baseline" not in result.out
@@ -171,7 +171,7 @@ def test_two_reports_are_compared(project, invoke, a_result):
     assert [change["change"] for change in changes] == ["broke", "drifted"]
 
 
-def test_a_report_compared_with_itself(project, invoke):  # noqa: ARG001
+def test_a_report_compared_with_itself(project, invoke):
     invoke("run", "--report", "json=old.json")
     result = invoke("diff", "old.json", "old.json")
     assert (result.code, result.out) == (0, "old.json -> old.json: no change\n")

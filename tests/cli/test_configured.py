@@ -51,7 +51,7 @@ VALUES = {
 
 
 @pytest.fixture
-def project(engine, tmp_path, monkeypatch):  # noqa: ARG001 (stands in for the engine)
+def project(engine, tmp_path, monkeypatch):
     """Return a function that writes the `[tool.gradcheck]` of the working directory."""
     monkeypatch.chdir(tmp_path)
 
@@ -86,7 +86,7 @@ def as_shown(value):
 
 
 def test_every_option_is_here():
-    assert set(run_command._keys()) == set(VALUES)  # noqa: SLF001 (what it takes, from itself)
+    assert set(run_command._keys()) == set(VALUES)
 
 
 @pytest.mark.parametrize("key", VALUES)
@@ -206,7 +206,7 @@ def test_a_table_that_is_none(tmp_path, invoke, monkeypatch):
 
 def test_merge_takes_the_runs_cache_alone(project, invoke, tmp_path):
     project('cache-dir = "remembered"\nreport = ["json=out.json"]\nformat = "json"')
-    assert set(merge_command._keys()) == {"cache-dir"}  # noqa: SLF001
+    assert set(merge_command._keys()) == {"cache-dir"}
     assert invoke("run", "--report", "json=shard.json").code == 0
     (tmp_path / "remembered" / "history.json").unlink()
     result = invoke("merge", "shard.json")

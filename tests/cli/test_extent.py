@@ -45,7 +45,7 @@ def test_neither_leaves_the_cases_alone(invoke, real):
 @pytest.mark.parametrize(
     "value", ["1", "0.01:", "0:0.1", "0.01:0", "0.01:1", "nan:0.1", "inf:0.1", "-1:0.1", "x:y", "0.1:0.1:0.1"]
 )
-def test_a_power_that_is_none(invoke, real, value):  # noqa: ARG001 (stands in for the engine)
+def test_a_power_that_is_none(invoke, real, value):
     result = invoke("run", "--power", value)
     assert result.code == 2
     assert "must be SIZE:PROBABILITY, such as 0.01:0.05" in result.err

@@ -37,7 +37,7 @@ def test_an_interrupted_run_reports_what_is_done(invoke, engine):
     assert "interrupted · 1 op" in result.out
 
 
-def test_a_run_prints_tables_and_a_summary(invoke, engine):  # noqa: ARG001 (stands in for the engine)
+def test_a_run_prints_tables_and_a_summary(invoke, engine):
     result = invoke("run")
     assert result.err == ""
     assert result.out == (
@@ -51,7 +51,7 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):  # noqa: ARG001 (sta
 def test_results_stream(invoke, engine, a_case, a_result, capsys):
     seen = []
 
-    def watch(cases, *, seed, on_case, on_start, **rest):  # noqa: ARG001
+    def watch(cases, *, seed, on_case, on_start, **rest):
         for case, result in zip(cases, engine.results, strict=True):
             on_start(case)
             on_case(result)
@@ -200,13 +200,13 @@ def test_paths_default_to_the_projects(invoke, engine, tmp_path, monkeypatch):
         ({"FORCE_COLOR": "1", "TERM": "dumb"}, True),
     ],
 )
-def test_colour(invoke, engine, monkeypatch, variables, coloured):  # noqa: ARG001
+def test_colour(invoke, engine, monkeypatch, variables, coloured):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ("\x1b[" in invoke("run").out) is coloured
 
 
-def test_the_width_is_the_terminals(invoke, engine, monkeypatch):  # noqa: ARG001
+def test_the_width_is_the_terminals(invoke, engine, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert len(invoke("run").out.splitlines()[0]) == 100
 
@@ -274,7 +274,7 @@ def test_annotations_leave_another_programs_standard_output_alone(invoke, engine
         (["json=a.x", "junit=./a.x"], "'./a.x' is to hold two reports, json and junit; name two files."),
     ],
 )
-def test_reports_that_can_not_be(invoke, engine, values, message):  # noqa: ARG001 (stands in for the engine)
+def test_reports_that_can_not_be(invoke, engine, values, message):
     result = invoke("run", *(f"--report={value}" for value in values))
     assert result.code == 2
     assert message in " ".join(result.err.split())

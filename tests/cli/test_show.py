@@ -24,7 +24,7 @@ def test_a_row_in_the_inputs_shape(invoke, matmul):
     assert matmul.asked["label"] == "dc/da"
 
 
-def test_the_whole(invoke, matmul):  # noqa: ARG001
+def test_the_whole(invoke, matmul):
     result = invoke("show", "specs/matmul.yaml", "--pair", "dc/da")
     assert "  c[1,1]  0  0  6  8\n" in result.out
 
@@ -36,7 +36,7 @@ def test_json(invoke, matmul):
     assert result.err == "printed by a forward\n"
 
 
-def test_a_label_that_is_not_there_names_the_pairs(invoke, matmul):  # noqa: ARG001
+def test_a_label_that_is_not_there_names_the_pairs(invoke, matmul):
     result = invoke("show", "a.yaml", "--pair", "dc/daa")
     assert (result.code, result.err) == (2, "no pair is labelled 'dc/daa'. Did you mean 'dc/da'?\n")
     result = invoke("show", "a.yaml", "--pair", "nonsense")
@@ -57,7 +57,7 @@ def test_outputs_that_only_tracing_names_are_left_to_the_engine(invoke, matmul, 
         ("", "--output: c has shape (2, 2), but the index has 0 numbers; give 2 numbers, such as 0,0\n"),
     ],
 )
-def test_an_index_that_is_not_there(invoke, matmul, index, wording):  # noqa: ARG001
+def test_an_index_that_is_not_there(invoke, matmul, index, wording):
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", index)
     assert (result.code, result.out, result.err) == (2, "", wording)
 

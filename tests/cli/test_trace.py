@@ -53,14 +53,14 @@ def of(status, agrees):
 RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
 
 
-def test_a_trace(invoke, backward):  # noqa: ARG001
+def test_a_trace(invoke, backward):
     result = invoke("trace", "specs/op.yaml")
     assert (result.code, result.err) == (0, "")
     assert "  square  Square            1     32            32\n" in result.out
     assert (ASKED["label"], ASKED["types"]) == (None, ())
 
 
-def test_its_options(invoke, backward):  # noqa: ARG001
+def test_its_options(invoke, backward):
     assert invoke("trace", "a.yaml", "--pair", "dy/dx", "--type", "Square", "--type", "Exp").code == 0
     assert (ASKED["label"], ASKED["types"]) == ("dy/dx", ("Square", "Exp"))
 

@@ -30,7 +30,7 @@ INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
 OP = SimpleNamespace(
     inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))], at=SimpleNamespace(count=len(INPUTS))
 )
-OPENER = SimpleNamespace(case=CASE, declared=lambda sample: OP)  # noqa: ARG005 (the real one's signature)
+OPENER = SimpleNamespace(case=CASE, declared=lambda sample: OP)
 WRONG = OpVerdict(OpPlace("a", "Op"), Status.MISMATCHED, evidence="it is off")
 
 
@@ -45,7 +45,7 @@ def found(monkeypatch):
     """Stand in for what looks for the op; tests set what it does."""
     fake = SimpleNamespace(blame=Blame((WRONG, WRONG), agrees=False), error=None, asked=[])
 
-    def look(case, output, numbers, samples, opener):  # noqa: ARG001 (the real one's signature)
+    def look(case, output, numbers, samples, opener):
         fake.asked.append((output, tuple(numbers)))
         if fake.error is not None:
             raise fake.error

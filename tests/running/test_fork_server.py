@@ -36,7 +36,7 @@ def test_nothing_has_run_when_it_forks():
 
 def test_a_server_forks_kills_and_ends(server):
     assert server.wait_until_ready().startswith("2.")
-    import os  # noqa: PLC0415
+    import os
 
     reader, writer = os.pipe()
     server.fork(7, (reader, writer, writer))

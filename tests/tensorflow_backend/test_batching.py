@@ -38,7 +38,7 @@ WAYS = ["direct", "mapped", "map_fn", "vectorized"]
 def modes(monkeypatch):
     """Record how each batch is evaluated, and set from how many points on each way is taken."""
     seen = []
-    run, mapped, alone = Batched._run, Batched._mapped, Batched._one_by_one  # noqa: SLF001
+    run, mapped, alone = Batched._run, Batched._mapped, Batched._one_by_one
 
     def watched_run(self, which, stacks, *, vectorized):
         seen.append("vectorized" if vectorized else "map_fn")
@@ -194,7 +194,7 @@ def numpy_sine(x):
 
 
 def test_few_points_are_mapped_and_many_vectorized():
-    few, many = batching._VECTORIZED_POINTS, batching._VECTORIZED_POINTS_WITH_LOOPS  # noqa: SLF001
+    few, many = batching._VECTORIZED_POINTS, batching._VECTORIZED_POINTS_WITH_LOOPS
     assert 1 < few < many
 
 
@@ -292,7 +292,7 @@ def test_once_is_the_base_point():
 
 @pytest.mark.parametrize("way", ["direct", "mapped", "map_fn"])
 def test_an_output_that_changes_its_shape_is_refused(case_of, modes, way):
-    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 
     modes(way)
     case = case_of(

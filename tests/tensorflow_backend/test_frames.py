@@ -172,7 +172,7 @@ def test_the_line_that_tells(error, line):
 
 
 def test_a_fault_of_ours_has_its_place():
-    from gradcheck_cli.results import case_status  # noqa: PLC0415
+    from gradcheck_cli.results import case_status
 
     with pytest.raises(AttributeError) as caught:
         case_status(((None),), ())

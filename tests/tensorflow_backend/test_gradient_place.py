@@ -54,7 +54,7 @@ def is_here(found, name, line):
 
 
 def test_a_custom_gradients_own_function(place):
-    line = line_of(square.__wrapped__ if hasattr(square, "__wrapped__") else square._f) + 2  # noqa: SLF001
+    line = line_of(square.__wrapped__ if hasattr(square, "__wrapped__") else square._f) + 2
     assert is_here(place(forward=square), "square.<locals>.square_grad", line)
 
 
@@ -133,7 +133,7 @@ def made_of(slope):
 
 
 @logged
-def decorated(op, upstream):  # noqa: ARG001 (a gradient's signature)
+def decorated(op, upstream):
     return upstream
 
 

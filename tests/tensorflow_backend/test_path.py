@@ -210,7 +210,7 @@ def test_a_reference_variable_that_is_read_as_it_was_left_varies(case_of):
 
 def through_a_v1_array(x):
     """Write to a TensorArray of TensorFlow 1 and read it: its flow is a float32, and holds no number."""
-    tf.compat.v1.get_default_graph()._captured = True  # noqa: SLF001 (none of control flow v2)
+    tf.compat.v1.get_default_graph()._captured = True
     handle, flow = tf.raw_ops.TensorArrayV3(size=1, dtype=x.dtype)
     flow = tf.raw_ops.TensorArrayWriteV3(handle=handle, index=0, value=x, flow_in=flow)
     return tf.raw_ops.TensorArrayReadV3(handle=handle, index=0, flow_in=tf.identity(flow), dtype=x.dtype)

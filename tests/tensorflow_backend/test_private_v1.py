@@ -74,7 +74,7 @@ def test_a_scene_is_left_though_its_contexts_stay_open():
         return tf.constant(1.0)
 
     assert lifted().numpy() == 1
-    session._closed = True  # noqa: SLF001 (its contexts are gone: closing would look for them)
+    session._closed = True
 
 
 def test_a_session_is_the_default_where_its_scene_is_entered():
@@ -87,7 +87,7 @@ def test_a_session_is_the_default_where_its_scene_is_entered():
     assert not tf.executing_eagerly()
     assert v1.get_default_session() is session
     assert v1.get_default_graph() is session.graph
-    session._closed = True  # noqa: SLF001 (as above)
+    session._closed = True
 
 
 def traced(body):

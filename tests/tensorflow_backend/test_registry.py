@@ -116,7 +116,7 @@ def test_counts():
 def test_what_is_registered_at_run_time_is_hidden():
     with tf.Graph().as_default():
         custom(tf.constant(1.0))
-    tf.RegisterGradient("gradcheck_test_of_the_registry")(lambda op, upstream: upstream)  # noqa: ARG005
+    tf.RegisterGradient("gradcheck_test_of_the_registry")(lambda op, upstream: upstream)
     raw = set(gradient_registry.gradient_registry.list())
     assert any(name.startswith("CustomGradient-") for name in raw)
     names = {entry.name for entry in read_gradients()}

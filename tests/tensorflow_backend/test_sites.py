@@ -14,7 +14,7 @@ start_tensorflow()
 
 def sites(spec, sample=0):
     """Return (corruption, pairs, what isn't seen) of a spec's sites at a point."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     (case,) = load_mapping(spec)
     with users_code(case):

@@ -99,7 +99,7 @@ def test_a_variable_has_a_double_one_of_the_same_value():
 def test_an_op_without_a_kernel_keeps_its_dtype_with_casts_around_it():
     twin, (wide,), (own,) = twin_and_values(lambda x: tf.nn.lrn(x[None, None]) * 1.5, X)
     np.testing.assert_allclose(wide, own, rtol=1e-6)
-    assert [one.op_type for one in twin._widening.kept] == ["LRN"]  # noqa: SLF001 (what it keeps is looked at)
+    assert [one.op_type for one in twin._widening.kept] == ["LRN"]
 
 
 def test_an_op_with_a_fixed_float_argument_keeps_that():
@@ -109,7 +109,7 @@ def test_an_op_with_a_fixed_float_argument_keeps_that():
 
     twin, (wide,), (own,) = twin_and_values(boxes, X)
     np.testing.assert_allclose(wide, own, rtol=1e-6)
-    assert [one.op_type for one in twin._widening.kept] == ["CropAndResize"]  # noqa: SLF001 (as above)
+    assert [one.op_type for one in twin._widening.kept] == ["CropAndResize"]
 
 
 def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
@@ -131,7 +131,7 @@ def test_a_numpy_function_gets_float64_where_it_takes_it():
     twin, (wide,), _ = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
     np.testing.assert_array_equal(wide, np.tanh(X.astype(np.float32).astype(float)))
     assert set(seen) == {np.dtype(np.float32), np.dtype(np.float64)}
-    assert not any(one.is_kept for one in twin._widening.kept)  # noqa: SLF001 (as above)
+    assert not any(one.is_kept for one in twin._widening.kept)
 
 
 def refuses(x):
@@ -145,7 +145,7 @@ def test_one_that_was_written_for_float32_gets_that(function):
     twin, (wide,), (own,) = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
     assert wide.dtype == np.float64
     np.testing.assert_array_equal(wide, own)
-    assert [one.is_kept for one in twin._widening.kept] == [True]  # noqa: SLF001 (as above)
+    assert [one.is_kept for one in twin._widening.kept] == [True]
 
 
 def test_integers_go_through_a_numpy_function_as_they_are():

@@ -49,15 +49,15 @@ def command(  # noqa: PLR0913 (one argument per option)
     bad spec, 3 it can't be told, 5 no spec matched.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `blame --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases
+    from gradcheck_cli.spec.load import load_cases
 
     cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
 
-    from gradcheck_cli.reporting.terminal.blame_text import blame_json, blame_lines  # noqa: PLC0415
-    from gradcheck_cli.running.views.backward_views import blame_case  # noqa: PLC0415
-    from gradcheck_cli.running.views.blaming import exit_code_of  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.blame_text import blame_json, blame_lines
+    from gradcheck_cli.running.views.backward_views import blame_case
+    from gradcheck_cli.running.views.blaming import exit_code_of
 
     def blame(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result

@@ -26,11 +26,11 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     (-k, --op, --shard, other paths) counts as neither; how much that is, is said.
     """
     # Late imports: `diff --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.reporting.exchange.json_reading import read_report  # noqa: PLC0415
-    from gradcheck_cli.reporting.exchange.json_report import to_dict  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.closing import baseline_lines, version_lines  # noqa: PLC0415
-    from gradcheck_cli.running.baseline.expected import compare_reports  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.reporting.exchange.json_reading import read_report
+    from gradcheck_cli.reporting.exchange.json_report import to_dict
+    from gradcheck_cli.reporting.terminal.closing import baseline_lines, version_lines
+    from gradcheck_cli.running.baseline.expected import compare_reports
 
     before, after = read_report(old), read_report(new)
     found, unasked = compare_reports(before, after)
@@ -44,7 +44,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         content |= {"old": before.facts, "new": after.facts}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     elif form == "html":
-        from gradcheck_cli.reporting.html.side_by_side import to_html  # noqa: PLC0415 (loads Jinja2)
+        from gradcheck_cli.reporting.html.side_by_side import to_html
 
         click.echo(to_html((str(old), before), (str(new), after), found), nl=False)
     else:

@@ -11,7 +11,7 @@ from gradcheck_cli.errors import UsageError
 
 
 def _codes(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from gradcheck_cli.reporting.codes import CODES  # noqa: PLC0415 (`explain --help` does without)
+    from gradcheck_cli.reporting.codes import CODES
 
     return [
         CompletionItem(code.number, help=code.name)
@@ -28,7 +28,7 @@ def command(code: str | None) -> None:
     Without CODE, list them all.
     """
     # Late imports: `explain --help` shouldn't wait for them.
-    from gradcheck_cli.reporting.codes import CODES, find_code, page_of  # noqa: PLC0415
+    from gradcheck_cli.reporting.codes import CODES, find_code, page_of
 
     if code is None:
         width = max(len(one.name) for one in CODES)
@@ -41,17 +41,17 @@ def command(code: str | None) -> None:
     if not sys.stdout.isatty():
         click.echo(page_of(found), nl=False)
         return
-    from rich.markdown import Markdown  # noqa: PLC0415 (for a terminal only)
+    from rich.markdown import Markdown
 
-    from gradcheck_cli.cli.console import console_for  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for
 
     console_for(sys.stdout).print(Markdown(page_of(found).removeprefix("#")))
 
 
 def _unknown(text: str) -> str:
-    import difflib  # noqa: PLC0415 (only here)
+    import difflib
 
-    from gradcheck_cli.reporting.codes import CODES  # noqa: PLC0415 (as above)
+    from gradcheck_cli.reporting.codes import CODES
 
     words = [word for code in CODES for word in (code.number.lower(), code.name)]
     close = difflib.get_close_matches(text.lower(), words, n=1)

@@ -65,16 +65,16 @@ def command(
     """
     specs = None if folder is None else _specs_by_name(folder)
     # Late imports: `list --help` and a bad option shouldn't wait for TensorFlow.
-    from gradcheck_cli.running.session import start_tensorflow  # noqa: PLC0415
+    from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow()
     with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
-        from gradcheck_cli.tensorflow_backend.registry.gradient_registry import op_types, read_gradients  # noqa: PLC0415
+        from gradcheck_cli.tensorflow_backend.registry.gradient_registry import op_types, read_gradients
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)
     if not chosen:
-        from gradcheck_cli.cli.pick_case import meant  # noqa: PLC0415 (only where nothing matches)
+        from gradcheck_cli.cli.pick_case import meant
 
         hint = meant(pattern, [entry.name for entry in entries]) if pattern and not _is_glob(pattern) else ""
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
@@ -83,8 +83,8 @@ def command(
 
 def _specs_by_name(folder: str) -> dict[str, list[str]]:
     """Return the specs that cover each op type, and each function that they name as forward."""
-    from gradcheck_cli.spec.load import load  # noqa: PLC0415 (loads the spec models)
-    from gradcheck_cli.spec.models.versions import cases_by_type  # noqa: PLC0415
+    from gradcheck_cli.spec.load import load
+    from gradcheck_cli.spec.models.versions import cases_by_type
 
     cases = load([folder]).cases
     found = {
@@ -98,7 +98,7 @@ def _specs_by_name(folder: str) -> dict[str, list[str]]:
 
 
 def _tensorflow() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 (only here)
+    from importlib.metadata import version
 
     return version("tensorflow")
 
@@ -127,7 +127,7 @@ def _print(
     form: str,
     op_types: int,
 ) -> None:
-    from gradcheck_cli.reporting.terminal.gradient_list import (  # noqa: PLC0415 (late with the rest)
+    from gradcheck_cli.reporting.terminal.gradient_list import (
         gradients_csv,
         gradients_json,
         gradients_table,
@@ -140,7 +140,7 @@ def _print(
         text = gradients_json(entries, specs or {}, tensorflow_version=_tensorflow(), op_types=op_types)
         click.echo(text, nl=False)
         return
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
 
     width = terminal_width() if sys.stdout.isatty() else None
     lines = gradients_table(entries, specs, op_types=op_types, width=width)

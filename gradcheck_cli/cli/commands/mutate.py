@@ -92,11 +92,11 @@ def command(  # noqa: PLR0913 (one argument per option)
     (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `mutate --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
-    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
-    from gradcheck_cli.running.selection.filters import Wanted, choose  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.progress import progress_bar
+    from gradcheck_cli.cli.project import default_paths
+    from gradcheck_cli.running.selection.filters import Wanted, choose
+    from gradcheck_cli.spec.load import load_cases
 
     wanted = Wanted(names, tags, op_types, expression, ops)
     cases = choose(load_cases(paths or default_paths(), seed=seed), wanted)
@@ -111,8 +111,8 @@ def command(  # noqa: PLR0913 (one argument per option)
         for case in cases
     )
     run = case_runner(ctx, (), **{name: options.pop(name) for name in worker_options.OPTIONS})
-    from gradcheck_cli.reporting.terminal.closing import unchecked_lines  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.mutants import (  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.closing import unchecked_lines
+    from gradcheck_cli.reporting.terminal.mutants import (
         Tally,
         case_lines,
         mutants_csv,

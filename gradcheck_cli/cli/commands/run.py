@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from gradcheck_cli.spec.models.leaf_types import DEVICE  # noqa: PLC0415 (loads pydantic)
+    from gradcheck_cli.spec.models.leaf_types import DEVICE
 
     if not DEVICE.fullmatch(value):
         raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")
@@ -146,8 +146,8 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     baseline = Baseline(against, update, seed=seed, is_configured=asked_now == [False, True])
     if reports or update is not None:
         go_on_without_output()
-    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415 (`run --help` does without)
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.project import default_paths
+    from gradcheck_cli.spec.load import load_cases
 
     folders = paths or default_paths()
     if is_watching:
@@ -158,15 +158,15 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     # First: TensorFlow is imported beside all that follows.
     run = case_runner(ctx, files_of(reports), **in_processes)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.progress import progress_bar  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
-    from gradcheck_cli.results import Report, Status  # noqa: PLC0415
-    from gradcheck_cli.running.baseline.expected import selection_of  # noqa: PLC0415
-    from gradcheck_cli.running.selection.history import write_history  # noqa: PLC0415
-    from gradcheck_cli.running.selection.sources import gradient_source  # noqa: PLC0415
-    from gradcheck_cli.running.stopping import Stopper  # noqa: PLC0415
-    from gradcheck_cli.spec.cases.case_modes import in_each_mode  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.progress import progress_bar
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.results import Report, Status
+    from gradcheck_cli.running.baseline.expected import selection_of
+    from gradcheck_cli.running.selection.history import write_history
+    from gradcheck_cli.running.selection.sources import gradient_source
+    from gradcheck_cli.running.stopping import Stopper
+    from gradcheck_cli.spec.cases.case_modes import in_each_mode
 
     loaded = load_cases(folders, seed=seed)
     coverage = Coverage.begin(ctx, folders, to_cover)
@@ -267,8 +267,8 @@ def _print_end(  # noqa: PLR0913 (a report, and five options of how it is told)
     if form != "table":
         print_report(form, report)
         return
-    from gradcheck_cli.cli.console import console_for, print_lines  # noqa: PLC0415 (late, as above)
-    from gradcheck_cli.reporting.terminal.closing import failed_lines  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines
+    from gradcheck_cli.reporting.terminal.closing import failed_lines
 
     lines = [] if is_quiet else failed_lines(report, width)
     lines += closing_lines(report, width, verbose=verbose, durations=durations, missing=missing)
@@ -279,9 +279,9 @@ def _watch(
     ctx: click.Context, paths: Sequence[str], in_processes: Mapping[str, Any], options: Mapping[str, Any]
 ) -> int:
     """Watch, with the options that the context holds; `options` are the selection's."""
-    from gradcheck_cli.cli.commands.watching import watch_command  # noqa: PLC0415 (only here)
-    from gradcheck_cli.spec.cases.case_modes import in_each_mode  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415 (late, as above)
+    from gradcheck_cli.cli.commands.watching import watch_command
+    from gradcheck_cli.spec.cases.case_modes import in_each_mode
+    from gradcheck_cli.spec.load import load_cases
 
     given = ctx.params
     cache = given["cache"] or default_cache()
@@ -311,13 +311,13 @@ def closing_lines(
     report: Report, width: int, *, verbose: bool = False, durations: int = 0, missing: bool = False
 ) -> list[Any]:
     """Lay out all that a table ends with: what was slow, what wasn't checked or covered, and the summary."""
-    from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines  # noqa: PLC0415
-    from gradcheck_cli.reporting.terminal.closing import (  # noqa: PLC0415 (late with the rest)
+    from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
+    from gradcheck_cli.reporting.terminal.closing import (
         baseline_lines,
         duration_lines,
         unchecked_lines,
     )
-    from gradcheck_cli.reporting.terminal.report_text import summary_lines  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.report_text import summary_lines
 
     return [
         *duration_lines(report, durations),
@@ -331,10 +331,10 @@ def closing_lines(
 
 def _nothing(seed: int | None) -> Report:
     """Return the report of a run of no case: of an empty shard, or where nothing has changed."""
-    import platform  # noqa: PLC0415 (only here)
+    import platform
 
-    from gradcheck_cli import __version__  # noqa: PLC0415
-    from gradcheck_cli.results import Report  # noqa: PLC0415
+    from gradcheck_cli import __version__
+    from gradcheck_cli.results import Report
 
     # No TensorFlow was asked for its version: it is what the shards that ran one say.
     return Report(__version__, "", platform.python_version(), seed or 0, ())

@@ -13,11 +13,11 @@ def command(*, is_report: bool) -> None:
     """Print the JSON Schema of the spec format, for an editor to complete and check specs by."""
     # Late imports: `schema --help` does without.
     if is_report:
-        from gradcheck_cli.reporting.exchange.report_schema import report_schema  # noqa: PLC0415
+        from gradcheck_cli.reporting.exchange.report_schema import report_schema
 
         schema = report_schema()
     else:
-        from gradcheck_cli.spec.models.json_schema import json_schema  # noqa: PLC0415
+        from gradcheck_cli.spec.models.json_schema import json_schema
 
         schema = json_schema()
     click.echo(json.dumps(schema, indent=2, ensure_ascii=False))

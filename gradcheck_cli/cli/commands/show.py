@@ -75,9 +75,9 @@ def command(  # noqa: PLR0913 (one argument per option)
     case can't be checked, 5 no spec matched.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.console import terminal_width
+    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases
+    from gradcheck_cli.spec.load import load_cases
 
     cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
     if target is not None:
@@ -85,8 +85,8 @@ def command(  # noqa: PLR0913 (one argument per option)
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
         ctx.exit(each_case(cases, lambda case: plot(case, label, target)))
 
-    from gradcheck_cli.reporting.terminal.jacobian_text import jacobian_json, jacobian_text  # noqa: PLC0415
-    from gradcheck_cli.running.views.showing import pair_view  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.jacobian_text import jacobian_json, jacobian_text
+    from gradcheck_cli.running.views.showing import pair_view
 
     def show(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result

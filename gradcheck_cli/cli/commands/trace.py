@@ -56,14 +56,14 @@ def command(  # noqa: PLR0913 (one argument per option)
     not be run, 5 no spec matched.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `trace --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415
-    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load_cases  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases
+    from gradcheck_cli.spec.load import load_cases
 
     cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
 
-    from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines  # noqa: PLC0415
-    from gradcheck_cli.running.views.backward_views import trace_case  # noqa: PLC0415
+    from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
+    from gradcheck_cli.running.views.backward_views import trace_case
 
     def trace(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result

@@ -31,8 +31,8 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
     Nothing is run and TensorFlow isn't loaded. PATHS default as in `gradcheck run`.
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
-    from gradcheck_cli.cli.project import default_paths  # noqa: PLC0415
-    from gradcheck_cli.spec.load import load  # noqa: PLC0415
+    from gradcheck_cli.cli.project import default_paths
+    from gradcheck_cli.spec.load import load
 
     try:
         loaded = load(paths or default_paths())
@@ -53,9 +53,9 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
 
 def _print(form: str, faults: Sequence[Fault]) -> None:
     """Print faults for another program; for people they are said as the command ends."""
-    from gradcheck_cli.cli.options.report_options import root_folder  # noqa: PLC0415
-    from gradcheck_cli.cli.outlet import print_commands  # noqa: PLC0415 (as above)
-    from gradcheck_cli.reporting.exchange.fault_reports import faults_github, faults_json, faults_sarif  # noqa: PLC0415
+    from gradcheck_cli.cli.options.report_options import root_folder
+    from gradcheck_cli.cli.outlet import print_commands
+    from gradcheck_cli.reporting.exchange.fault_reports import faults_github, faults_json, faults_sarif
 
     if form == "json":
         click.echo(faults_json(faults), nl=False)

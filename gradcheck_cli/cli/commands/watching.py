@@ -65,8 +65,8 @@ def watch_command(
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
     # First: TensorFlow is imported beside what follows. Who saves twice a second wants the latter checked.
     workers = start_workers(ctx, (), **in_processes, writes_bytecode=False)
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width  # noqa: PLC0415 (late)
-    from gradcheck_cli.reporting.terminal.report_text import case_lines  # noqa: PLC0415
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
 
     rules = Report("", "", "", 0, (), strict=given["strict"], strict_precision=given["strict_precision"])
     console = console_for(sys.stdout)

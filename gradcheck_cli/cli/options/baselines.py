@@ -73,7 +73,7 @@ class Baseline:
             return
         if seed is not None:
             raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
-        from gradcheck_cli.running.baseline.lock import read_lock  # noqa: PLC0415 (only here)
+        from gradcheck_cli.running.baseline.lock import read_lock
 
         if update is not None and not update.exists():
             if not update.absolute().parent.is_dir():
@@ -90,9 +90,9 @@ class Baseline:
         """Return the report, which says what was selected, with what has changed since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.running.baseline.compare import compare  # noqa: PLC0415 (only with --baseline)
-        from gradcheck_cli.running.baseline.expected import Expected  # noqa: PLC0415
-        from gradcheck_cli.running.baseline.locked_pair import entries_of  # noqa: PLC0415
+        from gradcheck_cli.running.baseline.compare import compare
+        from gradcheck_cli.running.baseline.expected import Expected
+        from gradcheck_cli.running.baseline.locked_pair import entries_of
 
         found = compare(self._old, entries_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=found)
@@ -107,10 +107,10 @@ class Baseline:
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.reporting.files import held_alone, write_text  # noqa: PLC0415 (only with an update)
-        from gradcheck_cli.running.baseline.expected import Expected  # noqa: PLC0415
-        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated  # noqa: PLC0415
-        from gradcheck_cli.running.baseline.locked_pair import entries_of  # noqa: PLC0415
+        from gradcheck_cli.reporting.files import held_alone, write_text
+        from gradcheck_cli.running.baseline.expected import Expected
+        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated
+        from gradcheck_cli.running.baseline.locked_pair import entries_of
 
         file = self._update
         try:

@@ -120,14 +120,14 @@ class Coverage:
         if not names:
             return cls((), None, {}, None, "", (), _least(ctx, "branch_fail_under"))
         # Late imports: most runs do without.
-        from gradcheck_cli.coverage.gradients_in_text import read_package  # noqa: PLC0415
-        from gradcheck_cli.coverage.importing import Importing  # noqa: PLC0415
-        from gradcheck_cli.spec.load import load  # noqa: PLC0415
+        from gradcheck_cli.coverage.gradients_in_text import read_package
+        from gradcheck_cli.coverage.importing import Importing
+        from gradcheck_cli.spec.load import load
 
         places = [str(Path.cwd()), *_folders(folders)]
         packages = tuple(read_package(name, places) for name in names)
         if changed:
-            from gradcheck_cli.running.selection.changed import changed_files  # noqa: PLC0415
+            from gradcheck_cli.running.selection.changed import changed_files
 
             files = changed_files(changed)
             packages = tuple(package.within(files) for package in packages)
@@ -148,7 +148,7 @@ class Coverage:
         report = replace(report, branch_fail_under=self.branch_fail_under)
         if self.importing is None:
             return report
-        from gradcheck_cli.coverage.measure import measure  # noqa: PLC0415 (as above)
+        from gradcheck_cli.coverage.measure import measure
 
         found = measure(self.packages, report.cases, self.importing.result(), self.excuses)
         return replace(report, coverage=replace(found, fail_under=self.fail_under, changed=self.changed))
@@ -160,8 +160,8 @@ class Coverage:
 
     def write(self, coverage: GradientCoverage | None) -> int:
         """Write the files that were asked for, say which can't be, and return the exit code for that."""
-        from gradcheck_cli.cli.options.report_options import write_file  # noqa: PLC0415 (as above)
-        from gradcheck_cli.reporting.exchange.coverage_report import (  # noqa: PLC0415
+        from gradcheck_cli.cli.options.report_options import write_file
+        from gradcheck_cli.reporting.exchange.coverage_report import (
             coverage_json,
             coverage_markdown,
         )

@@ -19,7 +19,7 @@ def _power(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     """Read SIZE:PROBABILITY, both between 0 and 1; the size may be a percentage, or above 1."""
     if value is None:
         return None
-    from gradcheck_cli.spec.case import Power  # noqa: PLC0415 (after the command line is read)
+    from gradcheck_cli.spec.case import Power
 
     size, _, miss = value.partition(":")
     try:

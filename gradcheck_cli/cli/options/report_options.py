@@ -174,7 +174,7 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
 
 def write_file(file: Path, text: str) -> list[str]:
     """Write a report, and return why it can't be written, if so."""
-    from gradcheck_cli.reporting.files import write_text  # noqa: PLC0415 (only with --report)
+    from gradcheck_cli.reporting.files import write_text
 
     try:
         write_text(file, text)

@@ -204,8 +204,8 @@ def select(  # noqa: PLR0913 (one argument per option)
     there is nothing to check then, and that is fine.
     """
     # Late imports, option by option: git and the reading of modules cost time.
-    from gradcheck_cli.running.selection.filters import Wanted, choose  # noqa: PLC0415
-    from gradcheck_cli.running.selection.history import failed_before, read_history  # noqa: PLC0415
+    from gradcheck_cli.running.selection.filters import Wanted, choose
+    from gradcheck_cli.running.selection.history import failed_before, read_history
 
     chosen = choose(cases, Wanted(names, tags, op_types, expression, ops))
     notices = []
@@ -220,13 +220,13 @@ def select(  # noqa: PLR0913 (one argument per option)
         first = {id(case) for case in failed}
         chosen = (*failed, *(case for case in chosen if id(case) not in first))
     if changed is not None:
-        from gradcheck_cli.running.selection.changed import changed_cases  # noqa: PLC0415
+        from gradcheck_cli.running.selection.changed import changed_cases
 
         touched = changed_cases(chosen, changed)
         notices.append(f"--changed {changed}: {len(touched)} of {_cases(len(chosen))} may be touched")
         chosen = touched
     if shard is not None:
-        from gradcheck_cli.running.selection.shards import shard_of  # noqa: PLC0415
+        from gradcheck_cli.running.selection.shards import shard_of
 
         whole = len(chosen)
         chosen, cut = shard_of(chosen, *shard, read_history(cache))
@@ -256,7 +256,7 @@ def _cases(number: int) -> str:
 def list_cases(cases: Sequence[Case], form: str) -> None:
     """Print which cases would run: a line each, or JSON."""
     if form == "json":
-        import json  # noqa: PLC0415 (only here)
+        import json
 
         content = [
             {

@@ -66,7 +66,7 @@ class InWorkers:
 
     def __call__(self, cases: Sequence[Case], **options: Any) -> Report:  # noqa: ANN401 (a CaseRunner's)
         """Run cases; see `CaseRunner`."""
-        from gradcheck_cli.running.processes.workers import run_in_workers  # noqa: PLC0415 (`--help` does without)
+        from gradcheck_cli.running.processes.workers import run_in_workers
 
         return run_in_workers(self._workers, cases, **options)
 
@@ -198,7 +198,7 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers
     if place is None:
-        from gradcheck_cli.running.processes.local_workers import LocalWorkers  # noqa: PLC0415 (`--help` does without)
+        from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
         workers = LocalWorkers(
             default_jobs() if jobs is None else jobs,
@@ -213,8 +213,8 @@ def start_workers(  # noqa: PLR0913 (one argument per option)
         asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
         if scheduler is not None and asked_now:
             raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
-        from gradcheck_cli.running.cluster.dask_workers import DaskWorkers  # noqa: PLC0415 (`--help` does without)
-        from gradcheck_cli.running.processes.running_task import Limits  # noqa: PLC0415 (likewise)
+        from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
+        from gradcheck_cli.running.processes.running_task import Limits
 
         workers = DaskWorkers(
             "" if scheduler is None else scheduler["address"],
@@ -237,6 +237,6 @@ def _run_here(  # noqa: PLR0913 (who is told of what)
     on_progress: Callable[[Case, float], None] | None = None,  # noqa: ARG001 (nobody draws while it works)
     stopper: Stopper | None = None,
 ) -> Report:
-    from gradcheck_cli.running.session import run_cases  # noqa: PLC0415 (loads NumPy)
+    from gradcheck_cli.running.session import run_cases
 
     return run_cases(cases, seed=seed, on_case=on_case, on_start=on_start, threads=1, stopper=stopper)

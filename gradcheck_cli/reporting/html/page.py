@@ -295,7 +295,7 @@ def _pictures(
         return (), MISSING
     if not is_drawn:
         return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
-    from gradcheck_cli.reporting.html.pictures import pictures_of  # noqa: PLC0415 (half a second)
+    from gradcheck_cli.reporting.html.pictures import pictures_of
 
     return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
 

@@ -90,7 +90,7 @@ class _Part(NamedTuple):
 
     def draw(self, axes: Axes) -> None:
         """Draw it into axes of its own."""
-        from gradcheck_cli.figure import HeatMap  # noqa: PLC0415 (for the type alone)
+        from gradcheck_cli.figure import HeatMap
 
         if isinstance(self.data, HeatMap):
             _draw_map(axes, self.data, self.kind)

@@ -113,7 +113,7 @@ def _why(mutant: Mutant) -> str:
 
 def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
     """Lay out the counts of each kind, and of all."""
-    from gradcheck_cli.checking.mutation.corruptions import CORRUPTIONS  # noqa: PLC0415 (loads NumPy: after the run)
+    from gradcheck_cli.checking.mutation.corruptions import CORRUPTIONS
 
     outcomes = OUTCOMES if tally.count(HIDES) else OUTCOMES[:-1]
     rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]

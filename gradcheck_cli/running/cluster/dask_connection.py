@@ -52,7 +52,7 @@ class Connection:
             CaseFailedError: there's no scheduler, or no worker, or some lack something.
         """
         try:
-            from distributed import Client  # noqa: PLC0415 (an extra, and half a second)
+            from distributed import Client
         except ImportError as error:
             raise UsageError(
                 f'--on needs Dask: pip install "gradcheck-cli[dask]" ({error}). On every worker, too.'
@@ -132,8 +132,8 @@ class Connection:
 
 
 def _own_cluster(jobs: int) -> LocalCluster:
-    import dask  # noqa: PLC0415 (an extra)
-    from distributed import LocalCluster  # noqa: PLC0415 (likewise)
+    import dask
+    from distributed import LocalCluster
 
     with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
         return LocalCluster(

@@ -143,7 +143,7 @@ class DaskWorkers:
         if self._connection is None:
             address, jobs = self._cluster
             self._connection = Connection(address, jobs=jobs, allows_skew=self._allows_skew)
-            from gradcheck_cli.running.cluster.dask_task import TOPIC  # noqa: PLC0415 (needs Dask)
+            from gradcheck_cli.running.cluster.dask_task import TOPIC
 
             for topic in (TOPIC, "all"):
                 self._connection.client.subscribe_topic(topic, self._hear)
@@ -158,7 +158,7 @@ class DaskWorkers:
 
     def _submit(self, client: Client, document: _Document) -> None:
         """Have a document checked; those that were submitted earlier come first."""
-        from gradcheck_cli.running.cluster.dask_task import Order, check_document  # noqa: PLC0415 (needs Dask)
+        from gradcheck_cli.running.cluster.dask_task import Order, check_document
 
         cases = [one.case for one in document.cases]
         code, archive = self._codes[cases[0].folder]

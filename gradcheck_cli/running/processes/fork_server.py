@@ -57,9 +57,9 @@ def serve(orders: int, reports: int, scratch: str) -> None:
 def _load() -> str:
     """Import whatever a case needs; no op may run, as a process that ran one can't fork any more."""
     gc.disable()  # an import makes little garbage, and much that would be looked through in vain
-    from gradcheck_cli.running import session  # noqa: F401, PLC0415
-    from gradcheck_cli.running.processes import task  # noqa: F401, PLC0415
-    from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415
+    from gradcheck_cli.running import session  # noqa: F401
+    from gradcheck_cli.running.processes import task  # noqa: F401
+    from gradcheck_cli.tensorflow_backend import startup
 
     startup.load()
     startup.load_engine()
@@ -124,7 +124,7 @@ class _Server:
                 signal.set_wakeup_fd(-1)
                 for descriptor in (*own, self._orders.detach(), self._reports.fileno()):
                     os.close(descriptor)
-                from gradcheck_cli.running.processes.task import run_task  # noqa: PLC0415 (already imported)
+                from gradcheck_cli.running.processes.task import run_task
 
                 code = run_task(descriptors, parent, os.path.join(self._scratch, str(task)))  # noqa: PTH118
             except BaseException:  # noqa: BLE001 (goes into the file of what the process has printed)

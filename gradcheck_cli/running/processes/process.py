@@ -46,7 +46,7 @@ def limit_memory(size: int | None) -> None:
     """
     if size is None or sys.platform != "linux":
         return
-    import resource  # noqa: PLC0415 (not there on every system)
+    import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     size = size if most == resource.RLIM_INFINITY else min(size, most)

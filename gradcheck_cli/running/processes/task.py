@@ -73,7 +73,7 @@ class _Runner:
         self._process = os.getpid()
 
     def run(self) -> None:
-        from gradcheck_cli.tensorflow_backend import startup  # noqa: PLC0415 (already imported)
+        from gradcheck_cli.tensorflow_backend import startup
 
         task: Task = self._connection.recv()
         if task.place is not None:
@@ -107,7 +107,7 @@ def _done(what: Callable[[Case], CaseResult], case: Case, memory: int | None) ->
     try:
         result = what(case)
     except KeyboardInterrupt as interrupt:  # no Ctrl-C: that doesn't come here
-        from gradcheck_cli.tensorflow_backend.frames import user_frames  # noqa: PLC0415 (already imported)
+        from gradcheck_cli.tensorflow_backend.frames import user_frames
 
         error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))
         return failed_case(case, error, time.perf_counter() - began)

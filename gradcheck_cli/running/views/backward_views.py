@@ -38,7 +38,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     """
     start_tensorflow()
     with users_code(case):
-        from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
+        from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
         _, op, paths = _paths(case, label)
         found, known = [], set()
@@ -90,7 +90,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """
     start_tensorflow()
     with users_code(case):
-        from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
+        from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
         opener, op, paths = _paths(case, label)
         samples = points(case)
@@ -128,7 +128,7 @@ def _again(
     What is right in float64 may be wrong in the declared dtype; and a variable's gradient may be, by which no
     op is moved: the functions that it comes from are named.
     """
-    from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
     output, numbers = path
     arguments = [number for number in numbers if number < op.at.count]
@@ -146,7 +146,7 @@ def _again(
 
 def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
     """Return (output number, input numbers) of what is asked for, the op that has them, and its opener."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     opener = opener_of(case, "graph")
     if label is not None:

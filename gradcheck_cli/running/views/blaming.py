@@ -70,7 +70,7 @@ def blame_path(  # noqa: PLR0913 (a path, and how it is looked at)
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
     """
-    from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
     found: PathBlame | None = None
     for sample in samples:
@@ -194,7 +194,7 @@ def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float
 
 def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opener)
     """Whether a pair's way is a single op, so that the pair says it all."""
-    from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
     pair = next((pair for pair in pairs_of(op) if label_of(op, pair) == label), None) if op else None
     if pair is None or pair[1] >= op.at.count:  # of second order, or by a variable
@@ -215,7 +215,7 @@ def _command(case: Case, label: str) -> str:
 
 def _line(case: Case, label: str, opener: GraphOpener) -> str:
     """Return what is to be said of a pair; nothing where its way is a single op."""
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points  # noqa: PLC0415 (late: TensorFlow)
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
     try:
         opener, op, (output, number) = open_pair(opener, label)

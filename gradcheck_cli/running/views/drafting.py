@@ -79,9 +79,9 @@ def draft_function(target: str) -> Drafted:
         CaseFailedError: it can't be imported, or isn't callable.
     """
     start_tensorflow()
-    from gradcheck_cli.tensorflow_backend.binding.loading import importable  # noqa: PLC0415
-    from gradcheck_cli.tensorflow_backend.registry.describe_function import describe  # noqa: PLC0415 (late: TensorFlow)
-    from gradcheck_cli.tensorflow_backend.startup import settings  # noqa: PLC0415
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable
+    from gradcheck_cli.tensorflow_backend.registry.describe_function import describe
+    from gradcheck_cli.tensorflow_backend.startup import settings
 
     with settings(), importable(str(Path.cwd())):
         return _tried(describe(target))
@@ -94,7 +94,7 @@ def draft_op_type(op_type: str) -> Drafted:
         CaseFailedError: there is no such op type.
     """
     start_tensorflow()
-    from gradcheck_cli.tensorflow_backend.registry.describe_op_type import describe_op_type  # noqa: PLC0415 (late)
+    from gradcheck_cli.tensorflow_backend.registry.describe_op_type import describe_op_type
 
     return _tried(describe_op_type(op_type))
 

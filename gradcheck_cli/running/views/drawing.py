@@ -56,7 +56,7 @@ def drawn_pair(case: Case, label: str) -> CaseResult:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be checked.
     """
-    from gradcheck_cli.running.session import run_case, start_tensorflow  # noqa: PLC0415 (it draws, too)
+    from gradcheck_cli.running.session import run_case, start_tensorflow
 
     start_tensorflow()
     result = run_case(replace(case, drawn=label, remembered=False))

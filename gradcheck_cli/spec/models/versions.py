@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def is_specifier(value: object) -> bool:
     """Tell whether a value is text that names versions, such as `>=2.18`."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 (few specs name any)
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
         return isinstance(value, str) and len(SpecifierSet(value)) > 0
@@ -29,8 +29,8 @@ def matches(version: str, specifier: str) -> bool:
         version: as TensorFlow tells its own.
         specifier: as `is_specifier` allows it; empty for any version.
     """
-    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 (few specs name any)
-    from packaging.version import Version  # noqa: PLC0415
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
 
     return SpecifierSet(specifier).contains(Version(version).base_version)
 

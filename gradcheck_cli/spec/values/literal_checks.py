@@ -47,7 +47,7 @@ class Written:
 
     def check_file(self, folder: str, arguments: Mapping[str, object], shape: Shape | None) -> Shape | None:
         """Check a `file`, and return its array's shape, or `None` if there is none."""
-        from gradcheck_cli.spec.values import arrays  # noqa: PLC0415 (brings numpy, which most specs need not wait for)
+        from gradcheck_cli.spec.values import arrays
 
         key = arguments["key"]
         try:

@@ -115,7 +115,7 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
     `is_met` is false inside the forward of a `tf.custom_gradient`, over which backpropagation steps, and
     where `stop_gradients_let_through`.
     """
-    original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator  # noqa: SLF001
+    original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator
     raw = tf.raw_ops.StopGradient
     depth = 0
 
@@ -131,30 +131,30 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
         finally:
             depth -= steps
 
-    gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = stop, decorated  # noqa: SLF001
+    gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = stop, decorated
     tf.raw_ops.StopGradient = stop
     try:
         yield
     finally:
-        gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator  # noqa: SLF001
+        gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator
         tf.raw_ops.StopGradient = raw
 
 
 @contextlib.contextmanager
 def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
     """Call `note()` as each `tf.custom_gradient` is called eagerly, but for `tf.recompute_grad`'s own."""
-    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
+    decorator = custom_gradient._eager_mode_decorator
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         if not private_variables.recomputes(function):
             note()
         return decorator(function, args, keywords)
 
-    custom_gradient._eager_mode_decorator = decorated  # noqa: SLF001
+    custom_gradient._eager_mode_decorator = decorated
     try:
         yield
     finally:
-        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+        custom_gradient._eager_mode_decorator = decorator
 
 
 @contextlib.contextmanager
@@ -164,12 +164,12 @@ def custom_gradients_left_out() -> Iterator[None]:
     Forward mode goes through the body anyway; but where that leads nowhere (a `stop_gradient`), TensorFlow
     takes the custom gradient after all.
     """
-    decorator = custom_gradient._eager_mode_decorator  # noqa: SLF001 (its only place)
-    custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]  # noqa: SLF001
+    decorator = custom_gradient._eager_mode_decorator
+    custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]
     try:
         yield
     finally:
-        custom_gradient._eager_mode_decorator = decorator  # noqa: SLF001
+        custom_gradient._eager_mode_decorator = decorator
 
 
 class _SettingApart:

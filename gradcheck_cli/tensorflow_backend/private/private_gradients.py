@@ -57,7 +57,7 @@ def backward_log() -> Iterator[list[Visit]]:
     """
     visits: list[Visit] = []
     depth = 0
-    log, helper = gradients_util._LogOpGradients, gradients_util._GradientsHelper  # noqa: SLF001 (no public way)
+    log, helper = gradients_util._LogOpGradients, gradients_util._GradientsHelper
 
     def noting(op: Any, upstreams: Any, gradients: Any) -> Any:
         if depth == 1:
@@ -72,11 +72,11 @@ def backward_log() -> Iterator[list[Visit]]:
         finally:
             depth -= 1
 
-    gradients_util._LogOpGradients, gradients_util._GradientsHelper = noting, counting  # noqa: SLF001
+    gradients_util._LogOpGradients, gradients_util._GradientsHelper = noting, counting
     try:
         yield visits
     finally:
-        gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper  # noqa: SLF001
+        gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper
 
 
 def set_apart(function: Any) -> Any:
@@ -102,7 +102,7 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
     Args:
         note: is told of the op, the number of its input, and the gradient.
     """
-    log = gradients_util._LogOpGradients  # noqa: SLF001 (no public way)
+    log = gradients_util._LogOpGradients
 
     def mending(op: Any, upstreams: Any, gradients: Any) -> Any:
         for number, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
@@ -118,11 +118,11 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
             gradients[number] = tf.zeros_like(tensor)  # the list that backpropagation goes on with
         return log(op, upstreams, gradients)
 
-    gradients_util._LogOpGradients = mending  # noqa: SLF001
+    gradients_util._LogOpGradients = mending
     try:
         yield
     finally:
-        gradients_util._LogOpGradients = log  # noqa: SLF001
+        gradients_util._LogOpGradients = log
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ def functions_differentiated_anew() -> Iterator[None]:
 
     It is kept with the function, which may be as old as the process.
     """
-    functions = concrete_function._DelayedRewriteGradientFunctions  # noqa: SLF001 (no public way)
+    functions = concrete_function._DelayedRewriteGradientFunctions
     original = functions.forward_backward
 
     def anew(self: Any, num_doutputs: int | None = None) -> Any:
@@ -208,7 +208,7 @@ def gradient_function(op: Any) -> Any | None:
         return ops.get_gradient_function(op)
     except LookupError:
         pass
-    defined = op.graph._get_function(op.type)  # noqa: SLF001 (no public way)
+    defined = op.graph._get_function(op.type)
     return None if defined is None else getattr(defined, "python_grad_func", None)
 
 
@@ -228,7 +228,7 @@ def source_place(file: str, line: int) -> tuple[str, int] | None:
     if _GENERATED not in file:
         return None
     found: dict[int, tuple[str, int]] = {}
-    for converted in list(autograph_api._TRANSPILER._cache._cache.values()):  # noqa: SLF001 (its source maps)
+    for converted in list(autograph_api._TRANSPILER._cache._cache.values()):
         for factory in converted.values():
             for generated, origin in (factory.source_map or {}).items():
                 if generated.filename == file and generated.lineno >= line:

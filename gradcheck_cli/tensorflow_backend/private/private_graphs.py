@@ -183,7 +183,7 @@ def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
     prints every tensor, which takes five milliseconds a call, and fifty times what the call takes.
     """
     work_counts.add(calls=1, points=1)
-    return function._call_flat(list(tensors), function.captured_inputs)  # noqa: SLF001 (no public way)
+    return function._call_flat(list(tensors), function.captured_inputs)
 
 
 @functools.cache
@@ -213,7 +213,7 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
         output_types=[tensor.dtype for tensor in function.outputs],
         # As they come: a gradient may have another shape than its graph says.
         output_shapes=[tf.TensorShape(None)] * len(function.outputs),
-        f=function._inference_function,  # noqa: SLF001 (no public way)
+        f=function._inference_function,
         max_intra_op_parallelism=1,
     )
     return list(results)
@@ -236,12 +236,12 @@ def is_body(graph: Any) -> bool:
 
 def is_defun_body(graph: Any) -> bool:
     """Whether a graph is the body of a Defun."""
-    return isinstance(graph, function._FuncGraph)  # noqa: SLF001 (its only name)
+    return isinstance(graph, function._FuncGraph)
 
 
 def mark(op: Any, name: str) -> None:
     """Set an attr of our own on an op; it stays on the NodeDef when a function is made of the graph."""
-    op._set_attr(name, attr_value_pb2.AttrValue(b=True))  # noqa: SLF001 (no public way)
+    op._set_attr(name, attr_value_pb2.AttrValue(b=True))
 
 
 @contextlib.contextmanager
@@ -254,7 +254,7 @@ def outputs_replaced(
     `prepare(op_type, arguments)` may change its arguments before. Loops that are made meanwhile run one round
     at a time, so that what a body does in Python has an order.
     """
-    apply, loop = op_def_library._apply_op_helper, while_v2.while_loop  # noqa: SLF001 (every op is made here)
+    apply, loop = op_def_library._apply_op_helper, while_v2.while_loop
 
     def apply_and_replace(op_type_name: str, name: str | None = None, **keywords: Any) -> Any:
         keywords = prepare(op_type_name, keywords)
@@ -264,11 +264,11 @@ def outputs_replaced(
     def loop_in_order(*args: Any, **keywords: Any) -> Any:
         return loop(*args, **{**keywords, "parallel_iterations": 1})
 
-    op_def_library._apply_op_helper, while_v2.while_loop = apply_and_replace, loop_in_order  # noqa: SLF001
+    op_def_library._apply_op_helper, while_v2.while_loop = apply_and_replace, loop_in_order
     try:
         yield
     finally:
-        op_def_library._apply_op_helper, while_v2.while_loop = apply, loop  # noqa: SLF001
+        op_def_library._apply_op_helper, while_v2.while_loop = apply, loop
 
 
 @contextlib.contextmanager
@@ -298,7 +298,7 @@ def functions_inlined() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_overrides() -> Iterator[None]:
     """Suspend overrides of gradients: none enters a tf.function's body."""
-    overrides = tf.compat.v1.get_default_graph()._gradient_override_map  # noqa: SLF001 (no public way)
+    overrides = tf.compat.v1.get_default_graph()._gradient_override_map
     saved = dict(overrides)
     overrides.clear()
     try:

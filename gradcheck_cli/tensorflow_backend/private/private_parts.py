@@ -66,11 +66,11 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
     """
     graph = whole_graph(function)
     part = _Part(graph, [*feeds, *graph.internal_captures], fetches)
-    name = concrete_function._inference_name("part")  # noqa: SLF001 (unique in the process)
+    name = concrete_function._inference_name("part")
     return concrete_function.ConcreteFunction(atomic_function.from_func_graph(name, part, None))
 
 
 def whole_graph(function: Any) -> Any:
     """Return the graph that a function was made of, or of a part of which it was."""
     graph = function.graph
-    return graph._graph if type(graph) is _Part else graph  # noqa: SLF001 (the part's own)
+    return graph._graph if type(graph) is _Part else graph

@@ -294,7 +294,7 @@ def _callers() -> Iterator[tuple[str, int]]:
 
     Lines of TensorFlow and of Python's own library are left out.
     """
-    found: Any = sys._getframe(1)  # noqa: SLF001 (`inspect.stack` reads every file)
+    found: Any = sys._getframe(1)
     is_outside = False
     while found is not None:
         file = found.f_code.co_filename

@@ -42,7 +42,7 @@ def resources_used(op: Any) -> list[tuple[Any, bool]]:
     """Return the resource tensors that an op is given, each with whether it may write to it."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    found = auto_control_deps._get_resource_inputs(op)  # noqa: SLF001 (what tf.function goes by)
+    found = auto_control_deps._get_resource_inputs(op)
     only_reads = op.type in _TABLE_READS
     return [
         (tensor, not only_reads and kind is auto_control_deps.ResourceType.READ_WRITE)
@@ -54,12 +54,12 @@ def calls_python(op: Any) -> bool:
     """Whether an op calls Python as it runs, itself or in a function's body."""
     if op.type in _PYTHON:
         return True
-    if not op._is_stateful:  # noqa: SLF001 (no public way; a body that calls Python makes its call stateful)
+    if not op._is_stateful:
         return False
     waiting, seen = _functions(op.node_def), set()
     while waiting:
         name = waiting.pop()
-        function = op.graph._get_function(name)  # noqa: SLF001 (no public way)
+        function = op.graph._get_function(name)
         if name in seen or function is None:
             continue
         seen.add(name)
@@ -85,7 +85,7 @@ def ordered_after(op: Any) -> list[Any]:
     """Return the ops that use what an op has written to, just after it did."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    return [other for other in op._control_outputs if _hands_over(op, other)]  # noqa: SLF001 (no public way)
+    return [other for other in op._control_outputs if _hands_over(op, other)]
 
 
 def _hands_over(op: Any, other: Any) -> bool:
@@ -95,7 +95,7 @@ def _hands_over(op: Any, other: Any) -> bool:
 
 def bodies_in_order(graph: Any) -> None:
     """Let the bodies of loops and branches that are traced within a graph keep the order of their writes."""
-    graph._add_control_dependencies = True  # noqa: SLF001 (where TensorFlow looks for it)
+    graph._add_control_dependencies = True
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Order:
             if calls_python(op):
                 before.update(() if self.last_call is None else (self.last_call,))
                 self.last_call = op
-            context = op._control_flow_context  # noqa: SLF001 (no public way)
-            before = {other for other in before if other._control_flow_context is context}  # noqa: SLF001
-            op._add_control_inputs(sorted(before, key=lambda other: str(other.name)))  # noqa: SLF001
+            context = op._control_flow_context
+            before = {other for other in before if other._control_flow_context is context}
+            op._add_control_inputs(sorted(before, key=lambda other: str(other.name)))
         return list(dict.fromkeys(writes))

@@ -48,7 +48,7 @@ def import_graph(
     for function in graph_def.library.function:
         context.context().add_function_def(function)
     graph = func_graph.FuncGraph("float64")
-    graph._py_funcs_used_in_graph = list(called)  # noqa: SLF001 (where TensorFlow keeps them)
+    graph._py_funcs_used_in_graph = list(called)
     used = {one.removeprefix("^").partition(":")[0] for node in graph_def.node for one in node.input}
     with graph.as_default():
         inner = {name: graph.capture(value) for name, value in captures.items()}
@@ -72,7 +72,7 @@ class _WithBody:
         """The body, made when it is first asked for."""
         with self._library.as_default():
             body = function_def_to_graph.function_def_to_graph(self._function.cached_definition)
-        body._functions.update(self._library._functions)  # noqa: SLF001 (no public way)
+        body._functions.update(self._library._functions)
         return body
 
     @functools.cached_property
@@ -82,15 +82,15 @@ class _WithBody:
 
 
 def _give_bodies(graph: Any) -> None:
-    functions = graph._functions  # noqa: SLF001 (no public way)
+    functions = graph._functions
     functions.update({name: _WithBody(one, graph) for name, one in functions.items()})
 
 
 def numpy_function(token: str) -> Callable[..., Any] | None:
     """Return the function that a PyFunc calls, by the token on its node; `None` where it is gone."""
-    return script_ops._py_funcs.get(token)  # type: ignore[no-any-return]  # noqa: SLF001 (no public way)
+    return script_ops._py_funcs.get(token)  # type: ignore[no-any-return]
 
 
 def register_numpy_function(function: Callable[..., Any]) -> str:
     """Register a function for a PyFunc to call, and return its token; the caller keeps the function alive."""
-    return str(script_ops._py_funcs.insert(function))  # noqa: SLF001 (no public way)
+    return str(script_ops._py_funcs.insert(function))

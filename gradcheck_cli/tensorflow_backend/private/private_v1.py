@@ -64,8 +64,8 @@ def set_switches(values: Mapping[str, Any]) -> None:
             setattr(home, attribute, value)
         elif value != tf2.enabled():
             (tf2.enable if value else tf2.disable)()
-            for callback in v2_compat._DATA_V2_CALLBACKS.list():  # noqa: SLF001 (its only name)
-                v2_compat._DATA_V2_CALLBACKS.lookup(callback)()  # noqa: SLF001 (as above)
+            for callback in v2_compat._DATA_V2_CALLBACKS.list():
+                v2_compat._DATA_V2_CALLBACKS.lookup(callback)()
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,22 @@ def scene() -> Scene:
     """Return where this thread's ops go."""
     own = context.context()
     return Scene(
-        own._thread_local_data.is_eager,  # noqa: SLF001 (no public way to set it)
-        tuple(ops._default_graph_stack.stack),  # noqa: SLF001 (as above)
-        tuple(stack._default_session_stack.stack),  # noqa: SLF001 (as above)
+        own._thread_local_data.is_eager,
+        tuple(ops._default_graph_stack.stack),
+        tuple(stack._default_session_stack.stack),
         tuple(own.context_switches.stack),
-        ops._default_graph_stack._global_default_graph,  # noqa: SLF001 (as above)
+        ops._default_graph_stack._global_default_graph,
     )
 
 
 def set_scene(wanted: Scene) -> None:
     """Let this thread's ops go where they went before, whatever contexts were entered and left open."""
     own = context.context()
-    own._thread_local_data.is_eager = wanted.is_eager  # noqa: SLF001 (no public way)
-    ops._default_graph_stack.stack = list(wanted.graphs)  # noqa: SLF001 (as above)
-    stack._default_session_stack.stack = list(wanted.sessions)  # noqa: SLF001 (as above)
+    own._thread_local_data.is_eager = wanted.is_eager
+    ops._default_graph_stack.stack = list(wanted.graphs)
+    stack._default_session_stack.stack = list(wanted.sessions)
     own.context_switches.stack = list(wanted.entered)
-    ops._default_graph_stack._global_default_graph = wanted.default_graph  # noqa: SLF001 (as above)
+    ops._default_graph_stack._global_default_graph = wanted.default_graph
 
 
 def own_scene() -> Scene:
@@ -211,7 +211,7 @@ def bodies_with_overrides() -> contextlib.AbstractContextManager[None]:
     def replace(make: Any) -> Any:
         def made(self: Any, *args: Any, **keywords: Any) -> None:
             make(self, *args, **keywords)
-            self._gradient_override_map.update(self.outer_graph._gradient_override_map)  # noqa: SLF001 (no public way)
+            self._gradient_override_map.update(self.outer_graph._gradient_override_map)
 
         return made
 
@@ -229,11 +229,11 @@ def defuns_differentiated() -> contextlib.AbstractContextManager[None]:
             defined = getattr(op, "__defun", None)
             if defined is None:
                 return symbolic(op, upstreams)
-            if defined._grad_func is not None:  # noqa: SLF001 (no public way)
-                return tf.nest.flatten(defined._grad_func(*op.inputs, *upstreams))  # noqa: SLF001 (as above)
+            if defined._grad_func is not None:
+                return tf.nest.flatten(defined._grad_func(*op.inputs, *upstreams))
             arguments = op.inputs[: len(defined.declared_input_types)]
-            outputs = tf.nest.flatten(defined._func(*arguments))  # noqa: SLF001 (as above)
-            return gradients_util._GradientsHelper(outputs, list(op.inputs), upstreams)  # noqa: SLF001 (as above)
+            outputs = tf.nest.flatten(defined._func(*arguments))
+            return gradients_util._GradientsHelper(outputs, list(op.inputs), upstreams)
 
         return gradient
 
@@ -285,4 +285,4 @@ def new_session(graph: Any) -> Any:
 
 def is_session(value: Any) -> bool:
     """Whether a value is an open session of TensorFlow 1's."""
-    return isinstance(value, tf.compat.v1.Session) and not value._closed  # noqa: SLF001 (no public way)
+    return isinstance(value, tf.compat.v1.Session) and not value._closed

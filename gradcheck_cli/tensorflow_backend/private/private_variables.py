@@ -33,7 +33,7 @@ def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
         and (variable.dtype.is_floating or variable.dtype.is_complex)
         and isinstance(variable.handle, ops.EagerTensor)  # not a graph's, which a trace takes as a constant
     ]
-    return sorted(wanted, key=lambda variable: int(variable.handle._id))  # noqa: SLF001 (its only name)
+    return sorted(wanted, key=lambda variable: int(variable.handle._id))
 
 
 def captured_handles(function: Any) -> dict[int, Any]:
@@ -51,9 +51,7 @@ def dtype_of_variable(handle: Any) -> Any | None:
 
 def attribute_paths(module: tf.Module) -> dict[int, str]:
     """Return where in a `tf.Module` each variable is, by `id` of the variable."""
-    flat = module._flatten(  # noqa: SLF001 (the public properties leave the paths out)
-        predicate=lambda value: isinstance(value, tf.Variable), with_path=True
-    )
+    flat = module._flatten(predicate=lambda value: isinstance(value, tf.Variable), with_path=True)
     return {id(variable): ".".join(map(str, path)) for path, variable in flat}
 
 
@@ -143,7 +141,7 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
 
 
 def _name_and_age(variable: Any) -> tuple[str, int]:
-    return variable.name, int(variable.handle._id)  # noqa: SLF001 (its only name)
+    return variable.name, int(variable.handle._id)
 
 
 _DECORATORS = ("_graph_mode_decorator", "_eager_mode_decorator")

@@ -67,12 +67,12 @@ def commit(folder, message):
 
 
 def touched(revision="HEAD", paths=("specs",)):
-    for cached in (modules.parsed, modules._finder, imports._imports, imports._of_modules):  # noqa: SLF001 (files change here)
+    for cached in (modules.parsed, modules._finder, imports._imports, imports._of_modules):
         cached.cache_clear()
     return {case.op for case in changed_cases(load_cases(paths), revision)}
 
 
-def test_nothing_changed(project):  # noqa: ARG001
+def test_nothing_changed(project):
     assert touched() == set()
 
 
@@ -168,7 +168,7 @@ def test_from_a_folder_within_the_repository(project, monkeypatch):
     assert touched(paths=["raw.yaml"]) == {"raw"}
 
 
-def test_a_spec_outside_the_repository_is_always_checked(project, tmp_path_factory):  # noqa: ARG001
+def test_a_spec_outside_the_repository_is_always_checked(project, tmp_path_factory):
     file = tmp_path_factory.mktemp("outside") / "raw.yaml"
     file.write_text("op: raw\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
     assert touched(paths=[file]) == {"raw"}
@@ -185,7 +185,7 @@ def test_before_the_first_commit_everything_is_new(project):
         touched("origin/main")
 
 
-def test_bad_revisions_are_bad_usage(project):  # noqa: ARG001
+def test_bad_revisions_are_bad_usage(project):
     with pytest.raises(UsageError, match=r"git knows no revision 'origin/main'; is it fetched\?$"):
         touched("origin/main")
     with pytest.raises(UsageError, match=r"write --changed=HEAD specs\.$"):
