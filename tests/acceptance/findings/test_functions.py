@@ -1,0 +1,137 @@
+"""What is wrong with gradients of functions that are no single op, against derivatives by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+keras = pytest.importorskip("keras")
+
+
+def gradient(function, *inputs):
+    tensors = [tf.constant(x, tf.float64) for x in inputs]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        y = function(*tensors)
+    found = [np.asarray(tf.convert_to_tensor(one)) for one in tape.gradient(y, tensors)]
+    return found[0] if len(found) == 1 else found
+
+
+def test_eigenvalues_of_a_tridiagonal_matrix():
+    alpha, beta = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, 0.3, 0.2])
+    matrix = np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1)
+    values, vectors = np.linalg.eigh(matrix)
+    np.testing.assert_allclose(tf.linalg.eigh_tridiagonal(alpha, beta), values, rtol=1e-6)
+    # d lambda / d alpha[i] of a simple eigenvalue is the square of its vector's element i.
+    found = gradient(lambda a: tf.linalg.eigh_tridiagonal(a, tf.constant(beta))[0], alpha)
+    assert not np.allclose(found, vectors[:, 0] ** 2, atol=0.05)
+
+
+def test_second_order_of_convolution():
+    x, kernel = tf.ones([1, 3, 3, 1]), tf.ones([2, 2, 1, 1])
+
+    def twice(convolve):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(convolve(x) ** 2)
+            first = inner.gradient(y, x)
+        return outer.gradient(first, x)
+
+    assert twice(lambda x: tf.nn.conv2d(x, kernel, 1, "SAME")).shape == x.shape
+    with pytest.raises(AttributeError, match="decode"):
+        twice(lambda x: tf.nn.convolution(x, kernel, padding="SAME"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        tf.experimental.numpy.logaddexp,
+        tf.experimental.numpy.logaddexp2,
+        keras.ops.logaddexp,
+        keras.ops.logaddexp2,
+    ],
+    ids=["numpy", "numpy2", "keras", "keras2"],
+)
+def test_logaddexp_of_equal_numbers(function):
+    # By symmetry, and since adding t to both adds t to the result, each has a half.
+    assert not np.allclose(gradient(function, 1.0, 1.0), [0.5, 0.5])
+    np.testing.assert_allclose(np.sum(gradient(function, 1.0, 0.9)), 1.0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        tf.norm,
+        lambda x: tf.linalg.global_norm([x]),
+        tf.math.reduce_euclidean_norm,
+        keras.ops.norm,
+        lambda x: tf.experimental.numpy.hypot(x[0], x[1]),
+        lambda x: keras.ops.cdist(x[None], x[None] * 0)[0, 0],
+    ],
+    ids=["norm", "global_norm", "reduce_euclidean_norm", "keras_norm", "hypot", "cdist"],
+)
+def test_norms_of_zero(function):
+    assert np.isnan(gradient(function, [0.0, 0.0])).all()
+
+
+@pytest.mark.parametrize("function", [tf.math.reduce_std, keras.ops.std], ids=["tensorflow", "keras"])
+def test_deviation_of_equal_numbers(function):
+    assert np.isnan(gradient(function, [1.0, 1.0])).all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [keras.ops.sinc, tf.experimental.numpy.sinc, keras.ops.vander, tf.experimental.numpy.vander],
+    ids=["keras_sinc", "numpy_sinc", "keras_vander", "numpy_vander"],
+)
+def test_smooth_functions_at_zero(function):
+    assert np.isnan(gradient(function, [0.0, 0.5])[0])
+    assert np.isfinite(gradient(function, [0.1, 0.5])).all()
+
+
+def test_celu_at_zero():
+    # Its slope is 1 on both sides: it is what celu is for.
+    slopes = gradient(keras.ops.celu, [-1e-9, 0.0, 1e-9])
+    np.testing.assert_allclose(slopes, [1.0, 2.0, 1.0])
+
+
+def test_hue_to_colours():
+    x = tf.constant([[0.2, 0.5, 0.7]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.image.hsv_to_rgb(x)
+    assert tape.gradient(y, x) is None
+    assert not np.allclose(y, tf.image.hsv_to_rgb(x * [1.0, 1.0, 0.9]))
+
+
+@pytest.mark.parametrize(
+    "function", [keras.ops.moments, keras.ops.layer_normalization], ids=["moments", "layer"]
+)
+def test_hessians_through_moments(function):
+    point = np.array([[0.3, -1.2, 0.7, 2.0]])
+
+    def value(x):
+        return function(x, [-1])[1][0] if function is keras.ops.moments else function(x)[0, 0]
+
+    def slope(x):
+        return gradient(value, x)[0]
+
+    x = tf.constant(point)
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = value(x)
+        first = inner.gradient(y, x)[0, 0]
+    second = outer.gradient(first, x).numpy()[0]
+    step = 1e-5 * np.eye(4)
+    exact = [(slope(point + move)[0] - slope(point - move)[0]) / 2e-5 for move in step]
+    assert not np.allclose(second, exact, rtol=1e-3)
+
+
+def test_an_update_of_a_slice_has_no_gradient():
+    with pytest.raises(LookupError, match="XlaDynamicUpdateSlice"):
+        gradient(lambda x: keras.ops.slice_update(x, [0], tf.zeros([1], tf.float64)), [1.0, 2.0])
