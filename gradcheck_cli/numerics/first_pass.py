@@ -56,7 +56,7 @@ def first_pass(problem: Problem) -> FirstPass:
     Returns:
         Slopes with their errors.
     """
-    sampler, columns, shape = problem.sampler, problem.columns, problem.shape
+    sampler, columns, shape = problem.sampler, problem.chosen, problem.shape
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
     step_scale, domain = problem.step_scale[columns], problem.domain.take(columns)

@@ -18,7 +18,7 @@ from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.checking.blame.single_op import Alone, check_alone
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import EXPLANATIONS, Reason, estimate, rule_for
+from gradcheck_cli.numerics import EXPLANATIONS, Problem, Reason, estimate, rule_for
 from gradcheck_cli.numerics.steps import FIRST_STEP
 from gradcheck_cli.results import Status
 
@@ -159,13 +159,15 @@ def _look(path: OpPath, probe: Probe, seen: list[_Seen], whole: _Seen) -> None:
     rule = rule_for(precision, precision)
     low, high = probe.room
     found = estimate(
-        lambda points: probe.contributions(points[:, 0]),
-        [0.0],
-        input_precision=precision,
-        row_precision=precision,
-        low=low,
-        high=high,
-        scale=1.0,
+        Problem(
+            lambda points: probe.contributions(points[:, 0]),
+            [0.0],
+            precision,
+            precision,
+            low=low,
+            high=high,
+            scale=1.0,
+        )
     )
     sizes = probe.sizes(min(FIRST_STEP[precision.name], abs(low) or np.inf, high or np.inf))
     slope, unsure, why = found.numeric[:, 0], found.uncertainty[:, 0], _reasons(found)

@@ -16,7 +16,7 @@ from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Reason, Verdict, judge, rule_for
+from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Problem, Reason, Verdict, judge
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import Status
@@ -140,15 +140,14 @@ def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.rand
         with np.errstate(invalid="ignore"):
             return np.asarray(whole(moved) @ pulled.weights.T)
 
-    judged = judge(
+    problem = Problem(
         evaluate,
         point if directions is None else np.zeros(_DIRECTIONS),
-        analytic,
-        input_precision=precision,
-        row_precision=precision,
-        rule=rule_for(precision, precision),
+        precision,
+        precision,
         scale=None if directions is None else 1.0,
     )
+    judged = judge(problem, analytic)
     if (judged.verdict == Verdict.MISMATCH).any():
         # A Cholesky factor reads one triangle: its gradient is right of a matrix that stays symmetric.
         if (

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import working_precision
 from gradcheck_cli.checking.pairs.formula import rounded_rule
-from gradcheck_cli.numerics import Verdict, judge
+from gradcheck_cli.numerics import Problem, Verdict, judge
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.budget import Budget
@@ -73,17 +73,17 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
     span = target.spans[0]
 
     def judged(rule: ToleranceRule) -> Judgement:
-        return judge(
+        problem = Problem(
             evaluate,
             target.point[columns],
-            gradient[columns][None],
-            input_precision=span.precision,
-            row_precision=working_precision(op, op.outputs[output].dtype),
-            rule=rule,
+            span.precision,
+            working_precision(op, op.outputs[output].dtype),
+            tolerance=rule,
             low=low,
             high=high,
             scale=span.typical,
         )
+        return judge(problem, gradient[columns][None])
 
     found = judged(group.rule)
     is_approximate = False
