@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.examine import Findings, examine
-from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CheckResult, Status
 
@@ -54,8 +54,8 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         CaseFailedError: of kind "pairs": a rule matches no pair of either order.
     """
     first: Any = found.first  # an op of this opener's
-    labels = [label_of(first, pair) for pair in pairs_of(first)]
-    if not any(first.is_connected(*pair) for pair in pairs_of(first)):
+    labels = [label_of(first, pair) for pair in pair_keys(first)]
+    if not any(first.is_connected(*pair) for pair in pair_keys(first)):
         told = CheckResult(
             SECOND, Status.SKIPPED, "every gradient is None: there is nothing to differentiate."
         )

@@ -24,31 +24,26 @@ from gradcheck_cli.checking.diagnosis.causes import cause_first, with_causes
 from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.analytic import guess_sparsities, take_jacobians
+from gradcheck_cli.checking.pairs.declared_dtype import judge_declared, judge_large_declared
 from gradcheck_cli.checking.pairs.expectations import rule_of
-from gradcheck_cli.checking.pairs.formula import judged_below_float64, look_again
-from gradcheck_cli.checking.pairs.formula_precision import judge_declared
-from gradcheck_cli.checking.pairs.forward_mode import settled
-from gradcheck_cli.checking.pairs.large_precision import precision_of_declared
-from gradcheck_cli.checking.pairs.pair_results import (
-    is_expected_wrong,
-    is_skipped,
-    malformed,
-    raised,
-    results_of,
-)
-from gradcheck_cli.checking.pairs.pair_view import Judged
-from gradcheck_cli.checking.pairs.sample import (
+from gradcheck_cli.checking.pairs.formula import look_again, note_lower_precision
+from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
+from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.pairs.pair import (
     Operations,
     Pair,
-    judge_pairs,
+    PairKey,
+    is_expected_wrong,
+    is_skipped,
     label_of,
-    pairs_of,
-    tolerance_of,
+    pair_keys,
+    pairs_at,
 )
+from gradcheck_cli.checking.pairs.pair_results import malformed, raised, results_of
+from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.pairs.stop_gradients import StopGradients
-from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs, refused, with_element
+from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs, refuse
 from gradcheck_cli.checking.probing.method_choice import costly_pairs, is_probed
-from gradcheck_cli.checking.probing.probe_group import Group
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
@@ -101,23 +96,25 @@ class _Gathered:
     stops: StopGradients
     done: float = 0.0  # share of the work before this sample point
     share: float = 1.0  # that of this one
-    samples: dict[Pair, list[PairSample]] = field(default_factory=dict)
+    samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     first: Operations | None = None  # at the first sample point
     seen_upstreams: bool = False
     memory: Memory = field(default_factory=Memory)
-    sparsities: dict[Pair, Sparsity] | None = None
-    costly: set[Pair] = field(default_factory=set)
+    sparsities: dict[PairKey, Sparsity] | None = None
+    costly: set[PairKey] = field(default_factory=set)
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     scenes: list[Scene] = field(default_factory=list)
-    upstream_faults: dict[Pair, str] = field(default_factory=dict)  # of pairs that are expected to be wrong
+    upstream_faults: dict[PairKey, str] = field(
+        default_factory=dict
+    )  # of pairs that are expected to be wrong
 
     def tell(self, part: float) -> None:
         """Say that such a part of the work at this sample point is done."""
         tell(self.done + part * self.share)
 
-    def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[Pair]) -> None:
+    def see_gradients(self, opener: Opener[Op], op: Op, pairs: Sequence[PairKey]) -> None:
         """Require what the spec covers at each sample point: another branch of a forward is other ops."""
         seen = opener.gradients_seen(op) if pairs else {}
         self.gradients_seen = self.gradients_seen or seen
@@ -160,7 +157,7 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     no_end = Budget()
-    held = StopGradients(case, rules, stops, budget=budget)
+    held = StopGradients(case, stops, budget=budget)
     gathered = _Gathered(second, budget, no_end, held, checks=[] if frozen is None else [frozen])
     try:
         for done, sample in enumerate(samples, 1):
@@ -243,8 +240,8 @@ def _require_finite(op: Operation) -> None:
             )
 
 
-def _rules(case: Case, op: Operation, known: Sequence[str]) -> dict[Pair, PairRule | None]:
-    labels = {pair: label_of(op, pair) for pair in pairs_of(op)}
+def _rules(case: Case, op: Operation, known: Sequence[str]) -> dict[PairKey, PairRule | None]:
+    labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     every = [*known, *labels.values()]
     # Those that match nothing yet may be meant for the second order, whose pairs aren't known here.
     unmatched = () if case.second_order else unmatched_rules(case.pairs, every)
@@ -264,7 +261,7 @@ def _rules(case: Case, op: Operation, known: Sequence[str]) -> dict[Pair, PairRu
     }
 
 
-def _is_closed_by_numpy(op: Operation, pair: Pair) -> bool:
+def _is_closed_by_numpy(op: Operation, pair: PairKey) -> bool:
     """Whether a gradient is `None` since TensorFlow can't go through NumPy, which isn't a slope of zero."""
     try:
         return op.passes_numpy(*pair) and not op.is_connected(*pair)
@@ -277,12 +274,13 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     opener: Opener[Op],
     sample: int,
     op: Op,
-    rules: dict[Pair, PairRule | None],
+    rules: dict[PairKey, PairRule | None],
     gathered: _Gathered,
 ) -> None:
-    pairs = [pair for pair in pairs_of(op) if not is_skipped(rules[pair])]
+    pairs = [pair for pair in pair_keys(op) if not is_skipped(rules[pair])]
     gathered.see_gradients(opener, op, pairs)
     operations = replace(_operations(case, opener, sample, op), budget=gathered.for_whole)
+    at_point = pairs_at(case, operations, {key: rules[key] for key in pairs})
     gathered.first = gathered.first or operations
     if gathered.sparsities is None:
         gathered.sparsities = guess_sparsities(case, operations.formula, pairs)
@@ -297,32 +295,32 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     few = [pair for pair in pairs if pair not in gathered.costly]
     declared, formula = take_jacobians(case, operations, few, gathered.sparsities)
     judged = {
-        pair: settled(case, operations, pair, rules[pair], found)
-        for pair, found in judge_pairs(case, operations, formula, rules).items()
+        key: settle_by_forward_mode(at_point[key], found)
+        for key, found in judge_pairs(at_point, formula).items()
     }
     gathered.tell(0.4)
     warnings: list[str] = []
     if operations.has_reference_precision:
-        judged, warnings = look_again(case, operations, judged, declared, rules, gathered.sparsities)
+        judged, warnings = look_again(at_point, judged, declared, gathered.sparsities)
         # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
-        wrong, lossy = judge_declared(case, operations, declared, judged, rules)
+        wrong, lossy = judge_declared(at_point, declared, judged)
         judged |= wrong
         warnings += lossy
     large = [pair for pair in pairs if pair not in judged]
     gathered.costly |= set(large)
     # What was found wrong took its time to be found.
     large = [pair for pair in large if not any(map(_is_wrong, gathered.samples.get(pair, [])))]
-    probed, unsure = _probe(case, operations, {pair: rules[pair] for pair in large}, sample, gathered.budget)
+    probed, unsure = _probe({key: at_point[key] for key in large}, sample, gathered.budget)
     judged |= probed
     warnings += unsure
     gathered.tell(0.8)
-    judged = gathered.stops.weigh(operations, formula, judged, sample)
-    judged, coarse = judged_below_float64(operations, judged)
+    judged = gathered.stops.weigh(at_point, formula, judged, sample)
+    judged, coarse = note_lower_precision(at_point, judged)
     warnings += coarse
     if (operations.has_reference_precision or coarse) and "precision" not in case.checks_off:
         gathered.warnings += warnings
         gathered.checks.append(CheckResult("precision", Status.PASSED, "" if not warnings else warnings[0]))
-    gathered.memory.keep(case, operations, rules)
+    gathered.memory.keep(case, operations.formula, at_point)
     gathered.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
     for pair, result in judged.items():
         told = leave_undecided(operations.differenced, pair, result)
@@ -352,8 +350,8 @@ def _retraced(  # noqa: PLR0913, PLR0917 (what is traced, and which of it is com
     case: Case,
     opener: Opener[Op],
     op: Op,
-    sound: list[Pair],
-    declared: Mapping[Pair, Jacobian | None],
+    sound: list[PairKey],
+    declared: Mapping[PairKey, Jacobian | None],
     samples: tuple[int, int],
 ) -> list[CheckResult]:
     """Hold the graphs that serve every point against another trace.
@@ -385,8 +383,8 @@ def _upstream_fault(
     case: Case,
     opener: Opener[Op],
     operations: Operations,
-    pair: Pair,
-    matrices: Sequence[Mapping[Pair, Jacobian | None]],
+    pair: PairKey,
+    matrices: Sequence[Mapping[PairKey, Jacobian | None]],
 ) -> str:
     """Say what is wrong with a pair that its Jacobian doesn't show, where it is expected to be wrong."""
     op: Any = operations.declared  # of this opener's
@@ -410,40 +408,31 @@ def _failing(checks: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _probe(
-    case: Case,
-    operations: Operations,
-    rules: Mapping[Pair, PairRule | None],
-    sample: int,
-    budget: Budget,
-) -> tuple[dict[Pair, PairSample], list[str]]:
+    pairs: Mapping[PairKey, Pair], sample: int, budget: Budget
+) -> tuple[dict[PairKey, PairSample], list[str]]:
     """Judge pairs by probes: their formula, then what the declared dtype makes of that; with warnings."""
-    if case.full_only:
-        return {pair: refused(operations, pair) for pair in rules}, []
-    tolerances = {pair: tolerance_of(case, operations, pair, rule) for pair, rule in rules.items()}
+    if not pairs:
+        return {}, []
+    first = next(iter(pairs.values()))
+    if first.case.full_only:
+        return {key: refuse(pair) for key, pair in pairs.items()}, []
     # Where one is expected to be wrong, what it does to the others is of no interest.
-    expected = [pair for pair in rules if is_expected_wrong(rules[pair])]
-    sound = {pair: tolerances[pair] for pair in rules if pair not in expected}
-    found = probe_pairs(case, operations, sound, sample, budget)
-    for pair in expected:
-        found |= probe_pairs(case, operations, {pair: tolerances[pair]}, sample, budget)
-    if not operations.has_reference_precision:
+    found = probe_pairs(
+        {key: pair for key, pair in pairs.items() if not pair.is_expected_wrong}, sample, budget
+    )
+    for key, pair in pairs.items():
+        if pair.is_expected_wrong:
+            found |= probe_pairs({key: pair}, sample, budget)
+    if not first.operations.has_reference_precision:
         return found, []
     warnings = [
-        f"precision: {label_of(operations.declared, pair)}: elements that random probes led to are right "
+        f"precision: {pairs[key].label}: elements that random probes led to are right "
         f"as an approximation for the declared dtype only, by up to {sample.approximate:.1e} off."
-        for pair, sample in found.items()
+        for key, sample in found.items()
         if sample.approximate
     ]
-    for pair, (warning, element) in precision_of_declared(case, operations, list(rules)).items():
-        if element is not None and operations.differenced is operations.formula:
-            own = Operations(operations.declared, operations.declared, operations.declared)
-            rule = tolerance_of(case, own, pair, rules[pair])
-            again = with_element(Group(case, own, (pair[0],), (pair[1],), rule), element, found[pair])
-            if _is_wrong(again):
-                found[pair] = again
-                continue
-        warnings += [warning] if warning else []
-    return found, warnings
+    wrong, lossy = judge_large_declared(pairs, found)
+    return found | wrong, warnings + lossy
 
 
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
 from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
-from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
+from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
 
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.sparsity import Index, Sparsity
@@ -176,6 +176,18 @@ class Problem:
     def weights(self) -> Float:
         """The tolerance scale ws of each element, (1 or m, slots)."""
         return np.asarray(self.weight_scale[self.table])
+
+    def allowed_between(self, one: Float, other: Float, columns: Index | None = None) -> Float:
+        """Return the error allowed between two Jacobians, (m, c); nothing is widened for noise.
+
+        Args:
+            one: one Jacobian; its rows say how large their elements are.
+            other: the other.
+            columns: column of each element, where only some are stored; default: `table`.
+        """
+        table = self.table if columns is None else columns
+        row = row_scale(one, self.weight_scale[table])
+        return allowed_error(self.rule, one, other, row[:, None], self.value[:, None], self.step_scale[table])
 
     def allowed(self, analytic: Float, numeric: Float, scale: Float) -> Float:
         """Return the tolerance of the whole Jacobian, given each row's A_j."""

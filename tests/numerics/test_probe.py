@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, rule_for
 from gradcheck_cli.numerics.probes import probe_direction
 from gradcheck_cli.numerics.probes.probe import (
     bisect_input,
@@ -58,7 +58,7 @@ def target(forward, pull, point, *, precision=FLOAT64, low=-np.inf, high=np.inf)
         spans=[Span(point.size, typical_size(point, None), precision, low, high)],
         unit=precision.unit_roundoff,
         working=precision,
-        rtol=1e-6,
+        rule=rule_for(FLOAT64, FLOAT64),
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Elements of a tensor from which on projections are taken one at a time.
 _LARGE = 2**18
@@ -51,16 +52,14 @@ _SCALES = (
     _Scale(1.0, 2.0**-2, 2.0**3),  # the halves
 )
 
-Pair = tuple[int, int]  # output number, input number
-
 
 def fingerprints(
     op: Operation,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PairKey],
     *,
     domains: Mapping[int, tuple[float | None, float | None]] | None = None,
     nondeterminism: float = 0.0,
-) -> dict[Pair, Fingerprint]:
+) -> dict[PairKey, Fingerprint]:
     """Return the fingerprint of each pair.
 
     It costs one batch of upstreams per output and one batch of points per input.
@@ -92,23 +91,23 @@ def fingerprints(
     return found
 
 
-def _has_elements(op: Operation, pair: Pair) -> bool:
+def _has_elements(op: Operation, pair: PairKey) -> bool:
     output, number = pair
     return bool(op.outputs[output].size and op.inputs[number].size)
 
 
 def _projected(
     op: Operation,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PairKey],
     which: Sequence[int],
     domains: Mapping[int, tuple[float | None, float | None]],
     nondeterminism: float,
-) -> dict[Pair, Fingerprint]:
+) -> dict[PairKey, Fingerprint]:
     """Return some projections of each pair's gradient and forward."""
     unit = _unit_roundoff(op)
     scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
     step, rounding = scale.step, scale.roundings * unit
-    found: dict[Pair, Fingerprint] = {}
+    found: dict[PairKey, Fingerprint] = {}
     for output in sorted({pair[0] for pair in pairs}):
         info = op.outputs[output]
         upstream = _seeded("upstream", info, which)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.checking.pairs.sample import label_of
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Status
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.sample import Pair
 
 
-def check_connected(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> CheckResult:
+def check_connected(op: Operation, samples: Mapping[PairKey, list[PairSample]]) -> CheckResult:
     """Find pairs that say `None` though their output moves with their input."""
     cut = [
         label_of(op, pair)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude
-from gradcheck_cli.checking.pairs.sample import label_of
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import CheckResult, Status
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.sample import Pair
 
 
-def check_finite(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> CheckResult:
+def check_finite(op: Operation, samples: Mapping[PairKey, list[PairSample]]) -> CheckResult:
     """Find NaN and infinities in gradients where differences are finite."""
     for pair, of_pair in samples.items():
         for sample in of_pair:
@@ -42,7 +42,7 @@ def check_finite(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> Che
     return CheckResult("finite", Status.PASSED)
 
 
-def leave_undecided(op: Operation, pair: Pair, sample: PairSample) -> PairSample:
+def leave_undecided(op: Operation, pair: PairKey, sample: PairSample) -> PairSample:
     """Return the verdicts of a pair, undecided where the forward isn't finite at the point.
 
     Nor is anything told of gradients that aren't finite elsewhere in one with NaN: a kernel that gives up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.checking.pairs.sample import label_of
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Status
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.sample import Pair
 
 
-def check_second_point(op: Operation, samples: Mapping[Pair, list[PairSample]]) -> CheckResult | None:
+def check_second_point(op: Operation, samples: Mapping[PairKey, list[PairSample]]) -> CheckResult | None:
     """Find gradients that are right at first and wrong later; `None` where there is one point only."""
     if all(len(of_pair) < 2 for of_pair in samples.values()):  # noqa: PLR2004 (a second one)
         return None

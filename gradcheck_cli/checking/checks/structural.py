@@ -15,7 +15,7 @@ from gradcheck_cli.checking.checks.second_point import check_second_point
 from gradcheck_cli.checking.checks.upstreams import Pulled, views
 from gradcheck_cli.checking.checks.zero_upstream import check_empty, check_zero_upstream
 from gradcheck_cli.checking.ops.operation import Operation
-from gradcheck_cli.checking.pairs.sample import label_of
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.pairs.pair import Operations, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
@@ -40,8 +40,8 @@ _BY_UPSTREAMS = ("linearity", "zero_upstream", "repeat")
 def upstream_checks(
     case: Case,
     operations: Operations,
-    pairs: list[Pair],
-    matrices: Sequence[Mapping[Pair, Jacobian | None]],
+    pairs: list[PairKey],
+    matrices: Sequence[Mapping[PairKey, Jacobian | None]],
 ) -> list[CheckResult]:
     """Check the vjp as a function of its upstream: of the declared op, and of its formula in float64.
 
@@ -80,8 +80,8 @@ def upstream_checks(
 def retrace_checks(
     case: Case,
     op: Op,
-    pairs: list[Pair],
-    matrices: Mapping[Pair, Jacobian | None],
+    pairs: list[PairKey],
+    matrices: Mapping[PairKey, Jacobian | None],
     opener: Opener[Op],
 ) -> list[CheckResult]:
     """Hold the declared op against another trace of it, made afresh: its gradient and its forward.
@@ -118,7 +118,7 @@ def _at_hand(every: list[Pulled]) -> Iterator[list[Pulled]]:
 
 
 def pair_checks(
-    case: Case, op: Operation, samples: Mapping[Pair, list[PairSample]], pairs: tuple[PairResult, ...]
+    case: Case, op: Operation, samples: Mapping[PairKey, list[PairSample]], pairs: tuple[PairResult, ...]
 ) -> list[CheckResult]:
     """Sum up what the pairs show of the gradient's structure.
 

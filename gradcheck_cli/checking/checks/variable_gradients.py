@@ -13,7 +13,7 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gradcheck_cli.checking.pairs.sample import Pair
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op", bound=Operation)
@@ -26,7 +26,7 @@ _BY_NAME = (
 def check_variables(
     case: Case,
     op: Op,
-    pairs: list[Pair],
+    pairs: list[PairKey],
     reordered: Callable[[], Op],
 ) -> list[CheckResult]:
     """Check a custom gradient's gradients for variables.

@@ -11,7 +11,7 @@ from gradcheck_cli.results import CheckResult, PairResult, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.pairs.sample import Operations
+    from gradcheck_cli.checking.pairs.pair import Operations
     from gradcheck_cli.spec.case import Case
 
 _REPEAT = "repeat"

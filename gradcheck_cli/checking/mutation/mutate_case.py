@@ -27,7 +27,7 @@ from gradcheck_cli.checking.mutation.corruptions import (
 )
 from gradcheck_cli.checking.mutation.remembered_op import RememberingOpener
 from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
-from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.opener import Opener
     from gradcheck_cli.checking.ops.operation import Array, Operation
-    from gradcheck_cli.checking.pairs.sample import Pair
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
 
@@ -74,7 +74,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
     plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
     first = own.declared(samples[0])
-    labels = [label_of(first, pair) for pair in pairs_of(first)] if case.second_order else []
+    labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
     subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
     found = subject.found
     mutants = list(subject.mutants(corruptions))
@@ -102,8 +102,8 @@ class _Wrong:
 
     corruption: str
     numbers: frozenset[int]
-    places: Mapping[Pair, int]
-    shifts: Mapping[Pair, Shift]
+    places: Mapping[PairKey, int]
+    shifts: Mapping[PairKey, Shift]
 
     def of(self, op: Operation) -> CorruptedOperation:
         """Return an op that is wrong in this way."""
@@ -135,7 +135,7 @@ class _Subject:
         # Of an output without elements, the gradient is zero: there is nothing to corrupt.
         pairs = {
             label: pair
-            for pair in pairs_of(op)
+            for pair in pair_keys(op)
             if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
         }
         formula = self.opener.in_float64(op) or op
@@ -157,7 +157,7 @@ class _Subject:
         if self.order == 1:
             yield from self._hidden(pairs, corruptions)
 
-    def _shifts(self, pairs: Mapping[str, Pair]) -> dict[Pair, Shift]:
+    def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
         """Return the least change of each pair's smallest element that its tolerance claims to see."""
         found = {}
         for label, pair in pairs.items():
@@ -173,7 +173,7 @@ class _Subject:
             found[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
         return found
 
-    def _hidden(self, pairs: Mapping[str, Pair], corruptions: Sequence[str]) -> Iterable[Mutant]:
+    def _hidden(self, pairs: Mapping[str, PairKey], corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield the corruptions that no point could show."""
         if not HIDDEN & set(corruptions):
             return
@@ -184,7 +184,7 @@ class _Subject:
                 for pair in sorted(site.pairs):
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
-    def _tried(self, wrong: _Wrong, pairs: Mapping[str, Pair]) -> Iterable[Mutant]:
+    def _tried(self, wrong: _Wrong, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
         left = dict(pairs)
         results: dict[str, Mutant] = {}
         # One point is enough for most; all of them for what one doesn't show.
@@ -200,7 +200,7 @@ class _Subject:
         return [results[label] for label in pairs]
 
     def _outcomes(
-        self, wrong: _Wrong, pairs: Mapping[str, Pair], samples: Sequence[int], *, by_check: bool
+        self, wrong: _Wrong, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
         numbers = frozenset(number for _, number in pairs.values())
         opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
@@ -240,7 +240,7 @@ def _upstreams(op: Operation, output: int) -> Array:
     return cast("Array", drawn.reshape(_ROWS, *info.shape))
 
 
-def _places(op: Operation, pairs: Iterable[Pair], flows: Mapping[int, Array]) -> dict[Pair, int]:
+def _places(op: Operation, pairs: Iterable[PairKey], flows: Mapping[int, Array]) -> dict[PairKey, int]:
     """Return the largest element of each pair's gradient, for an upstream."""
     found = {}
     for output, number in pairs:
@@ -251,7 +251,7 @@ def _places(op: Operation, pairs: Iterable[Pair], flows: Mapping[int, Array]) ->
     return found
 
 
-def _changes(op: Operation, wrong: CorruptedOperation, pair: Pair, flow: Array) -> bool:
+def _changes(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
     """Whether a corruption changes a gradient at all; to `None` it does if that isn't zero."""
     output, number = pair
     before: Any = op.vjp(output, flow)[number]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gradcheck_cli.numerics.precision import Float, Precision
+    from gradcheck_cli.numerics.tolerance import ToleranceRule
 
 # Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
 # sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
@@ -58,9 +59,7 @@ class Target:
         spans: the inputs that the point is made of, in order.
         unit: unit roundoff of the values.
         working: the coarsest precision in play.
-        rtol: relative error that an element may have.
-        atol: absolute error that it may have beside.
-        is_lenient: whether a user set these: then what they allow is no alarm.
+        rule: the tolerance of each element.
         shared: relative error that all elements have together, where a formula's constants were seen to be
             rounded to the dtype that it is declared in.
         most_shared: what that may be.
@@ -73,12 +72,25 @@ class Target:
     spans: Sequence[Span]
     unit: float
     working: Precision
-    rtol: float
-    atol: float = 0.0
-    is_lenient: bool = False
+    rule: ToleranceRule
     shared: float = 0.0
     most_shared: float = 0.0
     evaluations: int = 0
+
+    @property
+    def rtol(self) -> float:
+        """The relative error that an element may have."""
+        return self.rule.rtol
+
+    @property
+    def atol(self) -> float:
+        """The absolute error that it may have beside."""
+        return self.rule.atol or 0.0
+
+    @property
+    def is_lenient(self) -> bool:
+        """Whether a user set these: then what they allow is no alarm."""
+        return self.rule.atol is not None or self.rule.is_rtol_fixed
 
     @cached_property
     def starts(self) -> list[int]:
