@@ -21,8 +21,8 @@ from gradcheck_cli.numerics.probes.probe_direction import (
     Span,
     Target,
     draw_direction,
-    signed,
 )
+from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.steps import typical_size
 
 N = 3000
@@ -65,7 +65,7 @@ def target(forward, pull, point, *, precision=FLOAT64, low=-np.inf, high=np.inf)
 def probed(aim, seed=1, reach=MIDDLE):
     generator = np.random.default_rng(seed)
     differenced = take_difference(draw_direction(aim, generator, reach))
-    return differenced, compare(differenced, signed(generator, aim.base.size) * differenced.weight)
+    return differenced, compare(differenced, draw_signed(generator, aim.base.size) * differenced.weight)
 
 
 POINT = np.random.default_rng(9).normal(size=N)
@@ -119,7 +119,7 @@ def test_what_is_said_to_be_missed_is_missed():
     aim = target(op.forward, op.pull, POINT)
     generator = np.random.default_rng(3)
     differenced = take_difference(draw_direction(aim, generator))
-    upstream = signed(generator, N) * differenced.weight
+    upstream = draw_signed(generator, N) * differenced.weight
     plain = compare(differenced, upstream)
     size = 1e-5
     missed = []
@@ -203,7 +203,7 @@ def test_float32_alone_sees_gross_errors():
 
 
 def test_signed_magnitudes_lie_between_a_half_and_one():
-    drawn = signed(np.random.default_rng(0), 10_000)
+    drawn = draw_signed(np.random.default_rng(0), 10_000)
     assert np.abs(drawn).min() >= 0.5
     assert np.abs(drawn).max() <= 1.0
     assert abs(np.sign(drawn).mean()) < 0.05

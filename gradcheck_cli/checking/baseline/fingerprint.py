@@ -18,6 +18,7 @@ from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import Fingerprint, Projection
 from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.random_vectors import LARGEST_SEED, draw_for_ever
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _LARGE = 2**18
 COUNT = 3  # a change that one random projection hides by chance, three don't
 _DIGITS = 8  # after the point: nine in all
-_LARGEST_SEED = 2**32
 _SAME = 1e-8  # what differs by no more than this share of the sum of magnitudes is the same: the ninth digit
 
 
@@ -139,14 +139,8 @@ def _seeded(role: str, info: TensorInfo, which: Sequence[int]) -> Float:
     rows = np.empty((len(which), packed_size(info)))
     for row, number in enumerate(which):
         text = f"{role}:{number}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
-        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % _LARGEST_SEED
-        # The old generator's stream is frozen for ever; the new one's may change with NumPy, and all
-        # baselines would be broken.
-        generator = np.random.RandomState(seed)
-        # Multiples of 2^-7 are exact in every dtype, bfloat16 too; int16 keeps a large one's small.
-        drawn = generator.randint(64, 129, rows.shape[1], dtype=np.int16)
-        drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
-        np.divide(drawn, 128.0, out=rows[row])
+        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % LARGEST_SEED
+        draw_for_ever(seed, rows[row])
     return rows
 
 

@@ -17,7 +17,9 @@ from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, w
 from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Problem, Reason, Verdict, judge
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import Status
 
@@ -30,10 +32,8 @@ _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.
 _DIRECTIONS = 8
-# What a gradient that isn't linear differs by at least, relative to its largest element; and the roundings
-# that a linear one may show, as in `upstream`.
+# What a gradient that isn't linear differs by at least, relative to its largest element.
 _NONLINEAR = 1e-2
-_ROUNDINGS = 2.0**10
 
 
 _ONE_TRIANGLE = (
@@ -100,8 +100,7 @@ def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
 def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
     heights = [packed_size(info) for info in op.outputs]
     total = sum(heights)
-    sign = np.where(generator.random(total) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
-    one = sign * generator.uniform(0.5, 1.5, total)
+    one = draw_spread(generator, total)
     weights = np.diag(one) if total <= _MOST_ROWS else one[np.newaxis]
     ends = np.cumsum([0, *heights])
 
@@ -178,9 +177,7 @@ def _is_symmetric(matrix: Array) -> bool:
 
 def _directions(point: Float, generator: np.random.Generator) -> Float:
     """Draw directions with a part in every element, (`_DIRECTIONS`, n)."""
-    sign = np.where(generator.random((_DIRECTIONS, point.size)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
-    drawn = sign * generator.uniform(0.5, 1.5, (_DIRECTIONS, point.size))
-    return np.asarray(drawn * scales(point).step)
+    return np.asarray(draw_spread(generator, (_DIRECTIONS, point.size)) * scales(point).step)
 
 
 def _evidence(  # noqa: PLR0913 (what was found, and what of)
@@ -274,10 +271,10 @@ def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
         if rows is None or together is None or not np.isfinite(rows).all():
             continue
         unit = _precision(op, number).unit_roundoff
-        slack = _ROUNDINGS * unit * weighed / scales(packed_point(op, number)).step
+        slack = VJP_ROUNDINGS * unit * weighed / scales(packed_point(op, number)).step
         size = float(np.abs(rows).sum(axis=0).max(initial=0.0))
         if not np.all(
-            np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, _ROUNDINGS * unit) * size
+            np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, VJP_ROUNDINGS * unit) * size
         ):
             return True
     return False

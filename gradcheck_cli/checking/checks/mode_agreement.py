@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import find_difference
+from gradcheck_cli.checking.checks.expected import find_difference
 from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of
 from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
-from gradcheck_cli.checking.pairs.pair import Operations, Pair, pairs_at
+from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
 from gradcheck_cli.checking.probing.method_choice import is_probed
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics.agreement import agree
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from gradcheck_cli.checking.checks.check import ModesView
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.spec.case import Case, PairRule
+    from gradcheck_cli.spec.case import Case
 
 
 _DRAWS = (
@@ -41,55 +42,31 @@ def _names(op: Operation) -> str:
     return ", ".join(info.name for info in op.inputs)
 
 
-def check_modes(  # noqa: PLR0913, PLR0917 (a case in one mode, and what opens it in others)
-    case: Case,
-    own: Operations,
-    rules: Mapping[PairKey, PairRule | None],
-    sparsities: Mapping[PairKey, Sparsity],
-    sample: int,
-    others: Mapping[str, Callable[[], Any]],
-) -> list[CheckResult]:
+def check_modes(view: ModesView) -> list[CheckResult]:
     """Compare this mode's analytic gradients with those of the first other mode that can be had.
 
     Each mode's are held against that mode's own forward elsewhere. Here it shows where a function is another
     one in each mode, with a gradient that goes with it.
-
-    Args:
-        case: the case; its `mode` is that of `own`.
-        own: the ops at the first sample point.
-        rules: what the spec says of each pair that is to be right.
-        sparsities: guessed; each mode's gradient is held against them.
-        sample: number of the sample point.
-        others: makes an opener, by mode.
-
-    Returns:
-        One result; none where no other mode can be had.
     """
-    for mode, make in others.items():
+    for mode, make in view.others.items():
         # What goes wrong in another mode is reported as what that mode's own case came to.
         with contextlib.suppress(CaseSkippedError, CaseFailedError, GradientFormError):
-            mine, theirs = _comparable(own, make(), sample)
-            return [_compared(case, mode, mine, theirs, rules, sparsities)]
+            mine, theirs = _comparable(view.operations, make(), view.sample)
+            return [_compare(view, mode, mine, theirs)]
     return []
 
 
-def _compared(  # noqa: PLR0913, PLR0917 (a case in two modes)
-    case: Case,
-    mode: str,
-    mine: Operation,
-    theirs: Operation,
-    rules: Mapping[PairKey, PairRule | None],
-    sparsities: Mapping[PairKey, Sparsity],
-) -> CheckResult:
+def _compare(view: ModesView, mode: str, mine: Operation, theirs: Operation) -> CheckResult:
+    case, sparsities = view.case, view.sparsities
     if [info.shape for info in theirs.outputs] != [info.shape for info in mine.outputs]:
         return _differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
     if [info.name for info in theirs.inputs] != [info.name for info in mine.inputs]:
         return _differs(_INPUTS.format(mode, _names(theirs), case.mode, _names(mine)))
-    small = [key for key in rules if not is_probed(case, mine, key, sparsities.get(key))]
+    small = [key for key in view.rules if not is_probed(case, mine, key, sparsities.get(key))]
     own, others = (analytic_jacobians(case, op, small, sparsities) for op in (mine, theirs))
     if _draw_apart(mine, theirs):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
-    for key, pair in pairs_at(case, Operations.of_one(mine), rules).items():
+    for key, pair in pairs_at(case, Operations.of_one(mine), view.rules).items():
         if key in own and key in others:
             message = _compare_jacobians(pair, (case.mode, own[key]), (mode, others[key]))
         else:
@@ -128,8 +105,7 @@ def _compare_jacobians(
         return ""
     # What either may be off by; the input's own size is its scale here, whatever the spec states.
     allowed = 2 * replace(pair.problem(), scale=None).allowed_between(own, other, columns)
-    with np.errstate(invalid="ignore"):
-        right = (np.abs(own - other) <= allowed) | (own == other) | (np.isnan(own) & np.isnan(other))
+    right = agree(own, other, allowed)
     if right.all():
         return ""
     row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import coarse
-from gradcheck_cli.checking.examine import Findings, examine
+from gradcheck_cli.checking.checks.all_checks import CHECKS
+from gradcheck_cli.checking.examine import Findings, FirstOrder, examine
 from gradcheck_cli.checking.mutation.corruptions import (
     ELEMENT,
     HIDDEN,
@@ -30,8 +30,8 @@ from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
-from gradcheck_cli.spec.models.document_model import ChecksModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         CaseFailedError: the case can't be checked as it is.
     """
     own = RememberingOpener(opener)
-    unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
+    unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
     plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
     first = own.declared(samples[0])
     labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
@@ -86,8 +86,10 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
                 vjp,
                 samples,
                 2,
-                known=tuple(labels),
-                stops=found.stops if case.reference is None or vjp.case.reference is not None else None,
+                FirstOrder(
+                    labels,
+                    found.stops if case.reference is None or vjp.case.reference is not None else None,
+                ),
             )
             found = replace(found, pairs=(*found.pairs, *second.found.pairs))
             mutants += second.mutants(corruptions)
@@ -121,12 +123,11 @@ class _Subject:
     opener: RememberingOpener
     samples: Sequence[int]
     order: int
-    known: tuple[str, ...] = ()
-    stops: frozenset[str] | None = None
+    below: FirstOrder = FirstOrder()  # noqa: RUF009 (frozen)
     found: Findings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = examine(self.case, self.opener, self.samples, known=self.known, stops=self.stops)
+        self.found = examine(self.case, self.opener, self.samples, below=self.below)
 
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield what becomes of each corruption."""
@@ -206,9 +207,7 @@ class _Subject:
         opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
         corruption = wrong.corruption
         try:
-            found = examine(
-                self.case, cast("Opener[Any]", opener), samples, known=self.known, stops=self.stops
-            )
+            found = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)
         except CaseFailedError as failure:
             return {
                 label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
@@ -234,9 +233,9 @@ def _upstreams(op: Operation, output: int) -> Array:
     info = op.outputs[output]
     generator = np.random.default_rng(output)
     shape = (_ROWS, info.size)
-    drawn: Any = coarse(generator, shape)
+    drawn: Any = draw_eight_bits(generator, shape)
     if info.is_complex:
-        drawn = drawn + 1j * coarse(generator, shape)
+        drawn = drawn + 1j * draw_eight_bits(generator, shape)
     return cast("Array", drawn.reshape(_ROWS, *info.shape))
 
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
+from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
 from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
-from gradcheck_cli.checking.pairs.pair import Operations
 from gradcheck_cli.numerics import (
     FLOAT64,
     Precision,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import (
     packed_complex_function,
     packed_function,
@@ -25,40 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case, PairRule
 
 PairKey = tuple[int, int]  # which output, which input
-
-
-@dataclass(frozen=True)
-class Operations:
-    """The ops that take part at one sample point.
-
-    Attributes:
-        declared: the op in the dtypes that the spec names.
-        formula: the same op in float64, or `declared` where there's no such thing.
-        differenced: what the numeric derivative is taken of: `formula`, or the spec's reference.
-        in_complex: the same in complex128, for the complex step.
-        budget: what judging element by element may spend.
-    """
-
-    declared: Operation
-    formula: Operation
-    differenced: Operation
-    in_complex: Operation | None = None
-    budget: Budget = field(default_factory=Budget)
-
-    @staticmethod
-    def of_one(op: Operation) -> Operations:
-        """Return one op in every part, without a budget."""
-        return Operations(op, op, op)
-
-    @property
-    def has_reference_precision(self) -> bool:
-        """Whether the formula is judged in float64 though the declared dtype is another."""
-        return self.formula is not self.declared
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +113,7 @@ class Pair:
 
     def place(self, row: int, column: int) -> str:
         """Return an element of the packed Jacobian in words, such as `y[0] / x[2, 1]`."""
-        output, input_info = self.output, self.input
-        return (
-            f"{output.name}{list(index_of(row, output))} / "
-            f"{input_info.name}{list(index_of(column, input_info))}"
-        )
+        return place_in(self.operations.declared, self.key, row, column)
 
     def indices(self, row: int, column: int) -> str:
         """Return where an element of the packed Jacobian is, such as `output [0], input [2, 1]`."""
@@ -245,6 +212,14 @@ def label_of(op: Operation, key: PairKey) -> str:
     """Return a pair's label, such as `dM1/dM0`; `d2M1/dM0.dt0` where the output is the gradient dM1/dM0."""
     output, input_info = op.outputs[key[0]], op.inputs[key[1]]
     return f"d2{output.name[1:]}.d{input_info.name}" if output.of else f"d{output.name}/d{input_info.name}"
+
+
+def place_in(op: Operation, key: PairKey, row: int, column: int) -> str:
+    """Return an element of a packed Jacobian in words; see `Pair.place`."""
+    output, input_info = op.outputs[key[0]], op.inputs[key[1]]
+    return (
+        f"{output.name}{list(index_of(row, output))} / {input_info.name}{list(index_of(column, input_info))}"
+    )
 
 
 def is_expected_wrong(rule: PairRule | None) -> bool:

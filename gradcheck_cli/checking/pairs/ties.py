@@ -20,7 +20,7 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.joint.joint_slopes import Claims, Found, Place, judge_rows
 from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.probes.probe_direction import signed
+from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.steps import Domain, scales
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class _Tied:
         count = widest + 2 if widest + 2 <= MOST else OF_MORE
         chosen = np.zeros((count + 2, size))
         for one in chosen[:count]:
-            one[active] = GRAIN * np.rint(signed(self.generator, active.size) / GRAIN)
+            one[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
         # Alike, as what is tied by being equal does; and in proportion, as what is tied by size does.
         chosen[count, active] = self.scale[active].min() / self.scale[active]
         chosen[count + 1, active] = self.point[active] / self.scale[active]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.pairs.pair import Operations, PairKey
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 

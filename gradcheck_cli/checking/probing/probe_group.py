@@ -17,8 +17,9 @@ from gradcheck_cli.numerics.steps import typical_size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Operations, Pair, PairKey
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.spec.case import Case
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.random_vectors import draw_signed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -163,7 +165,7 @@ class Direction:
 def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
     """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
     share = STEPS[target.working.name][reach]
-    steps = signed(generator, target.point.size)
+    steps = draw_signed(generator, target.point.size)
     for span, part in target.by_span(slice(0, steps.size)):
         x = target.point[part]
         steps[part] *= share * np.maximum(np.abs(x), span.typical)
@@ -172,15 +174,6 @@ def draw_direction(target: Target, generator: np.random.Generator, reach: int = 
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
             steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
     return Direction(target, steps, share)
-
-
-def signed(generator: np.random.Generator, size: int) -> Float:
-    """Draw magnitudes between a half and one, with random signs: none so small that it hides an element."""
-    drawn = generator.random(size)
-    # One draw gives both: the first half of the interval is negative.
-    np.subtract(drawn, 0.5, out=drawn)
-    drawn += np.copysign(0.5, drawn)
-    return drawn
 
 
 def chunks(size: int) -> Iterator[slice]:
