@@ -143,7 +143,7 @@ def _conclude(
     pairs = with_causes(case, operations, pairs, checks)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(
-        examination.memory.added_to(first, pairs),
+        examination.facts.added_to(first, pairs),
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
         numeric,

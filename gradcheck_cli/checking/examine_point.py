@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.baseline.baseline_facts import Memory
+from gradcheck_cli.checking.baseline.baseline_facts import BaselineFacts
 from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.case_progress import tell
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
@@ -61,7 +61,7 @@ class Examination:
         checks: results of the structural checks.
         warnings: what the declared dtype loses.
         first: the ops at the first sample point.
-        memory: what a baseline is to remember.
+        facts: what a baseline is to remember.
         sparsities: guessed at the first sample point.
         costly: pairs whose elements aren't judged one by one.
         gradients_seen: how often each registered gradient function was called.
@@ -79,7 +79,7 @@ class Examination:
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     first: Operations | None = None
-    memory: Memory = field(default_factory=Memory)
+    facts: BaselineFacts = field(default_factory=BaselineFacts)
     sparsities: dict[PairKey, Sparsity] | None = None
     costly: set[PairKey] = field(default_factory=set)
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Examination:
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
-        self.memory.keep(case, operations.formula, pairs)
+        self.facts.keep(case, operations.formula, pairs)
         self.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
         for key, result in judged.items():
             told = _leave_undecided(operations.differenced, key, result)

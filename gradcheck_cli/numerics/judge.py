@@ -11,13 +11,13 @@ import numpy.typing as npt
 from gradcheck_cli.numerics.confirm_sparsity import confirm_sparsity
 from gradcheck_cli.numerics.first_pass import first_pass
 from gradcheck_cli.numerics.reasons import Reason
-from gradcheck_cli.numerics.refine.second_stage import climb
+from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.refine.stages import (
     Judgement,
     by_column,
     in_doubt,
-    pass_or_climb,
+    pass_or_refine,
     without_fine_stairs,
 )
 from gradcheck_cli.numerics.tolerance import row_scale
@@ -60,7 +60,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     problem = problem.anew(rows=claimed.shape[0])
     if claimed.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {claimed.shape}")
-    judged = pass_or_climb(problem, first_pass(problem), claimed, method)
+    judged = pass_or_refine(problem, first_pass(problem), claimed, method)
     if problem.may_round:
         judged = without_fine_stairs(problem, judged, claimed)
     if problem.sparsity is None:
@@ -89,7 +89,7 @@ def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
     doubtful &= ~(first.is_flat & (method != "ladder"))
     rows, where = by_column(doubtful)
     if rows.size:
-        found = climb(problem, first, Elements(rows, where), None)
+        found = refine(problem, first, Elements(rows, where), None)
         numeric[rows, where], uncertainty[rows, where] = found.resolution.slope, found.resolution.uncertainty
         is_kink[rows, where], reason[rows, where] = found.resolution.is_kink, found.resolution.reason
     return Estimate(

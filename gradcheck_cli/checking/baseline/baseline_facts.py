@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Memory:
+class BaselineFacts:
     """Fingerprints and tolerances by pair; filled once."""
 
     fingerprints: dict[PairKey, Fingerprint] = field(default_factory=dict)

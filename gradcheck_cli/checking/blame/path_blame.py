@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.blame.single_op import Alone, check_alone
+from gradcheck_cli.checking.blame.single_op import SingleOpVerdict, check_alone
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, Problem, Reason, estimate, rule_for
@@ -236,7 +236,7 @@ def _judged(
     return OpVerdict(place, alone.status, alone.reason)
 
 
-def _of_wrong(place: OpPlace, alone: Alone, *, closes_over: bool) -> OpVerdict:
+def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
     """Weigh what an op is found to be alone, where it contributes to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)

@@ -43,7 +43,7 @@ _ONE_TRIANGLE = (
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleOpVerdict:
     """What was found of one op alone.
 
     `evidence` says where a gradient is wrong, by how much, and what it looks like; `reason` why that can't be
@@ -70,7 +70,7 @@ class _Pulled:
     together: list[Float | None]
 
 
-def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
+def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdict:
     """Check an op's gradient for every input that moves.
 
     Args:
@@ -82,9 +82,11 @@ def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
         GradientFormError: its gradient has the wrong form.
     """
     if op.dtype_faults:
-        return Alone(Status.MISMATCHED, next(iter(op.dtype_faults.values())))
+        return SingleOpVerdict(Status.MISMATCHED, next(iter(op.dtype_faults.values())))
     if op.random_types:
-        return Alone(Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})")
+        return SingleOpVerdict(
+            Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})"
+        )
     pulled = _pull(op, generator)
     undecided = ""
     for number in range(len(op.inputs)):
@@ -93,8 +95,12 @@ def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
             return found
         undecided = undecided or found.reason
     if _is_nonlinear(op, pulled):
-        return Alone(Status.MISMATCHED, "its gradient isn't linear in its upstream")
-    return Alone(Status.INCONCLUSIVE, reason=undecided) if undecided else Alone(Status.PASSED)
+        return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
+    return (
+        SingleOpVerdict(Status.INCONCLUSIVE, reason=undecided)
+        if undecided
+        else SingleOpVerdict(Status.PASSED)
+    )
 
 
 def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
@@ -118,11 +124,13 @@ def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
     return _Pulled(weights, pull(weights), [None if row is None else row[0] for row in pull(one[np.newaxis])])
 
 
-def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.random.Generator) -> Alone:
+def _check_input(
+    op: Operation, number: int, pulled: _Pulled, generator: np.random.Generator
+) -> SingleOpVerdict:
     info = op.inputs[number]
     columns = packed_size(info)
     if not columns or not pulled.weights.size:
-        return Alone(Status.PASSED)
+        return SingleOpVerdict(Status.PASSED)
     gradient = pulled.gradients[number]
     analytic = np.zeros((len(pulled.weights), columns)) if gradient is None else gradient
     whole = packed_function(op, number, range(len(op.outputs)))
@@ -154,17 +162,20 @@ def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.rand
             and _is_symmetric(op.point[number])
             and one_triangle(analytic, judged.numeric, info)
         ):
-            return Alone(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
-        is_whole = directions is None and len(pulled.weights) > 1
-        return Alone(
-            Status.MISMATCHED,
-            _evidence(op, number, pulled, analytic, judged, is_none=gradient is None, is_whole=is_whole),
-        )
+            return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
+        name = f"its input {number}" if len(op.inputs) > 1 else "its input"
+        if gradient is None:
+            evidence = f"its gradient for {name} is None, but its output moves with it"
+        elif directions is None and len(pulled.weights) > 1:
+            evidence = _evidence_of_elements(op, number, pulled, analytic, judged)
+        else:
+            evidence = _evidence_along(name, analytic, judged)
+        return SingleOpVerdict(Status.MISMATCHED, evidence)
     undecided = judged.verdict == Verdict.INCONCLUSIVE
     if undecided.any():
         code = Reason(int(judged.reason[undecided][0]))
-        return Alone(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
-    return Alone(Status.PASSED)
+        return SingleOpVerdict(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
+    return SingleOpVerdict(Status.PASSED)
 
 
 def _is_symmetric(matrix: Array) -> bool:
@@ -180,28 +191,21 @@ def _directions(point: Float, generator: np.random.Generator) -> Float:
     return np.asarray(draw_spread(generator, (_DIRECTIONS, point.size)) * scales(point).step)
 
 
-def _evidence(  # noqa: PLR0913 (what was found, and what of)
-    op: Operation,
-    number: int,
-    pulled: _Pulled,
-    analytic: Float,
-    judged: Judgement,
-    *,
-    is_none: bool,
-    is_whole: bool,
+def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
+    """Say what the gradient is and should be along the worst direction."""
+    with np.errstate(invalid="ignore"):
+        error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
+    row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
+    return (
+        f"along a direction of {name} its gradient gives {analytic[row, column]:.6g}, "
+        f"differences {judged.numeric[row, column]:.6g}"
+    )
+
+
+def _evidence_of_elements(
+    op: Operation, number: int, pulled: _Pulled, analytic: Float, judged: Judgement
 ) -> str:
-    """Say what the gradient is and should be, and, of a small op, what the mistake looks like."""
-    name = f"its input {number}" if len(op.inputs) > 1 else "its input"
-    if is_none:
-        return f"its gradient for {name} is None, but its output moves with it"
-    if not is_whole:
-        with np.errstate(invalid="ignore"):
-            error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
-        row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
-        return (
-            f"along a direction of {name} its gradient gives {analytic[row, column]:.6g}, "
-            f"differences {judged.numeric[row, column]:.6g}"
-        )
+    """Say what a small op's gradient is and should be, and what the mistake looks like."""
     weights = np.diag(pulled.weights)
     heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
     output = next(
