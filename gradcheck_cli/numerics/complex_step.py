@@ -72,7 +72,7 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
     rule = plain.rule
     with np.errstate(all="ignore"):
         weight = row_scale(numeric, sizes.weight)[:, None]
-        allowed = allowed_error(rule, claimed, numeric, weight, value[:, None], sizes.step)
+        allowed = allowed_error(rule, (claimed, numeric), weight, value[:, None], sizes.step)
         uncertainty = _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
         room = crossed.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
         is_analytic = np.abs(numeric - crossed.numeric) <= room

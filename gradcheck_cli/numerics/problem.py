@@ -25,7 +25,7 @@ SEED = 20240229
 
 @dataclass
 class Problem:
-    """A function at a point. Callers build it once and pass it whole; it keeps what it has sampled.
+    """A function at a point. Callers build it once and pass it whole. It keeps what it has sampled.
 
     A Jacobian's element (row, slot) stands for the column `table[row, slot]`, `position[row, slot]` among
     `chosen`. Without sparsity every column is a slot of its own, and both have a single row, for all.
@@ -187,10 +187,12 @@ class Problem:
         """
         table = self.table if columns is None else columns
         row = row_scale(one, self.weight_scale[table])
-        return allowed_error(self.rule, one, other, row[:, None], self.value[:, None], self.step_scale[table])
+        return allowed_error(
+            self.rule, (one, other), row[:, None], self.value[:, None], self.step_scale[table]
+        )
 
     def allowed(self, analytic: Float, numeric: Float, scale: Float) -> Float:
         """Return the tolerance of the whole Jacobian, given each row's A_j."""
         return allowed_error(
-            self.rule, analytic, numeric, scale[:, None], self.value[:, None], self.step_scale[self.table]
+            self.rule, (analytic, numeric), scale[:, None], self.value[:, None], self.step_scale[self.table]
         )

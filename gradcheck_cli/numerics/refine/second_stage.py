@@ -216,8 +216,7 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     given = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
         problem.rule,
-        given,
-        known,
+        (given, known),
         scale[rows],
         np.maximum(value[rows], resolution.value),
         problem.step_scale[sampled.columns],
