@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.expected import Sum, compare, find_fault
+from gradcheck_cli.checking.checks.expected_gradients import Sum, compare, find_fault
 from gradcheck_cli.checking.checks.upstreams import Flow
 from gradcheck_cli.checking.ops.packing import pack, unpack
 from gradcheck_cli.results import CheckResult, Status

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.checks.deterministic import check_same_function
-from gradcheck_cli.checking.checks.expected import find_change
+from gradcheck_cli.checking.checks.expected_gradients import find_change
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back
 from gradcheck_cli.checking.ops.operation import GradientFormError
