@@ -5,6 +5,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.checking.ops.packing import Float
+
+Points = TypeVar("Points")
 
 
 def _now() -> tuple[float, float]:
@@ -53,6 +61,17 @@ class Budget:
         """
         if self.is_spent:
             raise OverBudgetError
+
+    def limit(self, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (as it came, or timed)
+        """Return a function that raises `OverBudgetError`, in place of evaluating, once the time is up."""
+        if evaluate is None or self.seconds == math.inf:
+            return evaluate
+
+        def timed(points: Points) -> Float:
+            self.require()
+            return evaluate(points)
+
+        return timed
 
     def share(self, part: float) -> Budget:
         """Return a budget that began when this one did, and ends when a part of this one is spent."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.checking.examine import Findings, examine
-from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.checking.examine import Findings, FirstOrder, examine
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CheckResult, Status
 
@@ -54,8 +54,8 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         CaseFailedError: of kind "pairs": a rule matches no pair of either order.
     """
     first: Any = found.first  # an op of this opener's
-    labels = [label_of(first, pair) for pair in pairs_of(first)]
-    if not any(first.is_connected(*pair) for pair in pairs_of(first)):
+    labels = [label_of(first, pair) for pair in pair_keys(first)]
+    if not any(first.is_connected(*pair) for pair in pair_keys(first)):
         told = CheckResult(
             SECOND, Status.SKIPPED, "every gradient is None: there is nothing to differentiate."
         )
@@ -65,7 +65,7 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         # Where the reference has no gradient to be differentiated, nothing is known of the forward's stops.
         is_known = opener.case.reference is None or vjp.case.reference is not None
         stops = found.stops if is_known else None
-        second = examine(vjp.case, vjp, samples, known=labels, stops=stops)
+        second = examine(vjp.case, vjp, samples, below=FirstOrder(labels, stops))
     except CaseSkippedError as skipped:
         told = CheckResult(SECOND, Status.SKIPPED, skipped.message)
         return replace(found, checks=(*found.checks, told))

@@ -1,11 +1,13 @@
 """NumPy only: steps, differences, ladder, noise, kinks, comparison; testable on plain functions.
 
-`judge` compares an analytic Jacobian with differences of a function, `estimate` takes the differences alone.
+A `Problem` is a function at a point. `judge` compares an analytic Jacobian with its differences, `estimate`
+takes the differences alone.
 """
 
 from gradcheck_cli.numerics.complex_step import judge_complex_step
 from gradcheck_cli.numerics.judge import Estimate, estimate, judge
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import EXPLANATIONS, Explanation, Reason, Verdict
 from gradcheck_cli.numerics.refine.stages import Judgement
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
@@ -20,6 +22,7 @@ __all__ = [
     "Explanation",
     "Judgement",
     "Precision",
+    "Problem",
     "Reason",
     "ToleranceRule",
     "Verdict",

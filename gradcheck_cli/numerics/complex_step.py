@@ -11,6 +11,7 @@ References: Squire and Trapp, Using complex variables to estimate derivatives of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,13 +21,10 @@ from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.stages import Judgement
 from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale
+from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gradcheck_cli.numerics.precision import Precision
-    from gradcheck_cli.numerics.sampling import Evaluate
+    from gradcheck_cli.numerics.problem import Problem
 
 # Relative to the input's scale. h^2 is far below any unit roundoff, and h f' still far above underflow.
 STEP = 2.0**-100
@@ -38,65 +36,47 @@ _ROUNDINGS = 256.0
 _SAME = 1e-3
 
 
-def judge_complex_step(  # noqa: PLR0913 (as `judge`)
-    evaluate: Evaluate,
-    evaluate_complex: Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]],
-    point: npt.ArrayLike,
-    analytic: npt.ArrayLike,
-    *,
-    precision: Precision,
-    rule: ToleranceRule,
-    low: npt.ArrayLike | None = None,
-    high: npt.ArrayLike | None = None,
-    scale: npt.ArrayLike | None = None,
-) -> Judgement:
+def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
     """Judge an analytic Jacobian against complex steps.
 
     Args:
-        evaluate: (B, n) real points to (B, m) values.
-        evaluate_complex: the same function on complex points.
-        point: (n,) the base point.
+        problem: the function at its point, with its form on complex points. Values count as precise as the
+            input.
         analytic: (m, n) the Jacobian under test.
-        precision: what values are rounded to.
-        rule: the tolerance.
-        low: no point of the cross-check goes below.
-        high: no point of the cross-check goes above.
-        scale: typical magnitude of the inputs.
 
     Returns:
         The judgement; an element in which the function isn't analytic is inconclusive.
+
+    Raises:
+        ValueError: the problem has no form on complex points.
     """
-    x, wanted = np.asarray(point, dtype=np.float64), np.asarray(analytic, dtype=np.float64)
-    sizes = scales(x, scale)
+    if problem.evaluate_complex is None:
+        raise ValueError("evaluate_complex: the complex step needs the function on complex points")
+    x, claimed = np.asarray(problem.point, dtype=np.float64), np.asarray(analytic, dtype=np.float64)
+    precision = problem.input_precision
+    sizes = scales(x, problem.scale)
     step = STEP * sizes.step
-    numeric = np.empty(wanted.shape)
-    block = max(1, 2**22 // max(x.size, wanted.shape[0], 1))
-    value = np.zeros(wanted.shape[0])
+    numeric = np.empty(claimed.shape)
+    block = max(1, 2**22 // max(x.size, claimed.shape[0], 1))
+    value = np.zeros(claimed.shape[0])
     for start in range(0, x.size, block):
         stop = min(start + block, x.size)
         points = np.tile(x.astype(np.complex128), (stop - start, 1))
         points[np.arange(stop - start), np.arange(start, stop)] += 1j * step[start:stop]
-        values = evaluate_complex(points)
+        values = problem.evaluate_complex(points)
         numeric[:, start:stop] = (values.imag / step[start:stop, None]).T
         value = np.abs(values.real[0])
-    crossed = estimate(
-        evaluate,
-        x,
-        input_precision=precision,
-        row_precision=precision,
-        rule=rule,
-        low=low,
-        high=high,
-        scale=scale,
-        method="central",
-    )
+    # A cross-check of its own: it takes no base value and writes its points out.
+    plain = replace(problem, row_precision=precision, base_value=None, moves=None)
+    crossed = estimate(plain, method="central")
+    rule = plain.rule
     with np.errstate(all="ignore"):
         weight = row_scale(numeric, sizes.weight)[:, None]
-        allowed = allowed_error(rule, wanted, numeric, weight, value[:, None], sizes.step)
+        allowed = allowed_error(rule, (claimed, numeric), weight, value[:, None], sizes.step)
         uncertainty = _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
         room = crossed.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
         is_analytic = np.abs(numeric - crossed.numeric) <= room
-        is_right = np.abs(wanted - numeric) <= allowed + uncertainty
+        is_right = np.abs(claimed - numeric) <= allowed + uncertainty
     verdict = np.where(is_right, Verdict.PASS, Verdict.MISMATCH)
     verdict = np.where(is_analytic, verdict, Verdict.INCONCLUSIVE)
     reason = np.where(is_analytic, Reason.NONE, Reason.NOT_ANALYTIC)

@@ -42,24 +42,32 @@ class Differences:
     error: Float
 
 
-def differences(  # noqa: PLR0913, PLR0917 (three values, two steps, two sources of noise)
-    base: Float,
-    above: Float,
-    below: Float,
-    step_up: Float,
-    step_down: Float,
-    unit: Float,
-    measured: Float | float = 0.0,
-    size: Float | float = 0.0,
-) -> Differences:
-    """Difference f(x+h), f(x), f(x-h); a step of 0 means that the side isn't there.
+@dataclass(frozen=True)
+class Sides:
+    """Values at a point and to both sides of it; a step of 0 means that the side isn't there.
 
-    Args:
+    Attributes:
         base: f(x).
         above: f(x+h).
         below: f(x-h).
         step_up: the step really taken upward.
         step_down: and downward.
+    """
+
+    base: Float
+    above: Float
+    below: Float
+    step_up: Float
+    step_down: Float
+
+
+def differences(
+    sides: Sides, unit: Float, measured: Float | float = 0.0, size: Float | float = 0.0
+) -> Differences:
+    """Difference f(x+h), f(x), f(x-h).
+
+    Args:
+        sides: the values and their steps.
         unit: the rows' unit roundoff.
         measured: bound on the error of one value as measured, where it exceeds the one assumed here.
         size: what the values are rounded relative to, where that is larger than they are.
@@ -67,6 +75,8 @@ def differences(  # noqa: PLR0913, PLR0917 (three values, two steps, two sources
     Returns:
         The differences, every argument broadcast.
     """
+    base, above, below = sides.base, sides.above, sides.below
+    step_up, step_down = sides.step_up, sides.step_down
     with np.errstate(all="ignore"):
         is_up = np.isfinite(above) & np.isfinite(base) & (step_up > 0)
         is_down = np.isfinite(below) & np.isfinite(base) & (step_down > 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.differences import Mask, differences
+from gradcheck_cli.numerics.differences import Mask, Sides, differences
 from gradcheck_cli.numerics.steps import FIRST_STEP, pairs, power_of_two
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def first_pass(problem: Problem) -> FirstPass:
     Returns:
         Slopes with their errors.
     """
-    sampler, columns, shape = problem.sampler, problem.columns, problem.shape
+    sampler, columns, shape = problem.sampler, problem.chosen, problem.shape
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
     step_scale, domain = problem.step_scale[columns], problem.domain.take(columns)
@@ -64,15 +64,14 @@ def first_pass(problem: Problem) -> FirstPass:
     taken = pairs(sampler.point[columns], step[:, None], domain, sampler.precision)
     for batch in sampler.along(columns, np.concatenate([taken.up, taken.down], axis=1)):
         here, own = batch.slots, problem.position[:, batch.slots]
-        found = differences(
+        sides = Sides(
             batch.base[:, None],
             batch.values[:, 0, :].T,
             batch.values[:, 1, :].T,
             taken.step_up[own, 0],
             taken.step_down[own, 0],
-            problem.unit[:, None],
-            size=problem.size[:, None],
         )
+        found = differences(sides, problem.unit[:, None], size=problem.size[:, None])
         slope[:, here], noise[:, here] = found.slope, found.noise
         is_flat[:, here], is_central[:, here] = found.is_flat, found.is_central
         with np.errstate(all="ignore"):

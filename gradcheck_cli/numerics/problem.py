@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,104 +12,160 @@ import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
 from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
-from gradcheck_cli.numerics.steps import Domain, scales
-from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
+from gradcheck_cli.numerics.steps import Domain, Scales, scales
+from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gradcheck_cli.numerics.sparsity import Index, Sparsity
+
+EvaluateComplex = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]
 
 SEED = 20240229
 
 
 @dataclass
 class Problem:
-    """A function at a point, with all that limits how it may be sampled; columns index the point.
+    """A function at a point. Callers build it once and pass it whole. It keeps what it has sampled.
 
     A Jacobian's element (row, slot) stands for the column `table[row, slot]`, `position[row, slot]` among
-    `columns`. Without sparsity every column is a slot of its own, and both have a single row, for all.
+    `chosen`. Without sparsity every column is a slot of its own, and both have a single row, for all.
+
+    Attributes:
+        evaluate: (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined.
+        point: (n,) the base point.
+        input_precision: what points are rounded to.
+        row_precision: what values are rounded to: one for all, one per row, or the rows' unit roundoffs (m,).
+        tolerance: the rule for each element; default: the table's for the coarsest precision.
+        low: no point goes below; scalar or (n,).
+        high: no point goes above.
+        scale: typical magnitude of the inputs, scalar or (n,), for the steps.
+        columns: (c,) the columns of the Jacobian; default: all n.
+        base_value: (m,) f(x), for tolerances, where the caller knows it better.
+        moves: `evaluate` for points that are described instead of written out.
+        evaluate_complex: the same function on complex points, for the complex step.
+        sparsity: what can differ from zero in the analytic Jacobian.
+        may_round: whether the function is known to round inside; then stairs finer than the first step are
+            looked for.
+        rows: m, where it is known without evaluating.
     """
 
-    sampler: Sampler
-    columns: np.ndarray
-    position: Index
-    unit: Float
-    working: Precision
-    step_scale: Float
-    weight_scale: Float
-    domain: Domain
-    rule: ToleranceRule
-    known_value: Float | None = None
-    generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
+    evaluate: Evaluate
+    point: npt.ArrayLike
+    input_precision: Precision
+    row_precision: Precision | Sequence[Precision] | npt.NDArray[np.float64]
+    tolerance: ToleranceRule | None = None
+    low: npt.ArrayLike | None = None
+    high: npt.ArrayLike | None = None
+    scale: npt.ArrayLike | None = None
+    columns: npt.ArrayLike | None = None
+    base_value: npt.ArrayLike | None = None
+    moves: EvaluateMoves | None = None
+    evaluate_complex: EvaluateComplex | None = None
+    sparsity: Sparsity | None = None
+    may_round: bool = False
+    rows: int | None = None
+    generator: np.random.Generator = field(
+        init=False, repr=False, default_factory=lambda: np.random.default_rng(SEED)
+    )
 
-    @staticmethod
-    def of(  # noqa: PLR0913 (as `judge`)
-        evaluate: Evaluate,
-        point: npt.ArrayLike,
-        input_precision: Precision,
-        row_precision: Precision | Sequence[Precision] | npt.NDArray[np.float64],
-        *,
-        low: npt.ArrayLike | None,
-        high: npt.ArrayLike | None,
-        scale: npt.ArrayLike | None,
-        columns: npt.ArrayLike | None,
-        rows: int | None = None,
-        moves: EvaluateMoves | None = None,
-        sparsity: Sparsity | None = None,
-    ) -> Problem:
-        """Set up scales and room; evaluates the base point only where the number of rows isn't given."""
-        sampler = Sampler(
-            evaluate,
-            np.asarray(point, dtype=np.float64).ravel(),
-            input_precision,
-            rows,
-            moves=moves,
-            sparsity=sparsity,
+    def anew(self, rows: int | None = None) -> Problem:
+        """Return the same problem with nothing sampled yet, and its generator at its beginning.
+
+        Args:
+            rows: m, where it is known by now.
+        """
+        return replace(self, rows=self.rows if rows is None else rows)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Evaluates around the point; it evaluates the point only if the number of rows isn't known."""
+        point = np.asarray(self.point, dtype=np.float64).ravel()
+        return Sampler(
+            self.evaluate, point, self.input_precision, self.rows, moves=self.moves, sparsity=self.sparsity
         )
-        x = sampler.point
-        if columns is not None and sparsity is not None:
+
+    @cached_property
+    def chosen(self) -> np.ndarray:
+        """The columns of the Jacobian, (c,).
+
+        Raises:
+            ValueError: only some are asked for, and there is a sparsity.
+        """
+        if self.columns is None:
+            return np.arange(self.sampler.point.size)
+        if self.sparsity is not None:
             raise ValueError("columns: all of them, where there is a sparsity")
-        chosen = np.arange(x.size) if columns is None else np.asarray(columns, dtype=np.int64).ravel()
-        if isinstance(row_precision, Precision):
-            unit = np.full(sampler.rows, row_precision.unit_roundoff)
-        elif isinstance(row_precision, np.ndarray):
-            unit = np.broadcast_to(row_precision.astype(np.float64), (sampler.rows,))
-        else:
-            unit = np.array([precision.unit_roundoff for precision in row_precision], dtype=np.float64)
-        if unit.shape != (sampler.rows,):
-            raise ValueError(f"row_precision: expected one per row, {sampler.rows}, got {unit.shape[0]}")
-        ranked = {p.unit_roundoff: p for p in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
-        worst_row = ranked[float(unit.max())] if unit.size else input_precision
-        working = coarsest(input_precision, worst_row)
-        sizes = scales(x, scale)
-        domain = Domain.around(x, low, high)
-        return Problem(
-            sampler=sampler,
-            columns=chosen,
-            position=np.arange(chosen.size)[None] if sparsity is None else sparsity.columns,
-            unit=unit,
-            working=working,
-            step_scale=sizes.step,
-            weight_scale=sizes.weight,
-            domain=domain,
-            rule=rule_for(working, working),
-        )
+        return np.asarray(self.columns, dtype=np.int64).ravel()
+
+    @cached_property
+    def position(self) -> Index:
+        """The place of each element's column among `chosen`, (1 or m, slots)."""
+        return np.arange(self.chosen.size)[None] if self.sparsity is None else self.sparsity.columns
+
+    @cached_property
+    def unit(self) -> Float:
+        """The unit roundoff of each row's values, (m,).
+
+        Raises:
+            ValueError: there isn't one precision per row.
+        """
+        rows, precision = self.sampler.rows, self.row_precision
+        if isinstance(precision, Precision):
+            return np.full(rows, precision.unit_roundoff)
+        if isinstance(precision, np.ndarray):
+            return np.broadcast_to(precision.astype(np.float64), (rows,))
+        unit = np.array([each.unit_roundoff for each in precision], dtype=np.float64)
+        if unit.shape != (rows,):
+            raise ValueError(f"row_precision: expected one per row, {rows}, got {unit.shape[0]}")
+        return unit
+
+    @cached_property
+    def working(self) -> Precision:
+        """The coarsest precision in play."""
+        by_unit = {p.unit_roundoff: p for p in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
+        worst_row = by_unit[float(self.unit.max())] if self.unit.size else self.input_precision
+        return coarsest(self.input_precision, worst_row)
+
+    @cached_property
+    def rule(self) -> ToleranceRule:
+        """The tolerance rule of every element."""
+        return self.tolerance if self.tolerance is not None else rule_for(self.working, self.working)
+
+    @cached_property
+    def _scales(self) -> Scales:
+        return scales(self.sampler.point, self.scale)
+
+    @property
+    def step_scale(self) -> Float:
+        """The input's scale for steps, (n,)."""
+        return self._scales.step
+
+    @property
+    def weight_scale(self) -> Float:
+        """The input's scale for tolerances, (n,)."""
+        return self._scales.weight
+
+    @cached_property
+    def domain(self) -> Domain:
+        """How far each input may move."""
+        return Domain.around(self.sampler.point, self.low, self.high)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and slots of the Jacobian."""
         return self.sampler.rows, int(self.position.shape[1])
 
-    @property
+    @cached_property
     def table(self) -> Index:
         """The column of each element, (1 or m, slots)."""
-        return self.columns[self.position]
+        return np.asarray(self.chosen[self.position])
 
     @property
     def value(self) -> Float:
         """f(x), (m,), for tolerances."""
-        return self.sampler.base if self.known_value is None else self.known_value
+        if self.base_value is None:
+            return self.sampler.base
+        return np.asarray(self.base_value, dtype=np.float64).ravel()
 
     @property
     def size(self) -> Float:
@@ -119,8 +177,22 @@ class Problem:
         """The tolerance scale ws of each element, (1 or m, slots)."""
         return np.asarray(self.weight_scale[self.table])
 
+    def allowed_between(self, one: Float, other: Float, columns: Index | None = None) -> Float:
+        """Return the error allowed between two Jacobians, (m, c); nothing is widened for noise.
+
+        Args:
+            one: one Jacobian; its rows say how large their elements are.
+            other: the other.
+            columns: column of each element, where only some are stored; default: `table`.
+        """
+        table = self.table if columns is None else columns
+        row = row_scale(one, self.weight_scale[table])
+        return allowed_error(
+            self.rule, (one, other), row[:, None], self.value[:, None], self.step_scale[table]
+        )
+
     def allowed(self, analytic: Float, numeric: Float, scale: Float) -> Float:
         """Return the tolerance of the whole Jacobian, given each row's A_j."""
         return allowed_error(
-            self.rule, analytic, numeric, scale[:, None], self.value[:, None], self.step_scale[self.table]
+            self.rule, (analytic, numeric), scale[:, None], self.value[:, None], self.step_scale[self.table]
         )

@@ -96,8 +96,7 @@ def rule_for(gradient: Precision, reference: Precision) -> ToleranceRule:
 
 def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
     rule: ToleranceRule,
-    analytic: npt.ArrayLike,
-    numeric: npt.ArrayLike,
+    slopes: tuple[npt.ArrayLike, npt.ArrayLike],
     row_scale: npt.ArrayLike,
     value: npt.ArrayLike,
     step_scale: npt.ArrayLike,
@@ -107,9 +106,8 @@ def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
 
     Args:
         rule: the rule to apply.
-        analytic: a, broadcast with `numeric`; non-finite values count as 0.
-        numeric: n; non-finite values count as 0.
-        row_scale: A_j, broadcast with `numeric`; see `row_scale`.
+        slopes: a and n, broadcast; non-finite values count as 0.
+        row_scale: A_j, broadcast with both; see `row_scale`.
         value: f_j(x).
         step_scale: xs_i.
         rtol: in place of the rule's own, where a noisy forward widens it.
@@ -117,7 +115,7 @@ def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
     Returns:
         Non-negative tolerances.
     """
-    size = np.maximum(_finite_magnitude(analytic), _finite_magnitude(numeric))
+    size = np.maximum(_finite_magnitude(slopes[0]), _finite_magnitude(slopes[1]))
     relative = (rule.rtol if rtol is None else np.asarray(rtol, dtype=np.float64)) * size
     if rule.atol is not None:
         return np.asarray(relative + rule.atol)

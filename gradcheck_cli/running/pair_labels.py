@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradcheck_cli.checking.pairs.sample import Pair, label_of, pairs_of
+from gradcheck_cli.checking.pairs.pair import PairKey, label_of, pair_keys
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.results import PairResult, Status
 
@@ -18,7 +18,7 @@ class OpenedPair(NamedTuple):
 
     opener: Any
     op: Any
-    pair: Pair
+    pair: PairKey
 
 
 def open_pair(opener: Any, label: str, sample: int = 0) -> OpenedPair:  # noqa: ANN401 (an Opener of any op)
@@ -48,9 +48,9 @@ def open_pair(opener: Any, label: str, sample: int = 0) -> OpenedPair:  # noqa: 
     raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known) or 'none'}.")
 
 
-def labels_of(op: Operation) -> dict[str, Pair]:
+def labels_of(op: Operation) -> dict[str, PairKey]:
     """Return the pairs of an op by label."""
-    return {label_of(op, pair): pair for pair in pairs_of(op)}
+    return {label_of(op, pair): pair for pair in pair_keys(op)}
 
 
 def listed_pairs(case: Case) -> tuple[PairResult, ...]:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.steps import FIRST_STEP
 
 FOLDER = Path(__file__).parents[2] / "docs" / "plots"
@@ -57,10 +58,11 @@ def draw_steps() -> Figure:
         axes.axvline(first, color=colour, linestyle=":", linewidth=1)
         side, height = ("left", 3e-17) if name == "float64" else ("right", 5e-16)
         axes.text(first, height, f" first step, {name} ", color=colour, fontsize=8, ha=side)
-        found = estimate(
+        problem = Problem(
             lambda points, dtype=dtype: np.tanh(points.astype(dtype)).astype(np.float64),
-            [POINT], input_precision=precision, row_precision=precision, method="ladder",
+            [POINT], precision, precision,
         )  # fmt: skip
+        found = estimate(problem, method="ladder")
         off = max(abs(float(found.numeric[0, 0]) - truth()), 1e-17)
         axes.plot([first], [off], "*", color=colour, markersize=11, label="after the ladder", zorder=3)
         unsure = float(found.uncertainty[0, 0])

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.sample import Operations
+from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 

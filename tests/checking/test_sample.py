@@ -5,18 +5,18 @@ import pytest
 from numpy_op import Numpy, product, tanh
 
 from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
-from gradcheck_cli.checking.pairs.sample import judge_pairs, label_of, pairs_of, tolerance_of
+from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.pairs.pair import Pair, label_of, pair_keys, pairs_at
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.spec.case import PairRule, Tolerance
 
 
 def judged(op, rules=None, **changes):
     operations = op.operations()
-    pairs = pairs_of(operations.declared)
-    analytic = analytic_jacobians(op.case(**changes), operations.formula, pairs, {})
-    return judge_pairs(
-        op.case(**changes), operations, analytic, {pair: (rules or {}).get(pair) for pair in pairs}
-    )
+    keys = pair_keys(operations.declared)
+    analytic = analytic_jacobians(op.case(**changes), operations.formula, keys, {})
+    pairs = pairs_at(op.case(**changes), operations, {key: (rules or {}).get(key) for key in keys})
+    return judge_pairs(pairs, analytic)
 
 
 def wrong_count(sample):
@@ -30,8 +30,8 @@ def test_pairs_and_their_labels():
         {"x": [1.0], "n": np.array([2])},
         outputs=("p", "count", "same"),
     ).operation()
-    assert pairs_of(op) == [(0, 0), (2, 0)]
-    assert [label_of(op, pair) for pair in pairs_of(op)] == ["dp/dx", "dsame/dx"]
+    assert pair_keys(op) == [(0, 0), (2, 0)]
+    assert [label_of(op, pair) for pair in pair_keys(op)] == ["dp/dx", "dsame/dx"]
 
 
 def test_a_right_pair_has_its_jacobians_and_a_sharp_bound():
@@ -110,13 +110,13 @@ def test_pairs_of_one_input_may_differ_in_tolerance():
 )
 def test_a_formula_in_float64_is_held_to_float64(dtype, rtol):
     op = tanh(points={"x": [0.5, -1.0]}, dtypes={"x": dtype})
-    assert tolerance_of(op.case(), op.operations(), (0, 0), None).rtol == rtol
+    assert Pair(op.case(), op.operations(), (0, 0)).tolerance.rtol == rtol
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 2e-3), ("float16", 5e-2), ("bfloat16", 1e-1)])
 def test_without_float64_the_declared_dtype_rules(dtype, rtol):
     op = tanh(points={"x": [0.5, -1.0]}, dtypes={"x": dtype}, refuses_float64=True)
-    assert tolerance_of(op.case(), op.operations(), (0, 0), None).rtol == rtol
+    assert Pair(op.case(), op.operations(), (0, 0)).tolerance.rtol == rtol
 
 
 def test_zero_size_is_never_evaluated():

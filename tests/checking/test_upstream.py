@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check, product, tanh
 
-from gradcheck_cli.checking.checks.upstreams import Pulled
+from gradcheck_cli.checking.checks.pulled import Pulled
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule
 
@@ -257,7 +257,7 @@ def test_upstreams_depend_on_the_seed_alone():
 
 
 def test_upstreams_are_of_all_sizes_and_of_the_signs_of_training():
-    flows = list(pulled(tanh()).flows())
+    flows = list(pulled(tanh()).upstreams.flows())
     sizes = [flow.size for flow in flows if "random upstream of size" in flow.words]
     # Tiny, small, ordinary, large and very large ones.
     assert sizes[0] < 1e-11 < sizes[1] < 0.01 < sizes[2] <= 1
@@ -279,7 +279,7 @@ def test_upstreams_are_exact_in_every_dtype(dtype):
         return slope(x) * u
 
     subject = pulled(tanh(gradient, dtypes={"x": dtype}))
-    for flow in subject.flows():
+    for flow in subject.upstreams.flows():
         subject.pull(flow.upstream)
         np.testing.assert_array_equal(seen[-1], flow.upstream)
 

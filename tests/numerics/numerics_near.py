@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numerics_table import evaluator, true_jacobian
 
-from gradcheck_cli.numerics import FLOAT64, Judgement, Precision, Verdict, judge
+from gradcheck_cli.numerics import FLOAT64, Judgement, Precision, Problem, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ class Near:
         name: unique.
         function: as in `numerics_table`.
         point: (n,).
-        settings: what else `judge` is told.
+        settings: what else the problem has.
     """
 
     name: str
@@ -38,9 +38,8 @@ class Near:
     def judged(self, analytic: np.ndarray, factor: float = 1.0, precision: Precision = FLOAT64) -> Judgement:
         """Judge a Jacobian of the function times a factor."""
         evaluate = evaluator(lambda xp, x: self.function(xp, x) * x.dtype.type(factor), precision)
-        point = np.array(self.point)
-        settings = dict(input_precision=precision, row_precision=precision, **(self.settings or {}))
-        return judge(evaluate, point, analytic * factor, **settings)
+        problem = Problem(evaluate, np.array(self.point), precision, precision, **(self.settings or {}))
+        return judge(problem, analytic * factor)
 
 
 def small_scales() -> Iterator[Near]:

@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 from numerics_table import DIGITS, evaluator, true_jacobian
 
-from gradcheck_cli.numerics import Precision, Reason, Verdict, judge
+from gradcheck_cli.numerics import Precision, Problem, Reason, Verdict, judge
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -116,8 +116,8 @@ class Tally:
         """Judge one example with its right gradient, and with one element that matters wrong."""
         example = draw_example(seed, precision)
         evaluate = evaluator(example.function, precision)
-        settings = {"input_precision": precision, "row_precision": precision}
-        found = judge(evaluate, example.point, example.right, **settings)
+        problem = Problem(evaluate, example.point, precision, precision)
+        found = judge(problem, example.right)
         self.evaluations += found.evaluations
         self.inputs += example.point.size
         outcome = _worst(found.verdict)
@@ -129,7 +129,7 @@ class Tally:
             return
         wrong = example.right.copy()
         wrong[where] *= 1 + error
-        found = judge(evaluate, example.point, wrong, **settings)
+        found = judge(problem, wrong)
         # An error below the stated tolerance is none: the table says what is looked for.
         kind = (
             "wrong"

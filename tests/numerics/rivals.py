@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from numerics_table import evaluator, smooth_rows, true_jacobian, wrong_versions
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, Verdict, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Verdict, judge
 
 
 def central(evaluate, point, step, precision):
@@ -70,7 +70,7 @@ RULES = {
 
 def ours(evaluate, point, analytic, precision):
     """Return `None` where undecided."""
-    found = judge(evaluate, point, analytic, input_precision=precision, row_precision=precision)
+    found = judge(Problem(evaluate, point, precision, precision), analytic)
     if (found.verdict == Verdict.MISMATCH).any():
         return False
     return None if (found.verdict == Verdict.INCONCLUSIVE).any() else True

@@ -11,6 +11,7 @@ from gradcheck_cli.numerics import (
     FLOAT16,
     FLOAT32,
     FLOAT64,
+    Problem,
     Reason,
     Verdict,
     estimate,
@@ -20,7 +21,9 @@ from gradcheck_cli.numerics import (
 )
 from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
 
-SETTINGS = {"input_precision": FLOAT64, "row_precision": FLOAT64}
+
+def problem(evaluate, point, **changes):
+    return Problem(evaluate, point, FLOAT64, FLOAT64, **changes)
 
 
 def test_points_stay_in_the_domain_and_are_representable():
@@ -31,15 +34,7 @@ def test_points_stay_in_the_domain_and_are_representable():
         return np.sqrt(points)
 
     point = FLOAT32.round(np.array([1e-6, 0.3, 1.0]))
-    judge(
-        evaluate,
-        point,
-        np.diag(2 / np.sqrt(point)),
-        input_precision=FLOAT32,
-        row_precision=FLOAT32,
-        low=0.0,
-        high=1.0,
-    )
+    judge(Problem(evaluate, point, FLOAT32, FLOAT32, low=0.0, high=1.0), np.diag(2 / np.sqrt(point)))
     points = np.concatenate(seen)
     assert points.min() >= 0
     assert points.max() <= 1
@@ -54,8 +49,8 @@ def test_values_of_different_calls_are_never_compared():
         return np.sin(points) * (1 + 1e-9 * next(calls))
 
     point = np.linspace(0.1, 1, 5)
-    assert (judge(evaluate, point, np.diag(np.cos(point)), **SETTINGS).verdict == Verdict.PASS).all()
-    found = judge(evaluate, point, np.diag(np.cos(point)), **SETTINGS, method="ladder")
+    assert (judge(problem(evaluate, point), np.diag(np.cos(point))).verdict == Verdict.PASS).all()
+    found = judge(problem(evaluate, point), np.diag(np.cos(point)), method="ladder")
     assert (found.verdict == Verdict.PASS).all()
 
 
@@ -68,7 +63,7 @@ def test_batches_stay_small(monkeypatch):
         return points**2
 
     point = np.linspace(1, 2, 100)
-    found = judge(evaluate, point, np.diag(2 * point) * 1.01, **SETTINGS)
+    found = judge(problem(evaluate, point), np.diag(2 * point) * 1.01)
     assert max(sizes) <= 20_000
     assert (np.diag(found.verdict) == Verdict.MISMATCH).all()
     assert MAX_FLOATS_PER_CALL * 8 == 64 * 2**20
@@ -76,7 +71,7 @@ def test_batches_stay_small(monkeypatch):
 
 def test_first_pass_costs_two_evaluations_a_column():
     point = np.linspace(0.1, 1, 40)
-    found = judge(np.exp, point, np.diag(np.exp(point)), **SETTINGS)
+    found = judge(problem(np.exp, point), np.diag(np.exp(point)))
     assert found.evaluations == 2 * 40 + 1
     assert found.method == "central"
 
@@ -97,7 +92,7 @@ def test_large_jacobian_with_few_doubtful_columns_is_quick():
         return values
 
     began = time.perf_counter()
-    found = judge(evaluate, rng.normal(size=1000), wrong, **SETTINGS)
+    found = judge(problem(evaluate, rng.normal(size=1000)), wrong)
     assert time.perf_counter() - began - spent < 10
     assert sorted(zip(*np.nonzero(found.verdict == Verdict.MISMATCH), strict=True)) == [(3, 5), (700, 900)]
     assert (found.verdict == Verdict.INCONCLUSIVE).sum() == 0
@@ -106,39 +101,39 @@ def test_large_jacobian_with_few_doubtful_columns_is_quick():
 def test_every_column_wrong_is_affordable():
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(150, 150))
-    found = judge(lambda x: np.tanh(x @ matrix.T), 0.1 * rng.normal(size=150), matrix, **SETTINGS)
+    found = judge(problem(lambda x: np.tanh(x @ matrix.T), 0.1 * rng.normal(size=150)), matrix)
     assert (found.verdict == Verdict.MISMATCH).mean() > 0.95
     assert found.evaluations < 150 * 100
 
 
 def test_columns_choose_and_the_rest_stays():
     point = np.array([1.0, 2.0, 3.0])
-    found = judge(np.square, point, np.diag(2 * point)[:, [2, 0]], **SETTINGS, columns=[2, 0])
+    found = judge(problem(np.square, point, columns=[2, 0]), np.diag(2 * point)[:, [2, 0]])
     assert found.verdict.shape == (3, 2)
     assert (found.verdict == Verdict.PASS).all()
 
 
 def test_central_is_the_first_pass_alone():
-    found = judge(np.exp, [1.0], [[2.0]], **SETTINGS, method="central")
+    found = judge(problem(np.exp, [1.0]), [[2.0]], method="central")
     assert found.verdict[0, 0] == Verdict.MISMATCH
     assert found.evaluations == 3
-    assert judge(np.abs, [0.0], [[1.0]], **SETTINGS, method="central").verdict[0, 0] == Verdict.INCONCLUSIVE
+    assert judge(problem(np.abs, [0.0]), [[1.0]], method="central").verdict[0, 0] == Verdict.INCONCLUSIVE
 
 
 def test_users_tolerances_replace_the_scaled_ones():
     rule = rule_for(FLOAT64, FLOAT64)
     loose = rule.with_user(atol=0.5)
-    assert judge(np.exp, [1.0], [[2.9]], **SETTINGS, rule=loose).verdict[0, 0] == Verdict.PASS
-    assert judge(np.exp, [1.0], [[3.9]], **SETTINGS, rule=loose).verdict[0, 0] == Verdict.MISMATCH
+    assert judge(problem(np.exp, [1.0], tolerance=loose), [[2.9]]).verdict[0, 0] == Verdict.PASS
+    assert judge(problem(np.exp, [1.0], tolerance=loose), [[3.9]]).verdict[0, 0] == Verdict.MISMATCH
     relative = rule.with_user(rtol=0.1)
-    assert judge(np.exp, [1.0], [[2.9]], **SETTINGS, rule=relative).verdict[0, 0] == Verdict.PASS
-    assert judge(np.exp, [1.0], [[3.9]], **SETTINGS, rule=relative).verdict[0, 0] == Verdict.MISMATCH
-    found = judge(np.exp, [1.0], [[np.e]], **SETTINGS, rule=rule.with_user(atol=1e-3, rtol=0.0))
+    assert judge(problem(np.exp, [1.0], tolerance=relative), [[2.9]]).verdict[0, 0] == Verdict.PASS
+    assert judge(problem(np.exp, [1.0], tolerance=relative), [[3.9]]).verdict[0, 0] == Verdict.MISMATCH
+    found = judge(problem(np.exp, [1.0], tolerance=rule.with_user(atol=1e-3, rtol=0.0)), [[np.e]])
     assert found.allowed[0, 0] == 1e-3
 
 
 def test_estimate_reports_kinks_and_unknowns():
-    found = estimate(lambda x: np.concatenate([np.abs(x), np.sqrt(x), x], axis=-1), [0.0], **SETTINGS)
+    found = estimate(problem(lambda x: np.concatenate([np.abs(x), np.sqrt(x), x], axis=-1), [0.0]))
     assert found.is_kink[:, 0].tolist() == [True, False, False]
     assert found.reason[1, 0] == Reason.SINGULAR
     assert found.numeric[2, 0] == 1
@@ -148,33 +143,31 @@ def test_rows_may_differ_in_precision():
     def evaluate(points):
         return np.concatenate([np.sin(points), np.sin(points.astype(np.float32)).astype(np.float64)], axis=-1)
 
-    settings = {"input_precision": FLOAT64, "row_precision": [FLOAT64, FLOAT32]}
-    assert (judge(evaluate, [0.5], np.full((2, 1), np.cos(0.5)), **settings).verdict == Verdict.PASS).all()
-    units = {"input_precision": FLOAT64, "row_precision": np.array([2.0**-53, 2.0**-24])}
-    assert (judge(evaluate, [0.5], np.full((2, 1), np.cos(0.5)), **units).verdict == Verdict.PASS).all()
+    slopes = np.full((2, 1), np.cos(0.5))
+    for rows in ([FLOAT64, FLOAT32], np.array([2.0**-53, 2.0**-24])):
+        assert (judge(Problem(evaluate, [0.5], FLOAT64, rows), slopes).verdict == Verdict.PASS).all()
 
 
 def test_float32_gradient_against_a_float64_reference():
     slope = np.cos(0.5)
-    settings = {**SETTINGS, "gradient_precision": FLOAT32}
-    assert judge(np.sin, [0.5], [[slope * (1 + 5e-5)]], **settings).verdict[0, 0] == Verdict.PASS
-    assert judge(np.sin, [0.5], [[slope * (1 + 1e-3)]], **settings).verdict[0, 0] == Verdict.MISMATCH
+    sine = problem(np.sin, [0.5], tolerance=rule_for(FLOAT32, FLOAT64))
+    assert judge(sine, [[slope * (1 + 5e-5)]]).verdict[0, 0] == Verdict.PASS
+    assert judge(sine, [[slope * (1 + 1e-3)]]).verdict[0, 0] == Verdict.MISMATCH
 
 
 def test_empty_jacobians():
-    assert judge(np.exp, np.zeros(0), np.zeros((0, 0)), **SETTINGS).verdict.shape == (0, 0)
-    found = judge(lambda x: np.zeros((len(x), 0)), [1.0], np.zeros((0, 1)), **SETTINGS)
+    assert judge(problem(np.exp, np.zeros(0)), np.zeros((0, 0))).verdict.shape == (0, 0)
+    found = judge(problem(lambda x: np.zeros((len(x), 0)), [1.0]), np.zeros((0, 1)))
     assert found.verdict.shape == (0, 1)
-    assert judge(
-        lambda x: np.zeros((len(x), 2)), np.zeros(0), np.zeros((2, 0)), **SETTINGS
-    ).verdict.shape == (2, 0)
+    found = judge(problem(lambda x: np.zeros((len(x), 2)), np.zeros(0)), np.zeros((2, 0)))
+    assert found.verdict.shape == (2, 0)
 
 
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match="analytic: expected shape"):
-        judge(np.exp, [1.0], np.zeros((1, 2)), **SETTINGS)
+        judge(problem(np.exp, [1.0]), np.zeros((1, 2)))
     with pytest.raises(ValueError, match="evaluate: expected"):
-        judge(lambda x: x.sum(), [1.0], np.zeros((1, 1)), **SETTINGS)
+        judge(problem(lambda x: x.sum(), [1.0]), np.zeros((1, 1)))
 
 
 def test_every_reason_says_what_to_do():

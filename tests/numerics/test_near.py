@@ -5,7 +5,7 @@ import pytest
 from numerics_near import ERRORS, GROUPS, plant
 from numerics_table import NUMPY
 
-from gradcheck_cli.numerics import FLOAT64, Verdict, judge
+from gradcheck_cli.numerics import FLOAT64, Problem, Verdict, judge
 
 ROWS = {f"{group}: {row.name}": row for group, rows in GROUPS.items() for row in rows()}
 GREEN = (Verdict.PASS, Verdict.KINK)
@@ -43,7 +43,8 @@ def run(function, point, analytic, **settings):
     point, analytic = np.atleast_1d(np.asarray(point, float)), np.asarray(analytic, float)
     if analytic.ndim < 2:
         analytic = np.diag(np.atleast_1d(analytic))
-    return judge(evaluate, point, analytic, input_precision=FLOAT64, row_precision=FLOAT64, **settings)
+    method = settings.pop("method", "auto")
+    return judge(Problem(evaluate, point, FLOAT64, FLOAT64, **settings), analytic, method=method)
 
 
 # Functions that lose digits, saturate, turn or jump: whatever is said of them, it is said at every size.
@@ -177,11 +178,11 @@ def test_an_imaginary_part_that_is_zero_by_symmetry_is_judged_by_the_whole(name,
     point, value = packed(matrix[None])[0], np.abs(getattr(np.linalg, name)(matrix)).ravel()
     right = packed(np.stack(moves)).T
     modulus = np.concatenate([value, value])
-    settings = {"input_precision": FLOAT64, "row_precision": FLOAT64, "base_value": modulus}
-    assert (judge(evaluate, point, right, **settings).verdict == Verdict.PASS).all()
+    problem = Problem(evaluate, point, FLOAT64, FLOAT64, base_value=modulus)
+    assert (judge(problem, right).verdict == Verdict.PASS).all()
     wrong = right.copy()
     wrong[0, 0] *= 1.01
-    assert judge(evaluate, point, wrong, **settings).verdict[0, 0] == Verdict.MISMATCH
+    assert judge(problem, wrong).verdict[0, 0] == Verdict.MISMATCH
 
 
 def test_the_table_runs_on_the_same_functions_as_the_truth():

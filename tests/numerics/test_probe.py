@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, rule_for
 from gradcheck_cli.numerics.probes import probe_direction
 from gradcheck_cli.numerics.probes.probe import (
     bisect_input,
@@ -21,8 +21,8 @@ from gradcheck_cli.numerics.probes.probe_direction import (
     Span,
     Target,
     draw_direction,
-    signed,
 )
+from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.steps import typical_size
 
 N = 3000
@@ -58,14 +58,14 @@ def target(forward, pull, point, *, precision=FLOAT64, low=-np.inf, high=np.inf)
         spans=[Span(point.size, typical_size(point, None), precision, low, high)],
         unit=precision.unit_roundoff,
         working=precision,
-        rtol=1e-6,
+        rule=rule_for(FLOAT64, FLOAT64),
     )
 
 
 def probed(aim, seed=1, reach=MIDDLE):
     generator = np.random.default_rng(seed)
     differenced = take_difference(draw_direction(aim, generator, reach))
-    return differenced, compare(differenced, signed(generator, aim.base.size) * differenced.weight)
+    return differenced, compare(differenced, draw_signed(generator, aim.base.size) * differenced.weight)
 
 
 POINT = np.random.default_rng(9).normal(size=N)
@@ -119,7 +119,7 @@ def test_what_is_said_to_be_missed_is_missed():
     aim = target(op.forward, op.pull, POINT)
     generator = np.random.default_rng(3)
     differenced = take_difference(draw_direction(aim, generator))
-    upstream = signed(generator, N) * differenced.weight
+    upstream = draw_signed(generator, N) * differenced.weight
     plain = compare(differenced, upstream)
     size = 1e-5
     missed = []
@@ -203,7 +203,7 @@ def test_float32_alone_sees_gross_errors():
 
 
 def test_signed_magnitudes_lie_between_a_half_and_one():
-    drawn = signed(np.random.default_rng(0), 10_000)
+    drawn = draw_signed(np.random.default_rng(0), 10_000)
     assert np.abs(drawn).min() >= 0.5
     assert np.abs(drawn).max() <= 1.0
     assert abs(np.sign(drawn).mean()) < 0.05

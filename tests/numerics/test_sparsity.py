@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, Verdict, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Verdict, judge
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.sparsity import Sparsity, rank_in_class
 
@@ -37,15 +37,9 @@ def judged(function, analytic=None, point=X, **changes):
         return function(points)
 
     precision = changes.pop("precision", FLOAT64)
-    found = judge(
-        evaluate,
-        point,
-        slopes() if analytic is None else analytic,
-        input_precision=precision,
-        row_precision=precision,
-        sparsity=BLOCKS,
-        **changes,
-    )
+    method = changes.pop("method", "auto")
+    problem = Problem(evaluate, point, precision, precision, sparsity=BLOCKS, **changes)
+    found = judge(problem, slopes() if analytic is None else analytic, method=method)
     assert found.evaluations == sum(counted)
     return found
 

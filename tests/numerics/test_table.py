@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 from numerics_table import evaluator, smooth_rows, true_jacobian, wrong_versions
 
-from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Verdict, estimate, judge
+from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Problem, Verdict, estimate, judge
 
 ERRORS = {"float64": (1e-2, 1e-4), "float32": (1e-2,), "float16": (0.5,), "bfloat16": (0.5,)}
 ROWS = smooth_rows()
-
-
-def _settings(precision):
-    return {"input_precision": precision, "row_precision": precision}
 
 
 def test_table_has_at_least_a_hundred_rows():
@@ -23,10 +19,10 @@ def test_table_has_at_least_a_hundred_rows():
 def test_smooth_functions_are_decided_rightly(row, precision):
     point = precision.round(np.array(row.point))
     evaluate, right = evaluator(row.function, precision), true_jacobian(row.function, point)
-    found = judge(evaluate, point, right, **_settings(precision))
+    found = judge(Problem(evaluate, point, precision, precision), right)
     assert (found.verdict == Verdict.PASS).all(), found
     for name, wrong in wrong_versions(right, ERRORS[precision.name]).items():
-        found = judge(evaluate, point, wrong, **_settings(precision))
+        found = judge(Problem(evaluate, point, precision, precision), wrong)
         assert (found.verdict == Verdict.MISMATCH).any(), (name, found)
 
 
@@ -38,7 +34,7 @@ def test_half_precision_never_calls_a_right_gradient_wrong(precision):
         if not np.isfinite(point).all():
             continue
         right = true_jacobian(row.function, point)
-        found = judge(evaluator(row.function, precision), point, right, **_settings(precision))
+        found = judge(Problem(evaluator(row.function, precision), point, precision, precision), right)
         assert not (found.verdict == Verdict.MISMATCH).any(), (row.name, found)
         outcomes.append((found.verdict == Verdict.PASS).all())
     assert np.mean(outcomes) > 0.7
@@ -52,7 +48,7 @@ def test_half_precision_tells_a_wrong_sign(precision):
         right = true_jacobian(row.function, point) if np.isfinite(point).all() else np.zeros((1, 1))
         if not right.any():
             continue
-        found = judge(evaluator(row.function, precision), point, -right, **_settings(precision))
+        found = judge(Problem(evaluator(row.function, precision), point, precision, precision), -right)
         assert not (found.verdict[right != 0] == Verdict.PASS).all(), row.name
         outcomes.append((found.verdict == Verdict.MISMATCH).any())
     assert np.mean(outcomes) > 0.6
@@ -62,11 +58,11 @@ def test_half_precision_tells_a_wrong_sign(precision):
 def test_estimates_are_within_their_uncertainty(row):
     point = np.array(row.point)
     evaluate, right = evaluator(row.function, FLOAT64), true_jacobian(row.function, point)
-    found = estimate(evaluate, point, **_settings(FLOAT64), method="ladder")
+    found = estimate(Problem(evaluate, point, FLOAT64, FLOAT64), method="ladder")
     # Twice: a sum may round by more than a handful of noise points show. Verdicts leave five times.
     assert (np.abs(found.numeric - right) <= 2 * found.uncertainty + 1e-15 * np.abs(right)).all()
     # The first pass alone promises less: its truncation error is estimated from the bend, not measured.
-    found = estimate(evaluate, point, **_settings(FLOAT64))
+    found = estimate(Problem(evaluate, point, FLOAT64, FLOAT64))
     assert (np.abs(found.numeric - right) <= found.uncertainty + 1e-6 * np.abs(right)).all()
 
 
@@ -76,7 +72,7 @@ def test_smooth_functions_cost_little_more_than_two_evaluations_an_element():
         point = np.array(row.point)
         right = true_jacobian(row.function, point)
         if point.size > 1:
-            found = judge(evaluator(row.function, FLOAT64), point, right, **_settings(FLOAT64))
+            found = judge(Problem(evaluator(row.function, FLOAT64), point, FLOAT64, FLOAT64), right)
             evaluations, inputs = evaluations + found.evaluations, inputs + point.size
     # Two each and one for the point; of a function with flat elements eleven more in all, which tell ramps
     # from stairs. Rows of four or five inputs pay those dearly.

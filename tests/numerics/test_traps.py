@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, Reason, Verdict, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Reason, Verdict, judge
 
 PASS, KINK, WRONG, OPEN = Verdict.PASS, Verdict.KINK, Verdict.MISMATCH, Verdict.INCONCLUSIVE
 BOTH = (FLOAT64, FLOAT32)
@@ -22,7 +22,8 @@ def run(function, point, analytic, precision=FLOAT64, **settings):
     analytic = np.asarray(analytic, dtype=np.float64)
     if analytic.ndim < 2:
         analytic = np.diag(np.atleast_1d(analytic))
-    return judge(evaluate, point, analytic, input_precision=precision, row_precision=precision, **settings)
+    method = settings.pop("method", "auto")
+    return judge(Problem(evaluate, point, precision, precision, **settings), analytic, method=method)
 
 
 def relu(x):

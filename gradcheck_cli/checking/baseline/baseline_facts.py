@@ -6,39 +6,37 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.baseline.fingerprint import fingerprints
-from gradcheck_cli.checking.pairs.pair_results import is_skipped
-from gradcheck_cli.checking.pairs.sample import label_of, pairs_of, tolerance_of
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.gate import Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.gate import Fingerprint
     from gradcheck_cli.results import PairResult
-    from gradcheck_cli.spec.case import Case, PairRule
+    from gradcheck_cli.spec.case import Case
 
 
 @dataclass
-class Memory:
+class BaselineFacts:
     """Fingerprints and tolerances by pair; filled once."""
 
-    fingerprints: dict[Pair, Fingerprint] = field(default_factory=dict)
-    tolerances: dict[Pair, Tolerance] = field(default_factory=dict)
+    fingerprints: dict[PairKey, Fingerprint] = field(default_factory=dict)
+    tolerances: dict[PairKey, Tolerance] = field(default_factory=dict)
 
-    def keep(self, case: Case, operations: Operations, rules: Mapping[Pair, PairRule | None]) -> None:
+    def keep(self, case: Case, formula: Operation, pairs: Mapping[PairKey, Pair]) -> None:
         """Take what is to be remembered, unless that was done at an earlier sample point."""
         if self.tolerances:
             return
-        pairs = [pair for pair in pairs_of(operations.declared) if not is_skipped(rules[pair])]
-        for pair in pairs:
-            rule = tolerance_of(case, operations, pair, rules[pair])
-            self.tolerances[pair] = Tolerance(rule.rtol, rule.ratol, rule.atol)
+        for key, pair in pairs.items():
+            rule = pair.tolerance
+            self.tolerances[key] = Tolerance(rule.rtol, rule.ratol, rule.atol)
         if case.remembered:
             self.fingerprints = fingerprints(
-                operations.formula,
-                pairs,
+                formula,
+                list(pairs),
                 domains={number: tensor.domain for number, tensor in enumerate(case.tensors)},
                 nondeterminism=case.nondeterminism,
             )

@@ -18,17 +18,18 @@ from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import Fingerprint, Projection
 from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.random_vectors import LARGEST_SEED, draw_for_ever
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Elements of a tensor from which on projections are taken one at a time.
 _LARGE = 2**18
 COUNT = 3  # a change that one random projection hides by chance, three don't
 _DIGITS = 8  # after the point: nine in all
-_LARGEST_SEED = 2**32
 _SAME = 1e-8  # what differs by no more than this share of the sum of magnitudes is the same: the ninth digit
 
 
@@ -51,16 +52,14 @@ _SCALES = (
     _Scale(1.0, 2.0**-2, 2.0**3),  # the halves
 )
 
-Pair = tuple[int, int]  # output number, input number
-
 
 def fingerprints(
     op: Operation,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PairKey],
     *,
     domains: Mapping[int, tuple[float | None, float | None]] | None = None,
     nondeterminism: float = 0.0,
-) -> dict[Pair, Fingerprint]:
+) -> dict[PairKey, Fingerprint]:
     """Return the fingerprint of each pair.
 
     It costs one batch of upstreams per output and one batch of points per input.
@@ -92,23 +91,23 @@ def fingerprints(
     return found
 
 
-def _has_elements(op: Operation, pair: Pair) -> bool:
+def _has_elements(op: Operation, pair: PairKey) -> bool:
     output, number = pair
     return bool(op.outputs[output].size and op.inputs[number].size)
 
 
 def _projected(
     op: Operation,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PairKey],
     which: Sequence[int],
     domains: Mapping[int, tuple[float | None, float | None]],
     nondeterminism: float,
-) -> dict[Pair, Fingerprint]:
+) -> dict[PairKey, Fingerprint]:
     """Return some projections of each pair's gradient and forward."""
     unit = _unit_roundoff(op)
     scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
     step, rounding = scale.step, scale.roundings * unit
-    found: dict[Pair, Fingerprint] = {}
+    found: dict[PairKey, Fingerprint] = {}
     for output in sorted({pair[0] for pair in pairs}):
         info = op.outputs[output]
         upstream = _seeded("upstream", info, which)
@@ -140,14 +139,8 @@ def _seeded(role: str, info: TensorInfo, which: Sequence[int]) -> Float:
     rows = np.empty((len(which), packed_size(info)))
     for row, number in enumerate(which):
         text = f"{role}:{number}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
-        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % _LARGEST_SEED
-        # The old generator's stream is frozen for ever; the new one's may change with NumPy, and all
-        # baselines would be broken.
-        generator = np.random.RandomState(seed)
-        # Multiples of 2^-7 are exact in every dtype, bfloat16 too; int16 keeps a large one's small.
-        drawn = generator.randint(64, 129, rows.shape[1], dtype=np.int16)
-        drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
-        np.divide(drawn, 128.0, out=rows[row])
+        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % LARGEST_SEED
+        draw_for_ever(seed, rows[row])
     return rows
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.blame.single_op import Alone, check_alone
+from gradcheck_cli.checking.blame.single_op import SingleOpVerdict, check_alone
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import EXPLANATIONS, Reason, estimate, rule_for
+from gradcheck_cli.numerics import EXPLANATIONS, Problem, Reason, estimate, rule_for
 from gradcheck_cli.numerics.steps import FIRST_STEP
 from gradcheck_cli.results import Status
 
@@ -159,13 +159,15 @@ def _look(path: OpPath, probe: Probe, seen: list[_Seen], whole: _Seen) -> None:
     rule = rule_for(precision, precision)
     low, high = probe.room
     found = estimate(
-        lambda points: probe.contributions(points[:, 0]),
-        [0.0],
-        input_precision=precision,
-        row_precision=precision,
-        low=low,
-        high=high,
-        scale=1.0,
+        Problem(
+            lambda points: probe.contributions(points[:, 0]),
+            [0.0],
+            precision,
+            precision,
+            low=low,
+            high=high,
+            scale=1.0,
+        )
     )
     sizes = probe.sizes(min(FIRST_STEP[precision.name], abs(low) or np.inf, high or np.inf))
     slope, unsure, why = found.numeric[:, 0], found.uncertainty[:, 0], _reasons(found)
@@ -234,7 +236,7 @@ def _judged(
     return OpVerdict(place, alone.status, alone.reason)
 
 
-def _of_wrong(place: OpPlace, alone: Alone, *, closes_over: bool) -> OpVerdict:
+def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
     """Weigh what an op is found to be alone, where it contributes to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)

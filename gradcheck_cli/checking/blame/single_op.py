@@ -16,8 +16,10 @@ from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Reason, Verdict, judge, rule_for
+from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Problem, Reason, Verdict, judge
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import Status
 
@@ -30,10 +32,8 @@ _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.
 _DIRECTIONS = 8
-# What a gradient that isn't linear differs by at least, relative to its largest element; and the roundings
-# that a linear one may show, as in `upstream`.
+# What a gradient that isn't linear differs by at least, relative to its largest element.
 _NONLINEAR = 1e-2
-_ROUNDINGS = 2.0**10
 
 
 _ONE_TRIANGLE = (
@@ -43,7 +43,7 @@ _ONE_TRIANGLE = (
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleOpVerdict:
     """What was found of one op alone.
 
     `evidence` says where a gradient is wrong, by how much, and what it looks like; `reason` why that can't be
@@ -70,7 +70,7 @@ class _Pulled:
     together: list[Float | None]
 
 
-def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
+def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdict:
     """Check an op's gradient for every input that moves.
 
     Args:
@@ -82,9 +82,11 @@ def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
         GradientFormError: its gradient has the wrong form.
     """
     if op.dtype_faults:
-        return Alone(Status.MISMATCHED, next(iter(op.dtype_faults.values())))
+        return SingleOpVerdict(Status.MISMATCHED, next(iter(op.dtype_faults.values())))
     if op.random_types:
-        return Alone(Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})")
+        return SingleOpVerdict(
+            Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})"
+        )
     pulled = _pull(op, generator)
     undecided = ""
     for number in range(len(op.inputs)):
@@ -93,15 +95,18 @@ def check_alone(op: Operation, generator: np.random.Generator) -> Alone:
             return found
         undecided = undecided or found.reason
     if _is_nonlinear(op, pulled):
-        return Alone(Status.MISMATCHED, "its gradient isn't linear in its upstream")
-    return Alone(Status.INCONCLUSIVE, reason=undecided) if undecided else Alone(Status.PASSED)
+        return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
+    return (
+        SingleOpVerdict(Status.INCONCLUSIVE, reason=undecided)
+        if undecided
+        else SingleOpVerdict(Status.PASSED)
+    )
 
 
 def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
     heights = [packed_size(info) for info in op.outputs]
     total = sum(heights)
-    sign = np.where(generator.random(total) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
-    one = sign * generator.uniform(0.5, 1.5, total)
+    one = draw_spread(generator, total)
     weights = np.diag(one) if total <= _MOST_ROWS else one[np.newaxis]
     ends = np.cumsum([0, *heights])
 
@@ -119,11 +124,13 @@ def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
     return _Pulled(weights, pull(weights), [None if row is None else row[0] for row in pull(one[np.newaxis])])
 
 
-def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.random.Generator) -> Alone:
+def _check_input(
+    op: Operation, number: int, pulled: _Pulled, generator: np.random.Generator
+) -> SingleOpVerdict:
     info = op.inputs[number]
     columns = packed_size(info)
     if not columns or not pulled.weights.size:
-        return Alone(Status.PASSED)
+        return SingleOpVerdict(Status.PASSED)
     gradient = pulled.gradients[number]
     analytic = np.zeros((len(pulled.weights), columns)) if gradient is None else gradient
     whole = packed_function(op, number, range(len(op.outputs)))
@@ -140,15 +147,14 @@ def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.rand
         with np.errstate(invalid="ignore"):
             return np.asarray(whole(moved) @ pulled.weights.T)
 
-    judged = judge(
+    problem = Problem(
         evaluate,
         point if directions is None else np.zeros(_DIRECTIONS),
-        analytic,
-        input_precision=precision,
-        row_precision=precision,
-        rule=rule_for(precision, precision),
+        precision,
+        precision,
         scale=None if directions is None else 1.0,
     )
+    judged = judge(problem, analytic)
     if (judged.verdict == Verdict.MISMATCH).any():
         # A Cholesky factor reads one triangle: its gradient is right of a matrix that stays symmetric.
         if (
@@ -156,17 +162,20 @@ def _check_input(op: Operation, number: int, pulled: _Pulled, generator: np.rand
             and _is_symmetric(op.point[number])
             and one_triangle(analytic, judged.numeric, info)
         ):
-            return Alone(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
-        is_whole = directions is None and len(pulled.weights) > 1
-        return Alone(
-            Status.MISMATCHED,
-            _evidence(op, number, pulled, analytic, judged, is_none=gradient is None, is_whole=is_whole),
-        )
+            return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
+        name = f"its input {number}" if len(op.inputs) > 1 else "its input"
+        if gradient is None:
+            evidence = f"its gradient for {name} is None, but its output moves with it"
+        elif directions is None and len(pulled.weights) > 1:
+            evidence = _evidence_of_elements(op, number, pulled, analytic, judged)
+        else:
+            evidence = _evidence_along(name, analytic, judged)
+        return SingleOpVerdict(Status.MISMATCHED, evidence)
     undecided = judged.verdict == Verdict.INCONCLUSIVE
     if undecided.any():
         code = Reason(int(judged.reason[undecided][0]))
-        return Alone(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
-    return Alone(Status.PASSED)
+        return SingleOpVerdict(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
+    return SingleOpVerdict(Status.PASSED)
 
 
 def _is_symmetric(matrix: Array) -> bool:
@@ -179,33 +188,24 @@ def _is_symmetric(matrix: Array) -> bool:
 
 def _directions(point: Float, generator: np.random.Generator) -> Float:
     """Draw directions with a part in every element, (`_DIRECTIONS`, n)."""
-    sign = np.where(generator.random((_DIRECTIONS, point.size)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
-    drawn = sign * generator.uniform(0.5, 1.5, (_DIRECTIONS, point.size))
-    return np.asarray(drawn * scales(point).step)
+    return np.asarray(draw_spread(generator, (_DIRECTIONS, point.size)) * scales(point).step)
 
 
-def _evidence(  # noqa: PLR0913 (what was found, and what of)
-    op: Operation,
-    number: int,
-    pulled: _Pulled,
-    analytic: Float,
-    judged: Judgement,
-    *,
-    is_none: bool,
-    is_whole: bool,
+def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
+    """Say what the gradient is and should be along the worst direction."""
+    with np.errstate(invalid="ignore"):
+        error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
+    row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
+    return (
+        f"along a direction of {name} its gradient gives {analytic[row, column]:.6g}, "
+        f"differences {judged.numeric[row, column]:.6g}"
+    )
+
+
+def _evidence_of_elements(
+    op: Operation, number: int, pulled: _Pulled, analytic: Float, judged: Judgement
 ) -> str:
-    """Say what the gradient is and should be, and, of a small op, what the mistake looks like."""
-    name = f"its input {number}" if len(op.inputs) > 1 else "its input"
-    if is_none:
-        return f"its gradient for {name} is None, but its output moves with it"
-    if not is_whole:
-        with np.errstate(invalid="ignore"):
-            error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
-        row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
-        return (
-            f"along a direction of {name} its gradient gives {analytic[row, column]:.6g}, "
-            f"differences {judged.numeric[row, column]:.6g}"
-        )
+    """Say what a small op's gradient is and should be, and what the mistake looks like."""
     weights = np.diag(pulled.weights)
     heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
     output = next(
@@ -275,10 +275,10 @@ def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
         if rows is None or together is None or not np.isfinite(rows).all():
             continue
         unit = _precision(op, number).unit_roundoff
-        slack = _ROUNDINGS * unit * weighed / scales(packed_point(op, number)).step
+        slack = VJP_ROUNDINGS * unit * weighed / scales(packed_point(op, number)).step
         size = float(np.abs(rows).sum(axis=0).max(initial=0.0))
         if not np.all(
-            np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, _ROUNDINGS * unit) * size
+            np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, VJP_ROUNDINGS * unit) * size
         ):
             return True
     return False

@@ -9,6 +9,7 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.checks.check import CaseView
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.results import PairResult
 
@@ -45,13 +46,12 @@ NO_ELEMENTS = (
 )
 
 
-def check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool = False) -> CheckResult:
-    """Report the pairs of which nothing was tested.
+def check_all_zero(view: CaseView) -> list[CheckResult]:
+    """Report the pairs of which nothing was tested."""
+    return [_check_all_zero(view.pairs, is_alone=view.case.is_alone)]
 
-    Args:
-        pairs: what was found of each.
-        is_alone: whether no other case of the op has elements.
-    """
+
+def _check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool) -> CheckResult:
     if is_alone and pairs and all(pair.status is Status.PASSED and not pair.elements for pair in pairs):
         return CheckResult("all_zero", Status.INCONCLUSIVE, NO_ELEMENTS)
     found = [

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import working_precision
+from gradcheck_cli.numerics.agreement import FORWARD_ROUNDINGS, agree, largest_finite
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from gradcheck_cli.checking.checks.check import OpenedView
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.spec.case import Case
 
@@ -21,11 +23,16 @@ _TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "S
 # Two traces of one function differ by rounding: some ten times the square root of the unit roundoff, relative
 # to the largest value, is more than a sane forward loses by another order of its sums. Where its value is
 # zero by cancellation, that order shows relative to what is cancelled: the inputs, or ones.
-_ROUNDINGS = 2.0**10
 _AGREEMENT = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.2, "bfloat16": 0.5}
 
 
-def check_random(op: Operation, case: Case) -> CheckResult | None:
+def check_random(view: OpenedView) -> list[CheckResult]:
+    """Find a forward that draws anew at each evaluation; see `find_draws`."""
+    found = find_draws(view.op, view.case)
+    return [] if found is None else [found]
+
+
+def find_draws(op: Operation, case: Case) -> CheckResult | None:
     """Find a forward that draws anew at each evaluation: it has no derivative to compare with.
 
     A sampler with a gradient of its own may be held against a reference, which is differenced in its place:
@@ -91,7 +98,7 @@ def _are_close(info: TensorInfo, first: Any, second: Any, largest: float) -> boo
     if not info.is_differentiable:
         return bool(np.array_equal(first, second))
     finite = np.isfinite(first)
-    floor = _ROUNDINGS * precision_of(info.dtype).unit_roundoff * largest
+    floor = FORWARD_ROUNDINGS * precision_of(info.dtype).unit_roundoff * largest
     allowed = _AGREEMENT.get(info.dtype, 1e-6) * _largest(first) + floor
     with np.errstate(invalid="ignore"):
         close = np.abs(first[finite] - second[finite]) <= allowed
@@ -99,18 +106,16 @@ def _are_close(info: TensorInfo, first: Any, second: Any, largest: float) -> boo
 
 
 def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
-    if value.dtype.kind not in "fc":
-        return 0.0
-    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0))
+    return largest_finite(value) if value.dtype.kind in "fc" else 0.0
 
 
-# Sums that are added up in another order each time: a few roundings of the largest element, of each of some
-# hundred terms.
-_REORDERED = 2.0**10
-
-
-def check_repeats(op: Operation) -> CheckResult | None:
+def check_rerun(view: OpenedView) -> list[CheckResult]:
     """Find a forward that returns other values at the same point, whatever makes it do so."""
+    found = None if view.op.random_types else _find_other_values(view.op)
+    return [] if found is None else [found]
+
+
+def _find_other_values(op: Operation) -> CheckResult | None:
     number = next((number for number, info in enumerate(op.inputs) if info.is_differentiable), None)
     if number is None:
         return None
@@ -120,10 +125,8 @@ def check_repeats(op: Operation) -> CheckResult | None:
             changed = np.asarray(first != again)
         else:
             with np.errstate(invalid="ignore", over="ignore"):
-                largest = float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0))
-                room = _REORDERED * working_precision(op, info.dtype).unit_roundoff * largest
-                changed = ~((np.abs(first - again) <= room) | (first == again))
-            changed &= ~(np.isnan(first) & np.isnan(again))
+                unit = working_precision(op, info.dtype).unit_roundoff
+                changed = ~agree(first, again, FORWARD_ROUNDINGS * unit * largest_finite(first))
         if changed.any():
             where = tuple(int(index) for index in np.argwhere(changed)[0])
             return CheckResult(
@@ -136,18 +139,18 @@ def check_repeats(op: Operation) -> CheckResult | None:
     return None
 
 
-def check_frozen(op: Operation) -> CheckResult | None:
+def check_frozen(view: OpenedView) -> list[CheckResult]:
     """Say what is held while the inputs move, or that a `stop_gradient` should be and can't."""
+    op = view.op
     if op.unreachable:
-        return CheckResult(
-            "frozen",
-            Status.INCONCLUSIVE,
+        message = (
             f"backpropagation takes a stop_gradient inside {', '.join(op.unreachable)} as a constant, and "
             "nothing can hold it there: a ready-made function (a ConcreteFunction, a SavedModel) is closed. "
             "Check the Python function that it was made of; or leave 'freeze' out where holding makes no "
-            "difference, as it doesn't for a softmax's maximum.",
+            "difference, as it doesn't for a softmax's maximum."
         )
+        return [CheckResult("frozen", Status.INCONCLUSIVE, message)]
     if not op.frozen:
-        return None
+        return []
     held = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
-    return CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")
+    return [CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")]

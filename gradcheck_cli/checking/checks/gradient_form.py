@@ -9,13 +9,19 @@ from gradcheck_cli.results import CheckResult, PairResult, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.checks.check import CaseView
     from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 
 
 FORM = "form"
 
 
-def check_form(
+def check_form(view: CaseView) -> list[CheckResult]:
+    """Report gradients of wrong form."""
+    return [report_form(view.op, view.pairs)]
+
+
+def report_form(
     op: Operation, pairs: Sequence[PairResult], error: GradientFormError | None = None
 ) -> CheckResult:
     """Report gradients of wrong form.

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import Flow, Sum
+from gradcheck_cli.checking.checks.expected_gradients import Sum, compare, find_fault
+from gradcheck_cli.checking.checks.upstreams import Flow
 from gradcheck_cli.checking.ops.packing import pack, unpack
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.checks.upstreams import Pulled
+    from gradcheck_cli.checking.checks.check import UpstreamView
+    from gradcheck_cli.checking.checks.pulled import Pulled
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
 
@@ -20,34 +22,30 @@ _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
 _JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
 
 
-def check_linearity(
-    op: Operation, every: list[Pulled], *, where: str = "", is_last: bool = True
-) -> CheckResult:
-    """Check that upstreams of all kinds give what their parts, or multiples, give.
+def check_linearity(view: UpstreamView) -> list[CheckResult]:
+    """Check that upstreams of all kinds give what their parts, or multiples, give."""
+    return [_check_linearity(view)] if view.pulled else []
 
-    Args:
-        op: the op.
-        every: the vjp of each output.
-        where: what the op is opened in, for messages; empty for the declared dtypes.
-        is_last: whether nothing else will tell of gradients that are too small here.
-    """
-    for pulled in every:
-        for flow, gradients in zip(pulled.flows(), pulled.pulled_for("linearity"), strict=True):
+
+def _check_linearity(view: UpstreamView) -> CheckResult:
+    where = " (in float64)" if view.is_formula else ""
+    for pulled in view.pulled:
+        for flow, gradients in zip(pulled.upstreams.flows(), pulled.pulled_for("linearity"), strict=True):
             for number in pulled.numbers:
-                fault = pulled.find_fault(number, flow, gradients[number])
+                fault = find_fault(pulled, number, flow, gradients[number])
                 if fault is not None:
-                    element, wanted = fault
+                    element, source = fault
                     return _mismatch(
                         f"{pulled.label(number)} isn't linear in the upstream{where}: for {flow.words} "
-                        f"element {element.where} is {element.found:.6e}, but {wanted} "
-                        f"{element.wanted:.6e}; {_QUESTION}"
+                        f"element {element.where} is {element.is_now:.6e}, but {source} "
+                        f"{element.must_be:.6e}; {_QUESTION}"
                     )
-    joint = _check_joint(op, [pulled for pulled in every if pulled.shift == 1.0])
-    if joint.status is not Status.PASSED or not is_last:
+    joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0])
+    if joint.status is not Status.PASSED or not view.is_last:
         return joint
     untold = [
         pulled.label(number)
-        for pulled in every
+        for pulled in view.pulled
         for number in pulled.numbers
         if number not in pulled.told and (pulled.first[number][np.isfinite(pulled.first[number])] != 0).any()
     ]
@@ -92,11 +90,11 @@ def _joint_fault(op: Operation, every: list[Pulled], number: int, found: Float, 
     judge = max((one for one in every if number in one.first), key=lambda one: one.precision.unit_roundoff)
     flow = Flow("", size * np.concatenate([one.base for one in every]))
     others = [one for one in every if number in one.first and one is not judge]
-    fault = judge.compare(number, found, Sum(parts, others=others), flow)
+    fault = compare(judge, number, found, Sum(parts, others=others), flow)
     if fault is None:
         return ""
     return (
         f"the gradient for {op.inputs[number].name} isn't the sum of what each output's upstream gives "
-        f"alone: element {fault.where} is {fault.found:.6e} with all of them, their sum is "
-        f"{fault.wanted:.6e}; does the gradient mix the outputs' upstreams?"
+        f"alone: element {fault.where} is {fault.is_now:.6e} with all of them, their sum is "
+        f"{fault.must_be:.6e}; does the gradient mix the outputs' upstreams?"
     )

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import find_difference
+from gradcheck_cli.checking.checks.expected_gradients import find_difference
 from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of
-from gradcheck_cli.checking.pairs.allowance import allowed_at
 from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
-from gradcheck_cli.checking.pairs.sample import Operations, label_of, tolerance_of
+from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
 from gradcheck_cli.checking.probing.method_choice import is_probed
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics.agreement import agree
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from gradcheck_cli.checking.checks.check import ModesView
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.sample import Pair
-    from gradcheck_cli.numerics.sparsity import Index, Sparsity
-    from gradcheck_cli.spec.case import Case, PairRule
+    from gradcheck_cli.checking.pairs.pair import PairKey
+    from gradcheck_cli.spec.case import Case
 
 
 _DRAWS = (
@@ -42,61 +42,37 @@ def _names(op: Operation) -> str:
     return ", ".join(info.name for info in op.inputs)
 
 
-def check_modes(  # noqa: PLR0913, PLR0917 (a case in one mode, and what opens it in others)
-    case: Case,
-    own: Operations,
-    rules: Mapping[Pair, PairRule | None],
-    sparsities: Mapping[Pair, Sparsity],
-    sample: int,
-    others: Mapping[str, Callable[[], Any]],
-) -> list[CheckResult]:
+def check_modes(view: ModesView) -> list[CheckResult]:
     """Compare this mode's analytic gradients with those of the first other mode that can be had.
 
     Each mode's are held against that mode's own forward elsewhere. Here it shows where a function is another
     one in each mode, with a gradient that goes with it.
-
-    Args:
-        case: the case; its `mode` is that of `own`.
-        own: the ops at the first sample point.
-        rules: what the spec says of each pair that is to be right.
-        sparsities: guessed; each mode's gradient is held against them.
-        sample: number of the sample point.
-        others: makes an opener, by mode.
-
-    Returns:
-        One result; none where no other mode can be had.
     """
-    for mode, make in others.items():
+    for mode, make in view.others.items():
         # What goes wrong in another mode is reported as what that mode's own case came to.
         with contextlib.suppress(CaseSkippedError, CaseFailedError, GradientFormError):
-            mine, theirs = _comparable(own, make(), sample)
-            return [_compared(case, mode, mine, theirs, rules, sparsities)]
+            mine, theirs = _comparable(view.operations, make(), view.sample)
+            return [_compare(view, mode, mine, theirs)]
     return []
 
 
-def _compared(  # noqa: PLR0913, PLR0917 (a case in two modes)
-    case: Case,
-    mode: str,
-    mine: Operation,
-    theirs: Operation,
-    rules: Mapping[Pair, PairRule | None],
-    sparsities: Mapping[Pair, Sparsity],
-) -> CheckResult:
+def _compare(view: ModesView, mode: str, mine: Operation, theirs: Operation) -> CheckResult:
+    case, sparsities = view.case, view.sparsities
     if [info.shape for info in theirs.outputs] != [info.shape for info in mine.outputs]:
         return _differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
     if [info.name for info in theirs.inputs] != [info.name for info in mine.inputs]:
         return _differs(_INPUTS.format(mode, _names(theirs), case.mode, _names(mine)))
-    small = [pair for pair in rules if not is_probed(case, mine, pair, sparsities.get(pair))]
+    small = [key for key in view.rules if not is_probed(case, mine, key, sparsities.get(key))]
     own, others = (analytic_jacobians(case, op, small, sparsities) for op in (mine, theirs))
     if _draw_apart(mine, theirs):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
-    for pair, rule in rules.items():
-        if pair in own and pair in others:
-            message = _difference(case, mine, pair, rule, (case.mode, own[pair]), (mode, others[pair]))
+    for key, pair in pairs_at(case, Operations.of_one(mine), view.rules).items():
+        if key in own and key in others:
+            message = _compare_jacobians(pair, (case.mode, own[key]), (mode, others[key]))
         else:
-            message = _difference_of_large(case, pair, rule, (case.mode, mine), (mode, theirs))
+            message = _compare_pulls(pair, (case.mode, mine), (mode, theirs))
         if message:
-            return _differs(message + _where_forward_differs(mine, theirs, pair))
+            return _differs(message + _where_forward_differs(mine, theirs, key))
     return CheckResult("modes", Status.PASSED)
 
 
@@ -114,37 +90,29 @@ def _comparable(own: Operations, opener: Any, sample: int) -> tuple[Operation, O
     return own.declared, declared
 
 
-def _difference(  # noqa: PLR0913, PLR0917 (a pair in two modes)
-    case: Case,
-    op: Operation,
-    pair: Pair,
-    rule: PairRule | None,
-    mine: tuple[str, Jacobian | None],
-    theirs: tuple[str, Jacobian | None],
+def _compare_jacobians(
+    pair: Pair, mine: tuple[str, Jacobian | None], theirs: tuple[str, Jacobian | None]
 ) -> str:
     (mode, left), (other_mode, right_one) = mine, theirs
-    label = label_of(op, pair)
     if left is None or right_one is None:
         if not any(one is not None and one.values.any() for one in (left, right_one)):
             return ""  # None or zeros: a branch that isn't taken leaves no trace where nothing is traced
-        return _only_one(label, (mode, left is not None), (other_mode, right_one is not None))
+        return _only_one(pair.label, (mode, left is not None), (other_mode, right_one is not None))
     if left.sparsity is None or right_one.sparsity is None:  # else they are of the same one
         left, right_one = left.whole(), right_one.whole()
     own, other, columns = left.values, right_one.values, left.columns
     if not own.size:
         return ""
-    allowed = _allowed(case, op, pair, rule, own, other, columns)
-    with np.errstate(invalid="ignore"):
-        right = (np.abs(own - other) <= allowed) | (own == other) | (np.isnan(own) & np.isnan(other))
+    # What either may be off by; the input's own size is its scale here, whatever the spec states.
+    allowed = 2 * replace(pair.problem(), scale=None).allowed_between(own, other, columns)
+    right = agree(own, other, allowed)
     if right.all():
         return ""
     row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
-    output, taken = op.outputs[pair[0]], op.inputs[pair[1]]
     at_column = int(np.broadcast_to(columns, own.shape)[row, column])
-    place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(at_column, taken))}"
     return (
-        f"{label} differs: {other[row, column]:.6e} in mode {other_mode}, {own[row, column]:.6e} in mode "
-        f"{mode}, at {place}."
+        f"{pair.label} differs: {other[row, column]:.6e} in mode {other_mode}, {own[row, column]:.6e} in "
+        f"mode {mode}, at {pair.place(row, at_column)}."
     )
 
 
@@ -156,48 +124,31 @@ def _only_one(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> s
     return f"{label} is None in mode {lacking} and a tensor in mode {having}."
 
 
-def _difference_of_large(
-    case: Case,
-    pair: Pair,
-    rule: PairRule | None,
-    mine: tuple[str, Operation],
-    theirs: tuple[str, Operation],
-) -> str:
+def _compare_pulls(pair: Pair, mine: tuple[str, Operation], theirs: tuple[str, Operation]) -> str:
     """Compare what both modes make of one random upstream, where a Jacobian is too large."""
     (mode, op), (other_mode, other) = mine, theirs
-    label = label_of(op, pair)
-    connected = op.is_connected(*pair)
-    message = _only_one(label, (mode, connected), (other_mode, other.is_connected(*pair)))
-    if message and _is_zero(case, op if connected else other, pair):
+    connected = op.is_connected(*pair.key)
+    message = _only_one(pair.label, (mode, connected), (other_mode, other.is_connected(*pair.key)))
+    if message and _is_zero(pair.case, op if connected else other, pair.key):
         return ""
     if message or not connected:
         return message
-    rtol = tolerance_of(case, Operations(op, op, op), pair, rule).rtol
-    found = find_difference(case, op, other, pair, 2 * rtol)
+    found = find_difference(pair.case, op, other, pair.key, 2 * pair.tolerance.rtol)
     if found is None:
         return ""
     where, own, others = found
-    taken = op.inputs[pair[1]]
     return (
-        f"{label} differs: for a random upstream, {others:.6e} in mode {other_mode}, {own:.6e} in mode "
-        f"{mode}, at {taken.name}{list(index_of(where, taken))}."
+        f"{pair.label} differs: for a random upstream, {others:.6e} in mode {other_mode}, {own:.6e} in mode "
+        f"{mode}, at {pair.input.name}{list(index_of(where, pair.input))}."
     )
 
 
-def _is_zero(case: Case, op: Operation, pair: Pair) -> bool:
+def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
     """Whether a gradient is zero for a random upstream."""
     output, number = pair
     upstream = np.random.default_rng(case.seed).standard_normal((1, *op.outputs[output].shape))
     gradient = op.vjp(output, upstream)[number]
     return gradient is None or not np.any(gradient)
-
-
-def _allowed(  # noqa: PLR0913, PLR0917 (a pair in two modes)
-    case: Case, op: Operation, pair: Pair, rule: PairRule | None, own: Float, other: Float, columns: Index
-) -> Float:
-    """Return what the two may differ by: what either may be off by."""
-    tolerance = tolerance_of(case, Operations(op, op, op), pair, rule)
-    return 2 * allowed_at(op, pair, tolerance, own, other, columns=columns)
 
 
 def _draw_apart(op: Operation, other: Operation) -> bool:
@@ -214,7 +165,7 @@ def _agree(op: Operation, other: Operation, output: int) -> bool:
     return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
 
 
-def _where_forward_differs(op: Operation, other: Operation, pair: Pair) -> str:
+def _where_forward_differs(op: Operation, other: Operation, pair: PairKey) -> str:
     """Say so where the forward is another function: then that is what to look at first."""
     if _agree(op, other, pair[0]):
         return ""

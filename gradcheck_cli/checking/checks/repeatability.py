@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli.checking.checks.deterministic import check_same_function
+from gradcheck_cli.checking.checks.expected_gradients import find_change
+from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.pairs.pair import label_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.spec.case import MOVED
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.checks.upstreams import Pulled
+    from gradcheck_cli.checking.checks.check import PointView, UpstreamView
+    from gradcheck_cli.checking.checks.pulled import Pulled
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+
+
+def check_repeat(view: UpstreamView) -> list[CheckResult]:
+    """Require the same gradient of the same upstream when it is run again."""
+    if view.is_formula or not view.pulled:
+        return []
+    return [check_same("repeat", "when it is run again", view.pulled, view.op)]
+
+
+def check_retrace(view: PointView) -> list[CheckResult]:
+    """Hold the graphs that serve every point against another trace, at the second sample point.
+
+    With one sample point, that is a point which nobody asked for.
+    """
+    samples = (view.sample, view.compared_at)
+    if MOVED not in samples and len(set(samples)) > 1:
+        return []
+    if MOVED in samples:
+        # Nobody asked for that point: what goes wrong there says nothing.
+        with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            moved = view.opener.declared(MOVED)
+            if [info.shape for info in moved.outputs] == [info.shape for info in view.op.outputs]:
+                return compare_traces(view, moved)
+    return compare_traces(view, view.op)
+
+
+def compare_traces(view: PointView, op: Any) -> list[CheckResult]:  # noqa: ANN401 (an op of the opener's)
+    """Hold an op against another trace of it, made afresh: its gradient and its forward.
+
+    Args:
+        view: the pairs that are to be right, and Jacobians at the point or near it, as far as they are at
+            hand: they say how large a gradient is.
+        op: the declared op, at another point than that at which its graphs were run first.
+    """
+    if not any(op.outputs[output].size for output, _ in view.sound):
+        return []
+    again = view.opener.afresh(op)
+    known = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
+    what = "when it is traced again"
+    for key in known:
+        if key in view.sound and not (op.is_connected(*key) and again.is_connected(*key)):
+            message = f"{label_of(op, key)} is None at times: it differs {what}."
+            return [CheckResult("retrace", Status.MISMATCHED, message)]
+    groups = group_at_hand(pull_outputs(view.case, op, view.sound, known))
+    checks = [check_same("retrace", what, group, again) for group in groups]
+    other = check_same_function(op, again)
+    return checks if other is None else [*checks, other]
 
 
 def check_same(
@@ -38,13 +94,13 @@ def check_same(
             largest, atol = pulled.largest(number), pulled.case.nondeterminism
             if atol and atol >= largest > 0:
                 return CheckResult(name, Status.INCONCLUSIVE, _hides_all(label, what, atol, largest))
-            fault = pulled.find_change(number, second)
+            fault = find_change(pulled, number, second)
             if fault is not None:
                 return CheckResult(
                     name,
                     Status.MISMATCHED,
-                    f"{label} differs {what}: element {fault.where} was {fault.wanted:.6e}, then "
-                    f"{fault.found:.6e}; {question}",
+                    f"{label} differs {what}: element {fault.where} was {fault.must_be:.6e}, then "
+                    f"{fault.is_now:.6e}; {question}",
                 )
     return CheckResult(name, Status.PASSED)
 

@@ -10,13 +10,24 @@ from gradcheck_cli.checking.checks.upstreams import pull_empty
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.checks.upstreams import Pulled
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.checks.check import UpstreamView
+    from gradcheck_cli.checking.checks.pulled import Pulled
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import PairKey
 
 
-def check_zero_upstream(every: list[Pulled]) -> CheckResult:
-    """A zero upstream gives exact zeros, wherever the Jacobian is finite."""
+def check_zero_upstream(view: UpstreamView) -> list[CheckResult]:
+    """Require exact zeros of a zero upstream, and of one without elements."""
+    if view.is_formula:
+        return []
+    return [_check_empty(view.op, view.empty) if view.empty else _check_zero(view.pulled)]
+
+
+def _check_zero(every: list[Pulled]) -> CheckResult:
+    """Require exact zeros wherever the Jacobian is finite."""
     for pulled in every:
         gradients = next(pulled.pulled_for("zero_upstream"))
         for number in pulled.numbers:
@@ -32,8 +43,8 @@ def check_zero_upstream(every: list[Pulled]) -> CheckResult:
     return CheckResult("zero_upstream", Status.PASSED)
 
 
-def check_empty(op: Operation, pairs: list[tuple[int, int]]) -> CheckResult:
-    """The gradient of an output without elements is a sum without terms.
+def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
+    """Require zeros of an output without elements: its gradient is a sum without terms.
 
     A kernel that has nothing to do there may leave its result as it found the memory, another time with
     other numbers: each of several tries is looked at.

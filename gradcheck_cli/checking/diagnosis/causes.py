@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.checking.checks.reference_forward import check_reference_forward
+from gradcheck_cli.checking.checks.forward_values import compare_with_reference
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.pairs.sample import Operations
+    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.spec.case import Case
 
 _REPEAT = "repeat"
@@ -50,7 +50,7 @@ def with_causes(
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
     if case.reference is None or case.reference_forward or operations is None or not wrong:
         return pairs
-    found = check_reference_forward(case, operations.declared, operations.differenced)
+    found = compare_with_reference(case, operations.declared, operations.differenced)
     if found.status is not Status.MISMATCHED:
         return pairs
     what = found.message.partition(": ")[2]

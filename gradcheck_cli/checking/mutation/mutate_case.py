@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import coarse
-from gradcheck_cli.checking.examine import Findings, examine
+from gradcheck_cli.checking.checks.all_checks import CHECKS
+from gradcheck_cli.checking.examine import Findings, FirstOrder, examine
 from gradcheck_cli.checking.mutation.corruptions import (
     ELEMENT,
     HIDDEN,
@@ -27,18 +27,18 @@ from gradcheck_cli.checking.mutation.corruptions import (
 )
 from gradcheck_cli.checking.mutation.remembered_op import RememberingOpener
 from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
-from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
-from gradcheck_cli.spec.models.document_model import ChecksModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.opener import Opener
     from gradcheck_cli.checking.ops.operation import Array, Operation
-    from gradcheck_cli.checking.pairs.sample import Pair
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
 
@@ -71,10 +71,10 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         CaseFailedError: the case can't be checked as it is.
     """
     own = RememberingOpener(opener)
-    unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
+    unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
     plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
     first = own.declared(samples[0])
-    labels = [label_of(first, pair) for pair in pairs_of(first)] if case.second_order else []
+    labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
     subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
     found = subject.found
     mutants = list(subject.mutants(corruptions))
@@ -86,8 +86,10 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
                 vjp,
                 samples,
                 2,
-                known=tuple(labels),
-                stops=found.stops if case.reference is None or vjp.case.reference is not None else None,
+                FirstOrder(
+                    labels,
+                    found.stops if case.reference is None or vjp.case.reference is not None else None,
+                ),
             )
             found = replace(found, pairs=(*found.pairs, *second.found.pairs))
             mutants += second.mutants(corruptions)
@@ -102,8 +104,8 @@ class _Wrong:
 
     corruption: str
     numbers: frozenset[int]
-    places: Mapping[Pair, int]
-    shifts: Mapping[Pair, Shift]
+    places: Mapping[PairKey, int]
+    shifts: Mapping[PairKey, Shift]
 
     def of(self, op: Operation) -> CorruptedOperation:
         """Return an op that is wrong in this way."""
@@ -121,12 +123,11 @@ class _Subject:
     opener: RememberingOpener
     samples: Sequence[int]
     order: int
-    known: tuple[str, ...] = ()
-    stops: frozenset[str] | None = None
+    below: FirstOrder = FirstOrder()  # noqa: RUF009 (frozen)
     found: Findings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = examine(self.case, self.opener, self.samples, known=self.known, stops=self.stops)
+        self.found = examine(self.case, self.opener, self.samples, below=self.below)
 
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield what becomes of each corruption."""
@@ -135,7 +136,7 @@ class _Subject:
         # Of an output without elements, the gradient is zero: there is nothing to corrupt.
         pairs = {
             label: pair
-            for pair in pairs_of(op)
+            for pair in pair_keys(op)
             if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
         }
         formula = self.opener.in_float64(op) or op
@@ -157,7 +158,7 @@ class _Subject:
         if self.order == 1:
             yield from self._hidden(pairs, corruptions)
 
-    def _shifts(self, pairs: Mapping[str, Pair]) -> dict[Pair, Shift]:
+    def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
         """Return the least change of each pair's smallest element that its tolerance claims to see."""
         found = {}
         for label, pair in pairs.items():
@@ -173,7 +174,7 @@ class _Subject:
             found[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
         return found
 
-    def _hidden(self, pairs: Mapping[str, Pair], corruptions: Sequence[str]) -> Iterable[Mutant]:
+    def _hidden(self, pairs: Mapping[str, PairKey], corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield the corruptions that no point could show."""
         if not HIDDEN & set(corruptions):
             return
@@ -184,7 +185,7 @@ class _Subject:
                 for pair in sorted(site.pairs):
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
-    def _tried(self, wrong: _Wrong, pairs: Mapping[str, Pair]) -> Iterable[Mutant]:
+    def _tried(self, wrong: _Wrong, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
         left = dict(pairs)
         results: dict[str, Mutant] = {}
         # One point is enough for most; all of them for what one doesn't show.
@@ -200,15 +201,13 @@ class _Subject:
         return [results[label] for label in pairs]
 
     def _outcomes(
-        self, wrong: _Wrong, pairs: Mapping[str, Pair], samples: Sequence[int], *, by_check: bool
+        self, wrong: _Wrong, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
         numbers = frozenset(number for _, number in pairs.values())
         opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
         corruption = wrong.corruption
         try:
-            found = examine(
-                self.case, cast("Opener[Any]", opener), samples, known=self.known, stops=self.stops
-            )
+            found = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)
         except CaseFailedError as failure:
             return {
                 label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
@@ -234,13 +233,13 @@ def _upstreams(op: Operation, output: int) -> Array:
     info = op.outputs[output]
     generator = np.random.default_rng(output)
     shape = (_ROWS, info.size)
-    drawn: Any = coarse(generator, shape)
+    drawn: Any = draw_eight_bits(generator, shape)
     if info.is_complex:
-        drawn = drawn + 1j * coarse(generator, shape)
+        drawn = drawn + 1j * draw_eight_bits(generator, shape)
     return cast("Array", drawn.reshape(_ROWS, *info.shape))
 
 
-def _places(op: Operation, pairs: Iterable[Pair], flows: Mapping[int, Array]) -> dict[Pair, int]:
+def _places(op: Operation, pairs: Iterable[PairKey], flows: Mapping[int, Array]) -> dict[PairKey, int]:
     """Return the largest element of each pair's gradient, for an upstream."""
     found = {}
     for output, number in pairs:
@@ -251,7 +250,7 @@ def _places(op: Operation, pairs: Iterable[Pair], flows: Mapping[int, Array]) ->
     return found
 
 
-def _changes(op: Operation, wrong: CorruptedOperation, pair: Pair, flow: Array) -> bool:
+def _changes(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
     """Whether a corruption changes a gradient at all; to `None` it does if that isn't zero."""
     output, number = pair
     before: Any = op.vjp(output, flow)[number]

@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
 from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,6 +194,33 @@ def packed_complex_function(
 def packed_point(op: Operation, number: int) -> Float:
     """Return the packed base point of one input."""
     return np.asarray(pack(op.point[number][np.newaxis], op.inputs[number])[0])
+
+
+def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix: Jacobian) -> Float:
+    """Return the rounding, (B, n), that a gradient may show in the coarser of a pair's two dtypes.
+
+    Beside the rows' own magnitudes, the outputs' values over the input's scale count: a vjp that cancels,
+    such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is as good as its terms.
+
+    Args:
+        op: the op.
+        pair: which output, and which input.
+        upstream: (B, m).
+        matrix: the pair's Jacobian.
+    """
+    output, input_info = op.outputs[pair[0]], op.inputs[pair[1]]
+    precision = coarsest(*[working_precision(op, info.dtype) for info in (output, input_info)])
+    point = np.abs(packed_point(op, pair[1]))
+    value = packed_magnitude(op.base_values[pair[0]], output)
+    value = np.where(np.isfinite(value), value, 0.0)
+    size, step = np.abs(upstream), scales(point).step
+    if matrix.sparsity is None:
+        magnitudes = matrix.magnitudes.pulled(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
+    else:  # other classes' outputs don't come into it
+        terms = matrix.magnitudes.values + value[:, np.newaxis] / step[matrix.columns]
+        magnitudes = replace(matrix, values=terms).pulled(size)
+    roundings = min(VJP_ROUNDINGS * precision.unit_roundoff, 0.25)
+    return np.asarray(roundings * magnitudes + VJP_ROUNDINGS * precision.smallest_kept)
 
 
 def working_precision(op: Operation, dtype: str) -> Precision:

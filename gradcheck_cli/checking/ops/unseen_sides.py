@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gradcheck_cli.checking.pairs.sample import Pair
+    from gradcheck_cli.checking.pairs.pair import PairKey
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Site:
 
     corruption: str
     place: str
-    pairs: frozenset[Pair]
+    pairs: frozenset[PairKey]
     unseen: tuple[str, ...]
 
     @property

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 _SPARSE_METHODS = frozenset({"auto", "central", "full"})
 
 
-def guess_sparsities(case: Case, op: Operation, pairs: list[Pair]) -> dict[Pair, Sparsity]:
+def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
     """Guess which pairs' Jacobians have independent classes; at every sample point the guess is confirmed."""
-    guessed: dict[Pair, Sparsity] = {}
+    guessed: dict[PairKey, Sparsity] = {}
     if case.method not in _SPARSE_METHODS:
         return guessed
     for output in sorted({output for output, _ in pairs}):
@@ -37,8 +38,8 @@ def guess_sparsities(case: Case, op: Operation, pairs: list[Pair]) -> dict[Pair,
 
 
 def take_jacobians(
-    case: Case, operations: Operations, pairs: list[Pair], sparsities: Mapping[Pair, Sparsity]
-) -> tuple[dict[Pair, Jacobian | None], dict[Pair, Jacobian | None]]:
+    case: Case, operations: Operations, pairs: list[PairKey], sparsities: Mapping[PairKey, Sparsity]
+) -> tuple[dict[PairKey, Jacobian | None], dict[PairKey, Jacobian | None]]:
     """Take the analytic Jacobians of the declared op and of its formula.
 
     Args:
@@ -69,8 +70,8 @@ def take_jacobians(
 
 
 def analytic_jacobians(
-    case: Case, op: Operation, pairs: Iterable[Pair], sparsities: Mapping[Pair, Sparsity]
-) -> dict[Pair, Jacobian | None]:
+    case: Case, op: Operation, pairs: Iterable[PairKey], sparsities: Mapping[PairKey, Sparsity]
+) -> dict[PairKey, Jacobian | None]:
     """Return the analytic Jacobian of each pair, `None` where it is disconnected.
 
     Args:
@@ -80,7 +81,7 @@ def analytic_jacobians(
         sparsities: guessed; a pair whose own gradient doesn't keep to it is taken whole, or left out where
             that would be too large.
     """
-    found: dict[Pair, Jacobian | None] = {}
+    found: dict[PairKey, Jacobian | None] = {}
     by_output: dict[int, list[int]] = defaultdict(list)
     for output, number in pairs:
         sparsity = sparsities.get((output, number))

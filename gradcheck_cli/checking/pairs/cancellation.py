@@ -13,8 +13,8 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # Roundings of the largest right element: what sums that cancel leave of it. Seen up to 3 (the gradient of a
@@ -34,9 +34,7 @@ _MOST_ROWS = 256
 _COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
 
 
-def allow_rounding(
-    op: Operation, pair: tuple[int, int], sample: PairSample, unit_roundoff: float
-) -> PairSample:
+def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     """Return the verdicts with the gradient's own rounding among what is allowed, where that decides.
 
     A gradient that is zero by nature (a causal softmax's first row) may be what is left of terms that cancel,
@@ -44,30 +42,26 @@ def allow_rounding(
     measured: the same upstream in other sizes is rounded otherwise.
 
     Args:
-        op: has the gradient that was judged.
-        pair: output and input.
-        sample: the verdicts of one pair.
-        unit_roundoff: of the gradient's precision.
+        pair: its formula has the gradient that was judged.
+        sample: its verdicts.
     """
-    found = _with_measured(op, pair, sample, unit_roundoff)
-    return without_rounding(found, unit_roundoff)
+    unit_roundoff = pair.precision_in(pair.operations.formula).unit_roundoff
+    return without_rounding(_allow_measured(pair, sample, unit_roundoff), unit_roundoff)
 
 
-def _with_measured(
-    op: Operation, pair: tuple[int, int], sample: PairSample, unit_roundoff: float
-) -> PairSample:
+def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
     open_now = (sample.verdict == Verdict.MISMATCH) | (
         (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE)
     )
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
-        most = min(_MOST * unit_roundoff, 1e-3) * _scale(op, pair, sample)
+        most = min(_MOST * unit_roundoff, 1e-3) * _scale(pair, sample)
         open_now &= (error <= most) & np.isfinite(sample.uncertainty)
     rows = np.flatnonzero(open_now.any(axis=1))[:_MOST_ROWS]
     if not rows.size or not sample.is_connected or sample.rows is not None:
         return sample
     lost = np.zeros(sample.analytic.shape)
-    lost[rows] = _MEASURED * _rounding(op, pair, sample, rows)
+    lost[rows] = _MEASURED * _rounding(pair, sample, rows)
     lost = np.where(open_now & (lost <= most), lost, 0.0)
     allowed = sample.allowed + lost
     with np.errstate(invalid="ignore"):
@@ -85,9 +79,9 @@ def _with_measured(
     )
 
 
-def _scale(op: Operation, pair: tuple[int, int], sample: PairSample) -> float:
+def _scale(pair: Pair, sample: PairSample) -> float:
     """Return what a pair's elements are about: the largest, or an output's value over the input's scale."""
-    output, number = pair
+    op, (output, number) = pair.operations.formula, pair.key
     sizes = np.abs(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
     value = packed_magnitude(op.base_values[output], op.outputs[output])
     step = scales(packed_point(op, number)).step
@@ -97,9 +91,9 @@ def _scale(op: Operation, pair: tuple[int, int], sample: PairSample) -> float:
     )
 
 
-def _rounding(op: Operation, pair: tuple[int, int], sample: PairSample, rows: np.ndarray) -> Float:
+def _rounding(pair: Pair, sample: PairSample, rows: np.ndarray) -> Float:
     """Measure by how much the elements of some rows change when they are rounded otherwise."""
-    output, number = pair
+    op, (output, number) = pair.operations.formula, pair.key
     size = packed_size(op.outputs[output])
     upstream = np.zeros((rows.size, size))
     upstream[np.arange(rows.size), rows] = 1.0

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.all_zero import UNTESTED_NONE
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.pairs.summary import largest_gradient
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason
 from gradcheck_cli.results import PairResult, Status
 from gradcheck_cli.spec.case import PairRule
-from gradcheck_cli.spec.cases.pair_rules import rule_for
+from gradcheck_cli.spec.cases.pair_rules import rule_for, unmatched_rules
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import TensorInfo
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.spec.case import Case
 
@@ -127,3 +133,45 @@ def _expect_zero(
     if result.status is Status.INCONCLUSIVE and not undecided:
         return replace(result, status=Status.PASSED, message="", note="zero, as expected")
     return result
+
+
+_NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
+
+
+def rules_of(case: Case, op: Operation, known: Sequence[str]) -> dict[PairKey, PairRule | None]:
+    """Return what a spec says of each pair of an op; `None` where it says nothing.
+
+    Args:
+        case: the case.
+        op: the op, whose pairs they are.
+        known: labels of pairs that are checked elsewhere: rules may be meant for those.
+
+    Raises:
+        CaseFailedError: a rule matches no pair.
+    """
+    labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
+    every = [*known, *labels.values()]
+    # Those that match nothing yet may be meant for the second order, whose pairs aren't known here.
+    unmatched = () if case.second_order else unmatched_rules(case.pairs, every)
+    if unmatched:
+        globs = ", ".join(repr(rule.glob) for rule in unmatched)
+        raise CaseFailedError(
+            "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(every) or 'there are none'}."
+        )
+    rules = {pair: rule_of(case, label) for pair, label in labels.items()}
+    return {
+        pair: PairRule(labels[pair], "skip", reason=_NUMPY)
+        if rule_for(case.pairs, labels[pair]) is None
+        and op.outputs[pair[0]].of
+        and _is_closed_by_numpy(op, pair)
+        else rule
+        for pair, rule in rules.items()
+    }
+
+
+def _is_closed_by_numpy(op: Operation, pair: PairKey) -> bool:
+    """Whether a gradient is `None` since TensorFlow can't go through NumPy, which isn't a slope of zero."""
+    try:
+        return op.passes_numpy(*pair) and not op.is_connected(*pair)
+    except GradientFormError:  # a finding, which comes up again where it is looked for
+        return False

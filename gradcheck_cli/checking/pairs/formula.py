@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
-from gradcheck_cli.checking.ops.packing import index_of
-from gradcheck_cli.checking.pairs.allowance import allowed_at
+from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
-from gradcheck_cli.checking.pairs.sample import Operations, Pair, judge_pairs, label_of, tolerance_of
+from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
 from gradcheck_cli.numerics import (
     FLOAT64,
     Precision,
@@ -35,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.spec.case import Case, PairRule
 
 # What holds exactly of exact inputs (probabilities that add up to 1) holds of rounded ones to within some
 # units of their dtype: ten in float32 add up to 1 within 5, and a gradient that relies on it is off by as
@@ -60,27 +58,18 @@ _HALF_THE_DIGITS = 2.0**-11.5
 _SEEN_ROUNDING = 4.0
 
 
-def declared_precision(op: Operation, pair: Pair) -> Precision:
-    """Return the precision that a pair's tensors are declared in."""
-    return coarsest(precision_of(op.outputs[pair[0]].dtype), precision_of(op.inputs[pair[1]].dtype))
-
-
-def look_again(  # noqa: PLR0913, PLR0917 (a case's verdicts, and what they were made of)
-    case: Case,
-    operations: Operations,
-    judged: Mapping[Pair, PairSample],
-    declared: Mapping[Pair, Jacobian | None],
-    rules: Mapping[Pair, PairRule | None],
-    sparsities: Mapping[Pair, Sparsity],
-) -> tuple[dict[Pair, PairSample], list[str]]:
+def look_again(
+    pairs: Mapping[PairKey, Pair],
+    judged: Mapping[PairKey, PairSample],
+    declared: Mapping[PairKey, Jacobian | None],
+    sparsities: Mapping[PairKey, Sparsity],
+) -> tuple[dict[PairKey, PairSample], list[str]]:
     """Judge again what mismatches by little in float64, of pairs that are declared in less.
 
     Args:
-        case: for its tolerances.
-        operations: with a formula in float64 beside the declared op.
+        pairs: with a formula in float64 beside the declared op.
         judged: the formula's verdicts, element by element.
         declared: the Jacobians in the declared dtypes.
-        rules: what the spec says of each pair.
         sparsities: of the pairs that are judged without their zeros.
 
     Returns:
@@ -89,84 +78,79 @@ def look_again(  # noqa: PLR0913, PLR0917 (a case's verdicts, and what they were
     """
     found = dict(judged)
     warnings = []
-    for pair, first in judged.items():
-        precision = declared_precision(operations.declared, pair)
+    for key, first in judged.items():
+        pair = pairs[key]
+        precision = pair.declared_precision
         if precision == FLOAT64 or first.rows is not None or not (first.verdict == Verdict.MISMATCH).any():
             continue
         try:
-            sample = _without_rounding_of_the_point(case, operations, pair, first, rules[pair], sparsities)
+            sample = _without_rounding_of_the_point(pair, first, sparsities)
         except OverBudgetError:
-            del found[pair]
+            del found[key]
             continue
-        rule = tolerance_of(case, operations, pair, rules[pair])
+        rule = pair.tolerance
         if rule.atol is None:  # a tolerance that was asked for holds
             rtol = 0.0 if rule.is_rtol_fixed else approximation_rtol(precision)
-            near = _is_near(case, operations, pair, first, rule, ROUNDED_CONSTANTS)
-            seen = _seen_rounding(sample, declared[pair], near)
-            sample, warning = _as_approximation(case, operations, pair, sample, (rtol, near, seen))
+            near = _is_near(pair, first, ROUNDED_CONSTANTS)
+            seen = _seen_rounding(sample, declared[key], near)
+            sample, warning = _as_approximation(pair, sample, (rtol, near, seen))
             warnings += [warning] if warning else []
-        found[pair] = sample
+        found[key] = sample
     return found, warnings
 
 
-def judged_below_float64(
-    operations: Operations, judged: Mapping[Pair, PairSample]
-) -> tuple[dict[Pair, PairSample], list[str]]:
+def note_lower_precision(
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+) -> tuple[dict[PairKey, PairSample], list[str]]:
     """Note on each pair why it wasn't judged in float64, if so.
 
     Returns:
         The verdicts, and a warning for each pair that is declared in float64: what it was judged to is less
         than its dtype promises.
     """
-    op, formula = operations.declared, operations.formula
-    reason = formula.not_float64 or operations.differenced.not_float64
     found, warnings = dict(judged), []
-    for pair, sample in judged.items():
+    for key, sample in judged.items():
+        pair = pairs[key]
+        formula, differenced = pair.operations.formula, pair.operations.differenced
+        reason = formula.not_float64 or differenced.not_float64
         precision = coarsest(
-            working_precision(formula, formula.inputs[pair[1]].dtype),
-            working_precision(operations.differenced, operations.differenced.inputs[pair[1]].dtype),
+            *[working_precision(op, op.inputs[key[1]].dtype) for op in (formula, differenced)],
             *[precision_of(name) for name in formula.vjp_low_precision],
         )
         if not reason or precision == FLOAT64 or not sample.is_connected:
             continue
-        found[pair] = replace(sample, not_float64=reason)
-        if declared_precision(op, pair) == FLOAT64:
+        found[key] = replace(sample, not_float64=reason)
+        if pair.declared_precision == FLOAT64:
             rtol = rule_for(precision, precision).rtol
             warnings.append(
-                f"precision: {label_of(op, pair)}: declared in float64, but judged in {precision.name}, "
+                f"precision: {pair.label}: declared in float64, but judged in {precision.name}, "
                 f"where errors up to {rtol:g} of an element pass: {reason}."
             )
     return found, warnings
 
 
-def _without_rounding_of_the_point(  # noqa: PLR0913, PLR0917 (a pair, and what it was judged by)
-    case: Case,
-    operations: Operations,
-    pair: Pair,
-    sample: PairSample,
-    rule: PairRule | None,
-    sparsities: Mapping[Pair, Sparsity],
+def _without_rounding_of_the_point(
+    pair: Pair, sample: PairSample, sparsities: Mapping[PairKey, Sparsity]
 ) -> PairSample:
     """Judge at the exact point what mismatches by as much as rounding that could have brought about.
 
     Where something else was rounded, too (weights, a table of constants, values from a file), an element that
     mismatches there as well is inconclusive: what was exact can't be told.
     """
-    table = tolerance_of(case, operations, pair, rule)
-    if table.atol is not None:
+    if pair.tolerance.atol is not None:
         return sample
-    near = _is_near(case, operations, pair, sample, table, _POINT_ROUNDINGS)
+    near = _is_near(pair, sample, _POINT_ROUNDINGS)
     if not near.any():
         return sample
-    again = _at_exact_point(case, operations, pair, rule, sparsities if sample.columns is not None else {})
+    again = _at_exact_point(pair, sparsities if sample.columns is not None else {})
     if again is not None and again.verdict.shape == sample.verdict.shape:
         settled = near & np.isin(again.verdict, (Verdict.PASS, Verdict.KINK))
         names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
         taken = {name: np.where(settled, getattr(again, name), getattr(sample, name)) for name in names}
         sample = replace(sample, **taken, evaluations=sample.evaluations + again.evaluations)
         near &= ~settled
-    is_rounded = operations.formula.has_rounded_arrays or any(
-        tensor.source.kind == "file" for tensor in case.tensors
+    is_rounded = pair.operations.formula.has_rounded_arrays or any(
+        tensor.source.kind == "file" for tensor in pair.case.tensors
     )
     if not is_rounded or not near.any():
         return sample
@@ -177,38 +161,20 @@ def _without_rounding_of_the_point(  # noqa: PLR0913, PLR0917 (a pair, and what 
     )
 
 
-def _is_near(  # noqa: PLR0913, PLR0917 (a pair, what it was judged by, and how far that is widened)
-    case: Case,
-    operations: Operations,
-    pair: Pair,
-    sample: PairSample,
-    table: ToleranceRule,
-    roundings: float,
-) -> npt.NDArray[np.bool_]:
+def _is_near(pair: Pair, sample: PairSample, roundings: float) -> npt.NDArray[np.bool_]:
     """Say which mismatches are no larger than so many roundings to the declared dtype of a row's largest."""
-    declared = declared_precision(operations.declared, pair).unit_roundoff
-    allowed = allowed_at(
-        operations.formula,
-        pair,
-        replace(table, ratol=max(table.ratol, min(roundings * declared, _POINT_ERROR))),
-        sample.numeric,
-        sample.analytic,
-        columns=sample.columns,
-        scale=case.tensors[pair[1]].scale,
-    )
+    table, declared = pair.tolerance, pair.declared_precision.unit_roundoff
+    wider = replace(table, ratol=max(table.ratol, min(roundings * declared, _POINT_ERROR)))
+    problem = pair.problem(pair.operations.formula, tolerance=wider)
+    allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
     with np.errstate(invalid="ignore"):
         small = np.abs(sample.analytic - sample.numeric) <= allowed
     return np.asarray((sample.verdict == Verdict.MISMATCH) & small)
 
 
-def _at_exact_point(
-    case: Case,
-    operations: Operations,
-    pair: Pair,
-    rule: PairRule | None,
-    sparsities: Mapping[Pair, Sparsity],
-) -> PairSample | None:
+def _at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
     """Judge a pair where the inputs are as they were drawn; `None` where that can't be had."""
+    operations = pair.operations
     formula = operations.formula.exactly()
     if formula is None or operations.in_complex is not None:
         return None
@@ -217,11 +183,11 @@ def _at_exact_point(
         differenced = operations.differenced.exactly() or operations.differenced
     operations.budget.require()
     exact = Operations(operations.declared, formula, differenced, budget=operations.budget)
-    matrices = analytic_jacobians(case, formula, [pair], sparsities)
-    found = judge_pairs(case, exact, matrices, {pair: rule})
-    if pair not in found:
+    matrices = analytic_jacobians(pair.case, formula, [pair.key], sparsities)
+    found = judge_pairs({pair.key: pair.at(exact)}, matrices)
+    if pair.key not in found:
         operations.budget.require()
-    return found.get(pair)
+    return found.get(pair.key)
 
 
 def _seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDArray[np.bool_]) -> float:
@@ -234,8 +200,6 @@ def _seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDAr
 
 
 def _as_approximation(
-    case: Case,
-    operations: Operations,
     pair: Pair,
     sample: PairSample,
     allowed: tuple[float, npt.NDArray[np.bool_], float],
@@ -251,8 +215,6 @@ def _as_approximation(
     as much there; there is no warning then, since nobody can see such an error.
 
     Args:
-        case: for its scales.
-        operations: the formula, and the op as declared.
         pair: which.
         sample: its verdicts.
         allowed: how far off an approximation may be, relative to the element; the elements that are off
@@ -263,13 +225,13 @@ def _as_approximation(
     """
     rtol, near, seen = allowed
     wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
-    steps = scales(packed_point(operations.formula, pair[1]), case.tensors[pair[1]].scale).step
+    steps = scales(packed_point(pair.operations.formula, pair.input_index), pair.scale).step
     columns = np.arange(wrong.shape[1])[None] if sample.columns is None else sample.columns
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - sample.numeric) + sample.uncertainty
         size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
         small = wrong & (error <= rtol * size)
-        unit = declared_precision(operations.declared, pair).unit_roundoff
+        unit = pair.declared_precision.unit_roundoff
         slopes = float(np.nanmax(np.abs(sample.numeric), initial=0.0))
         small |= wrong & (error <= unit * slopes) & (np.abs(sample.numeric) <= sample.uncertainty)
         effect = error * steps[columns]
@@ -284,16 +246,16 @@ def _as_approximation(
     )
     if error[approximate].max() <= seen:
         return passed, ""
-    return passed, _warning(operations, pair, sample, approximate, error / np.where(size > 0, size, 1.0))
+    return passed, _warning(pair, sample, approximate, error / np.where(size > 0, size, 1.0))
 
 
-def rounded_rule(operations: Operations, pair: Pair, rule: ToleranceRule) -> ToleranceRule | None:
+def rounded_rule(pair: Pair) -> ToleranceRule | None:
     """Return what an element may be off by that rounding to the declared dtype accounts for.
 
     `None` where nothing was rounded, or the spec says what is allowed.
     """
-    precision = declared_precision(operations.declared, pair)
-    if not operations.has_reference_precision or precision == FLOAT64 or rule.atol is not None:
+    precision, rule = pair.declared_precision, pair.tolerance
+    if not pair.operations.has_reference_precision or precision == FLOAT64 or rule.atol is not None:
         return None
     ratol = max(rule.ratol, min(_POINT_ROUNDINGS * precision.unit_roundoff, _POINT_ERROR))
     rtol = rule.rtol if rule.is_rtol_fixed else max(rule.rtol, approximation_rtol(precision))
@@ -305,17 +267,12 @@ def approximation_rtol(precision: Precision) -> float:
     return max(_HALF_THE_DIGITS, precision.unit_roundoff)
 
 
-def _warning(
-    operations: Operations, pair: Pair, sample: PairSample, approximate: npt.NDArray[np.bool_], share: Float
-) -> str:
-    op = operations.declared
+def _warning(pair: Pair, sample: PairSample, approximate: npt.NDArray[np.bool_], share: Float) -> str:
     at = np.where(approximate & np.isfinite(share), share, -1.0)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(at)), at.shape))
-    at_row, at_column = sample.place(row, column)
     return (
-        f"precision: {label_of(op, pair)}: {int(np.count_nonzero(approximate))} of {sample.elements} "
-        f"elements are right as an approximation for {declared_precision(op, pair).name} only, by up to "
-        f"{float(at[row, column]):.1e} off; output {list(index_of(at_row, op.outputs[pair[0]]))}, input "
-        f"{list(index_of(at_column, op.inputs[pair[1]]))}: {sample.analytic[row, column]:.6e}, numeric "
-        f"{sample.numeric[row, column]:.6e}."
+        f"precision: {pair.label}: {int(np.count_nonzero(approximate))} of {sample.elements} "
+        f"elements are right as an approximation for {pair.declared_precision.name} only, by up to "
+        f"{float(at[row, column]):.1e} off; {pair.indices(*sample.place(row, column))}: "
+        f"{sample.analytic[row, column]:.6e}, numeric {sample.numeric[row, column]:.6e}."
     )

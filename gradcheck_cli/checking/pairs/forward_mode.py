@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.allowance import allowed_at
-from gradcheck_cli.checking.pairs.sample import tolerance_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.reasons import Reason
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
-    from gradcheck_cli.spec.case import Case, PairRule
 
 METHOD = "forward_mode"
 # What differences can't tell though there is a derivative. A jump and a singularity have none, and of a
@@ -33,35 +30,23 @@ _SETTLED = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION, Reason.DOMAIN
 MOST_COLUMNS = 256
 
 
-def settled(
-    case: Case, operations: Operations, pair: Pair, rule: PairRule | None, sample: PairSample
-) -> PairSample:
+def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
     """Return a pair's verdicts with those elements passed that forward mode shows to be right.
 
     Args:
-        case: for its tolerances.
-        operations: `formula` is what has the gradient; not for a surrogate, whose forward isn't meant.
-        pair: output and input.
-        rule: what the spec says of the pair.
+        pair: its formula has the gradient; not for a surrogate, whose forward isn't meant.
         sample: the verdicts by differences, of a whole Jacobian.
     """
     undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _SETTLED)
     columns = np.flatnonzero(undecided.any(axis=0))
-    if case.reference is not None or not sample.is_whole or not 0 < len(columns) <= MOST_COLUMNS:
+    if pair.case.reference is not None or not sample.is_whole or not 0 < len(columns) <= MOST_COLUMNS:
         return sample
-    slopes = _slopes(operations, pair, columns)
+    slopes = _slopes(pair, columns)
     if slopes is None:
         return sample
     forward = np.zeros(sample.verdict.shape)
     forward[:, columns] = slopes
-    allowed = allowed_at(
-        operations.formula,
-        pair,
-        tolerance_of(case, operations, pair, rule),
-        sample.analytic,
-        sample.analytic,
-        scale=case.tensors[pair[1]].scale,
-    )
+    allowed = pair.problem(pair.operations.formula).allowed_between(sample.analytic, sample.analytic)
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - forward)
         right = undecided & (error <= allowed)
@@ -77,9 +62,9 @@ def settled(
     )
 
 
-def _slopes(operations: Operations, pair: Pair, columns: np.ndarray) -> Float | None:
+def _slopes(pair: Pair, columns: np.ndarray) -> Float | None:
     """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
-    op, (output, number) = operations.formula, pair
+    op, (output, number) = pair.operations.formula, pair.key
     directions = np.zeros((len(columns), packed_size(op.inputs[number])))
     directions[np.arange(len(columns)), columns] = 1.0
     moved = op.jvp(number, unpack(directions, op.inputs[number]))

@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
 from gradcheck_cli.checking.diagnosis.diagnose import diagnose
 from gradcheck_cli.checking.pairs.expectations import expect_of_pair, skipped
-from gradcheck_cli.checking.pairs.sample import Pair, label_of, pairs_of
+from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
 from gradcheck_cli.checking.pairs.summary import summarise
 from gradcheck_cli.results import PairResult, Status
 
@@ -26,22 +26,12 @@ if TYPE_CHECKING:
 RAISES = "raises"
 
 
-def is_expected_wrong(rule: PairRule | None) -> bool:
-    """Whether a rule says that its pairs mismatch."""
-    return rule is not None and rule.expect == "mismatch"
-
-
-def is_skipped(rule: PairRule | None) -> bool:
-    """Whether a rule says that its pairs aren't checked."""
-    return rule is not None and rule.expect == "skip"
-
-
 def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
     case: Case,
     op: Operation,
-    rules: Mapping[Pair, PairRule | None],
-    samples: Mapping[Pair, list[PairSample]],
-    upstream_faults: Mapping[Pair, str],
+    rules: Mapping[PairKey, PairRule | None],
+    samples: Mapping[PairKey, list[PairSample]],
+    upstream_faults: Mapping[PairKey, str],
     scenes: Sequence[Scene],
 ) -> tuple[PairResult, ...]:
     """Return the result of every pair, diagnosed, with its own expectation applied.
@@ -55,7 +45,7 @@ def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
         upstream_faults: what is wrong with the use of the upstream, of pairs that are expected to be wrong.
     """
     results = tuple(
-        _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, "")) for pair in pairs_of(op)
+        _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, "")) for pair in pair_keys(op)
     )
     return _diagnosed(op, results, samples, scenes)
 
@@ -63,9 +53,9 @@ def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
 def _result(  # noqa: PLR0913, PLR0917 (a pair, and all that was found of it)
     case: Case,
     op: Operation,
-    pair: Pair,
+    pair: PairKey,
     rule: PairRule | None,
-    samples_of: Mapping[Pair, list[PairSample]],
+    samples_of: Mapping[PairKey, list[PairSample]],
     upstream_fault: str,
 ) -> PairResult:
     output, number = pair
@@ -88,7 +78,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all that was found of it)
     )
 
 
-def _is_straight(op: Operation, pair: Pair, samples_of: Mapping[Pair, list[PairSample]]) -> bool:
+def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, list[PairSample]]) -> bool:
     """Whether a pair of second order may well be zero: its gradient was seen to move, by other inputs.
 
     The gradient of what is linear, or made of straight parts, has no slope in its input. That something was
@@ -105,12 +95,12 @@ def _is_straight(op: Operation, pair: Pair, samples_of: Mapping[Pair, list[PairS
 def _diagnosed(
     op: Operation,
     results: tuple[PairResult, ...],
-    samples: Mapping[Pair, list[PairSample]],
+    samples: Mapping[PairKey, list[PairSample]],
     scenes: Sequence[Scene],
 ) -> tuple[PairResult, ...]:
     """Add to each mismatch what it looks like."""
     told = []
-    for pair, result in zip(pairs_of(op), results, strict=True):
+    for pair, result in zip(pair_keys(op), results, strict=True):
         found = samples.get(pair, [])
         output, number = pair
         others = [
@@ -129,11 +119,11 @@ def _diagnosed(
 
 
 def malformed(
-    op: Operation, rules: Mapping[Pair, PairRule | None], error: GradientFormError
+    op: Operation, rules: Mapping[PairKey, PairRule | None], error: GradientFormError
 ) -> tuple[PairResult, ...]:
     """Report a gradient of wrong form: its pairs mismatch; of the others nothing could be said."""
     results: list[PairResult] = []
-    for pair in pairs_of(op):
+    for pair in pair_keys(op):
         output, number = pair
         rule = rules[pair]
         label, produced, taken = label_of(op, pair), op.outputs[output].name, op.inputs[number].name
@@ -156,7 +146,7 @@ def malformed(
 
 
 def raised(
-    op: Operation, rules: Mapping[Pair, PairRule | None], error: CaseFailedError
+    op: Operation, rules: Mapping[PairKey, PairRule | None], error: CaseFailedError
 ) -> tuple[PairResult, ...]:
     """Report a gradient that raises as the spec expects it to; of other pairs nothing could be said.
 
@@ -166,7 +156,7 @@ def raised(
     if not any(rule is not None and rule.kind == RAISES for rule in rules.values()):
         return ()
     results: list[PairResult] = []
-    for pair in pairs_of(op):
+    for pair in pair_keys(op):
         rule = rules[pair]
         label, produced, taken = label_of(op, pair), op.outputs[pair[0]].name, op.inputs[pair[1]].name
         if rule is not None and is_skipped(rule):

@@ -9,15 +9,14 @@ but its author knows (decision 23).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.pairs.pair_sample import Stopped
-from gradcheck_cli.checking.pairs.sample import judge_pairs, tolerance_of
 from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
-    from gradcheck_cli.spec.case import Case, PairRule
+    from gradcheck_cli.spec.case import Case
 
 CLOSED = (
     "a stop_gradient inside {}, which is closed (a ready-made function: a ConcreteFunction, a SavedModel), "
@@ -63,7 +62,6 @@ class StopGradients:
 
     Attributes:
         case: the case.
-        rules: what the spec says of each pair.
         among: keys of those that may be held, to see whether a gradient is right then; `None`: every one. Of
             a vjp only those that change a first derivative: a stop that doesn't only saves work there, and
             then the second derivative is that of the function with nothing held.
@@ -72,91 +70,77 @@ class StopGradients:
     """
 
     case: Case
-    rules: Mapping[Pair, PairRule | None]
     among: frozenset[str] | None = None
     changing: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
 
     def weigh(
         self,
-        operations: Operations,
-        analytic: Mapping[Pair, Jacobian | None],
-        judged: Mapping[Pair, PairSample],
+        pairs: Mapping[PairKey, Pair],
+        analytic: Mapping[PairKey, Jacobian | None],
+        judged: Mapping[PairKey, PairSample],
         sample: int,
-    ) -> dict[Pair, PairSample]:
+    ) -> dict[PairKey, PairSample]:
         """Return the verdicts of one sample point, in doubt where a stop may be meant.
 
         Args:
-            operations: the ops, with nothing held.
+            pairs: those of the point, with nothing held.
             analytic: the Jacobians, but for pairs that are too large.
             judged: the verdicts, for which nothing was held.
             sample: number of the sample point.
         """
-        is_vjp = any(output.of for output in operations.declared.outputs)
-        if self.case.freeze is not None:
+        if self.case.freeze is not None or not judged:
             return dict(judged)
+        op = next(iter(pairs.values())).operations.declared
+        is_vjp = any(output.of for output in op.outputs)
         if self.case.reference is not None and not is_vjp:
             if self.case.second_order:
-                self._note_reference(operations.differenced, judged)
+                self._note_reference(pairs, judged)
             return dict(judged)
 
-        def again(pair: Pair, held: Operations) -> PairSample:
-            wanted = {pair: analytic[pair]} if pair in analytic else {}
-            found = judge_pairs(self.case, held, wanted, self.rules)
-            if pair in found:
-                return found[pair]
-            rule = tolerance_of(self.case, held, pair, self.rules[pair])
-            return probe_pairs(self.case, held, {pair: rule}, sample, self.budget)[pair]
+        def judge_again(held: Pair) -> PairSample:
+            known = {held.key: analytic[held.key]} if held.key in analytic else {}
+            found = judge_pairs({held.key: held}, known)
+            return found[held.key] if found else probe_pairs({held.key: held}, sample, self.budget)[held.key]
 
         return {
-            pair: found if _is_right(found) else self._weigh(operations, pair, found, partial(again, pair))
-            for pair, found in judged.items()
+            key: found if _is_right(found) else self._weigh(pairs[key], found, judge_again)
+            for key, found in judged.items()
         }
 
-    def _note_reference(self, op: Operation, judged: Mapping[Pair, PairSample]) -> None:
+    def _note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
         """Note which stops of a reference change its derivative: they are meant, at second order too."""
-        for pair, sample in judged.items():
-            stops = op.stops_between(*pair)
+        for key, sample in judged.items():
+            stops = pairs[key].operations.differenced.stops_between(*key)
             if stops:
-                self.changing.update(_compare(op, pair, self.case, sample, stops).keys)
+                self.changing.update(_compare(pairs[key], sample, stops).keys)
 
-    def _weigh(
-        self,
-        operations: Operations,
-        pair: Pair,
-        sample: PairSample,
-        again: Callable[[Operations], PairSample],
-    ) -> PairSample:
-        op = operations.differenced
-        closed = op.closed(*pair) if self.among is None or _CLOSED_KEY in self.among else []
+    def _weigh(self, pair: Pair, sample: PairSample, judge_again: Callable[[Pair], PairSample]) -> PairSample:
+        op = pair.operations.differenced
+        closed = op.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
         if closed and _is_wrong(sample):
             self.changing.add(_CLOSED_KEY)
             return _in_doubt(sample, CLOSED.format(", ".join(closed)))
-        stops = self._allowed(op.stops_between(*pair))
+        stops = self._allowed(op.stops_between(*pair.key))
         if not stops:
             return sample
         try:
-            held = again(_holding(operations, stops))
+            held = judge_again(pair.at(_hold(pair.operations, stops)))
             if self.case.reference is not None:  # which decides by itself, with what it means to stop
                 return replace(held, is_held=True) if _is_right(held) else sample
-            stopped = self._stopped(operations, pair, sample, stops, held)
+            stopped = self._find_stops(pair, sample, stops, held)
         except CaseFailedError as failure:
             where = " and ".join(dict.fromkeys(stops.values()))
             return _in_doubt(sample, UNHELD.format(where, failure.message)) if _is_wrong(sample) else sample
         return sample if stopped is None else replace(_in_doubt(sample, str(stopped)), stopped=stopped)
 
-    def _stopped(
-        self,
-        operations: Operations,
-        pair: Pair,
-        sample: PairSample,
-        stops: Mapping[str, str],
-        held: PairSample,
+    def _find_stops(
+        self, pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample
     ) -> Stopped | None:
         """Say whether stops leave a verdict open: not where the gradient is wrong with them held as well."""
         if _is_wrong(sample) and _is_wrong(held):
             return None
-        found = _compare(operations.differenced, pair, self.case, sample, stops)
+        found = _compare(pair, sample, stops)
         if not found.keys and not (_is_wrong(sample) and _is_right(held)):
             return None
         # What makes the difference can't always be told apart: then it may be any of them.
@@ -169,7 +153,7 @@ class StopGradients:
         return {key: place for key, place in stops.items() if self.among is None or key in self.among}
 
 
-def _holding(operations: Operations, stops: Mapping[str, str]) -> Operations:
+def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:
     in_complex = operations.in_complex
     return replace(
         operations,
@@ -208,23 +192,24 @@ class _Change:
     keys: list[str]
 
 
-def _compare(op: Operation, pair: Pair, case: Case, sample: PairSample, stops: Mapping[str, str]) -> _Change:
+def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Change:
     """Compare slopes with nothing held, each stop held alone, all but one, and all.
 
     One of two stops in a row changes nothing if the other is held, and everything if it isn't: so both ways.
     """
-    points = _points(op, pair, case, sample)
+    op, (output, number) = pair.operations.differenced, pair.key
+    points = _points(pair, sample)
 
     def slopes(held: frozenset[str]) -> tuple[Float, float]:
         both = np.concatenate([points, 2 * point - points])
-        values = packed_function(op.holding(held), pair[1], [pair[0]])(both)
+        values = packed_function(op.holding(held), number, [output])(both)
         far, near = np.split(values[: len(points)] - values[len(points) :], 2)
         return (16 * near / _STEPS[1] - far) / 15, float(np.max(np.abs(values), initial=0.0))
 
-    point = packed_point(op, pair[1])
+    point = packed_point(op, number)
     every = frozenset(stops)
     (free, size), (held, _) = slopes(frozenset()), slopes(every)
-    noise = _ROUNDINGS * working_precision(op, op.outputs[pair[0]].dtype).unit_roundoff * size
+    noise = _ROUNDINGS * working_precision(op, op.outputs[output].dtype).unit_roundoff * size
     with np.errstate(invalid="ignore"):
         largest = np.maximum(np.abs(free), np.abs(held))
         change = np.abs(free - held)
@@ -246,9 +231,9 @@ def _compare(op: Operation, pair: Pair, case: Case, sample: PairSample, stops: M
     return _Change(float(np.max(change[counts] / largest[counts])), keys)
 
 
-def _points(op: Operation, pair: Pair, case: Case, sample: PairSample) -> Float:
+def _points(pair: Pair, sample: PairSample) -> Float:
     """Return points along random directions over the columns in doubt, first far, then near, (2k, n)."""
-    number = pair[1]
+    op, number = pair.operations.differenced, pair.input_index
     point = packed_point(op, number)
     bad = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
     if bad.any() and sample.columns is not None:
@@ -258,10 +243,10 @@ def _points(op: Operation, pair: Pair, case: Case, sample: PairSample) -> Float:
     else:
         columns = np.arange(point.size)
     precision = working_precision(op, op.inputs[number].dtype)
-    step = FIRST_STEP[precision.name] * scales(point, case.tensors[number].scale).step
-    room = Domain.around(point, *case.tensors[number].domain)
+    step = FIRST_STEP[precision.name] * scales(point, pair.scale).step
+    room = Domain.around(point, *pair.domain)
     step = np.minimum(step, np.minimum(room.below, room.above))
-    signs = np.random.default_rng(case.seed).choice([-1.0, 1.0], size=(_DIRECTIONS, columns.size))
+    signs = np.random.default_rng(pair.case.seed).choice([-1.0, 1.0], size=(_DIRECTIONS, columns.size))
     moves = np.concatenate([share * signs * step[columns] for share in _STEPS])
     points = np.repeat(point[None], len(moves), axis=0)
     points[:, columns] = precision.round(points[:, columns] + moves)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import coarse, rounding_slack
-from gradcheck_cli.checking.ops.jacobian import Jacobian, one_upstreams, pull_back
+from gradcheck_cli.checking.ops.jacobian import Jacobian, one_upstreams, pull_back, rounding_slack
 from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ def compressed_jacobian(
 def _is_confirmed(op: Operation, output: int, number: int, found: Jacobian, seed: int) -> bool:
     """Whether random upstreams give what the Jacobian says: an element that it lacks would show."""
     generator = np.random.default_rng([seed, output, number])
-    upstream = coarse(generator, (_CONFIRMATIONS, found.values.shape[0]))
+    upstream = draw_eight_bits(generator, (_CONFIRMATIONS, found.values.shape[0]))
     gradient = pull_back(op, output, upstream)[number]
     if gradient is None:
         return False
     with np.errstate(invalid="ignore", over="ignore"):
-        slack = rounding_slack(op, output, number, upstream, found)
+        slack = rounding_slack(op, (output, number), upstream, found)
         return bool(np.all((np.abs(gradient - found.pulled(upstream)) <= slack) | ~found.is_finite()))

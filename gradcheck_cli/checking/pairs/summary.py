@@ -50,9 +50,54 @@ def _errors(sample: PairSample) -> _Errors:
     return _Errors(absolute, np.nan_to_num(relative, nan=np.inf), np.nan_to_num(ratio, nan=np.inf))
 
 
+_NONE_IS_NOT_ZERO = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
 # By verdict code: what stands before what when one element is to be shown.
 RANK = np.zeros(len(Verdict), np.int8)
 RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
+
+
+def _decide(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[Status, str, str]:
+    """Return a pair's status, why, and the word for what leaves it undecided; see `summarise`."""
+    verdicts = [sample.verdict for sample in samples]
+    if any((verdict == Verdict.MISMATCH).any() for verdict in verdicts):
+        remark = next((sample.remark for sample in samples if sample.remark), "")
+        is_connected = any(sample.is_connected for sample in samples)
+        return Status.MISMATCHED, remark if is_connected else _NONE_IS_NOT_ZERO, ""
+    if any(sample.doubt for sample in samples) or any(
+        (verdict == Verdict.INCONCLUSIVE).any() for verdict in verdicts
+    ):
+        return Status.INCONCLUSIVE, *_why_undecided(samples)
+    message, word = _why_untested(samples, may_be_zero=may_be_zero, leads=leads)
+    return Status.INCONCLUSIVE if message else Status.PASSED, message, word
+
+
+def _why_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
+    """Explain what leaves a pair undecided, in a sentence and in a word."""
+    stopped = _stopped(samples)
+    doubt = next((sample.doubt for sample in samples if sample.doubt), "")
+    if stopped is not None:
+        return str(stopped), "stop_gradient"
+    if doubt:
+        return doubt, "probe" if samples[0].shape is not None else ""
+    return _why_elements(samples)
+
+
+def _why_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
+    """Say why nothing was tested of a pair that passed, in a sentence and in a word; nothing where it was."""
+    is_connected = any(sample.is_connected for sample in samples)
+    can_be_untested = bool(samples[0].elements) and not may_be_zero
+    if can_be_untested and is_connected and (told := untested(samples)):
+        return told, "all_zero"
+    if told := too_wide(samples):
+        return told, "bound"
+    # With nothing held, the forward was seen to move.
+    if can_be_untested and not is_connected and leads and not any(sample.is_held for sample in samples):
+        return UNTESTED_NONE, "all_zero"
+    return "", ""
+
+
+def _stopped(samples: Sequence[PairSample]) -> Stopped | None:
+    return Stopped.joined([sample.stopped for sample in samples if sample.stopped is not None])
 
 
 def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
@@ -77,39 +122,13 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     first = samples[0]
     verdicts = [sample.verdict for sample in samples]
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
-    undecided = any(bool(np.any(verdict == Verdict.INCONCLUSIVE)) for verdict in verdicts)
-    doubts = [sample.doubt for sample in samples if sample.doubt]
-    stopped = Stopped.joined([sample.stopped for sample in samples if sample.stopped is not None])
-    undecided |= bool(doubts)
+    stopped = _stopped(samples)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
-    status = Status.MISMATCHED if wrong else Status.INCONCLUSIVE if undecided else Status.PASSED
     elements = first.elements
     errors = [_errors(sample) for sample in samples]
     worst, where = _worst(samples, errors, output, taken)
     is_connected = any(sample.is_connected for sample in samples)
-    leads_on = leads and not any(
-        sample.is_held for sample in samples
-    )  # with nothing held, it was seen to move
-    message = undecided_word = ""
-    if wrong and not is_connected:
-        message = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
-    elif wrong:
-        message = next((sample.remark for sample in samples if sample.remark), "")
-    elif status is Status.INCONCLUSIVE:
-        if stopped is not None:
-            message, undecided_word = str(stopped), "stop_gradient"
-        elif doubts:
-            message, undecided_word = doubts[0], "probe" if first.shape is not None else ""
-        else:
-            message, undecided_word = _why(samples)
-    elif elements and is_connected and status is Status.PASSED and not may_be_zero and untested(samples):
-        status = Status.INCONCLUSIVE
-        message, undecided_word = untested(samples), "all_zero"
-    elif status is Status.PASSED and (told := too_wide(samples)):
-        status, message, undecided_word = Status.INCONCLUSIVE, told, "bound"
-    elif elements and not is_connected and status is Status.PASSED and leads_on and not may_be_zero:
-        status = Status.INCONCLUSIVE
-        message, undecided_word = UNTESTED_NONE, "all_zero"
+    status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
     probes = max(samples, key=lambda sample: sample.probe_error)  # the worst of them
     chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
@@ -261,7 +280,7 @@ def largest_gradient(samples: Sequence[PairSample], output: TensorInfo, taken: T
     return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}
 
 
-def _why(samples: Sequence[PairSample]) -> tuple[str, str]:
+def _why_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
     """Explain the undecided elements by their most frequent reason, in a sentence and in a word."""
     codes = np.concatenate(
         [sample.reason[sample.verdict == Verdict.INCONCLUSIVE].ravel() for sample in samples]

@@ -20,18 +20,15 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.joint.joint_slopes import Claims, Found, Place, judge_rows
 from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.probes.probe_direction import signed
+from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.steps import Domain, scales
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.spec.case import Case, PairRule
-
-Pair = tuple[int, int]  # output number, input number
 
 # With so few inputs in ties, each is a direction of its own. With more, random directions stand for them, two
 # more than the widest tie has inputs: a random projection of so few to so many is one to one, so that nothing
@@ -49,42 +46,36 @@ LOOSE = (
 
 
 def hold_ties(
-    case: Case, op: Operation, judged: Mapping[Pair, PairSample], rules: Mapping[Pair, PairRule | None]
-) -> dict[Pair, PairSample]:
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+) -> dict[PairKey, PairSample]:
     """Return the verdicts of pairs with their ties moved together.
 
     Args:
-        case: for domains and scales.
-        op: what the numeric derivative is taken of.
+        pairs: those of one sample point; one that is expected to be wrong stands for itself.
         judged: the verdicts on elements.
-        rules: what the spec says of each pair; one that is expected to be wrong stands for itself.
     """
     found = dict(judged)
     for output in sorted({output for output, _ in judged}):
-        own = [pair for pair in judged if pair[0] == output and _can_be_held(op, judged[pair], pair)]
-        expected = [pair for pair in own if (rule := rules[pair]) is not None and rule.expect == "mismatch"]
-        together = [pair for pair in own if pair not in expected]
-        for group in [together, *([pair] for pair in expected)]:
+        own = [pairs[key] for key in judged if key[0] == output and _can_be_held(pairs[key], judged[key])]
+        together = [pair for pair in own if not pair.is_expected_wrong]
+        for group in [together, *([pair] for pair in own if pair.is_expected_wrong)]:
             if group:
-                _hold(case, op, group, found)
+                _hold(group, found)
     return found
 
 
-def _can_be_held(op: Operation, sample: PairSample, pair: Pair) -> bool:
-    precision = coarsest(
-        working_precision(op, op.inputs[pair[1]].dtype), working_precision(op, op.outputs[pair[0]].dtype)
-    )
+def _can_be_held(pair: Pair, sample: PairSample) -> bool:
     return (
         bool(sample.verdict.size)
         and sample.rows is None
         and sample.method in {"central", "ladder"}
-        and precision.name in REACHES
+        and pair.precision_in(pair.operations.differenced).name in REACHES
     )
 
 
-def _hold(case: Case, op: Operation, group: Sequence[Pair], found: dict[Pair, PairSample]) -> None:
+def _hold(group: Sequence[Pair], found: dict[PairKey, PairSample]) -> None:
     """Judge the rows of one output over some inputs, and put what is found in place of the elements' word."""
-    tied = _Tied(case, op, group, [found[pair] for pair in group])
+    tied = _Tied(group, [found[pair.key] for pair in group])
     rows = tied.rows
     if not rows.size:
         return
@@ -94,45 +85,40 @@ def _hold(case: Case, op: Operation, group: Sequence[Pair], found: dict[Pair, Pa
     if len(group) > 1 and is_open.any():
         # Whose fault it is: an input that is wrong by itself speaks for itself, and the others are held anew.
         for pair in group:
-            alone = _Tied(case, op, [pair], [found[pair]])
+            alone = _Tied([pair], [found[pair.key]])
             own = np.intersect1d(alone.rows, rows[is_open])
             if own.size:
                 known_alone = alone.judge(own)
-                found[pair] = alone.told(own, known_alone)[0]
+                found[pair.key] = alone.told(own, known_alone)[0]
                 if (known_alone.place == Place.OUTSIDE).any():
                     guilty.append(pair)
-        tied.see([found[pair] for pair in group])
+        tied.see([found[pair.key] for pair in group])
     if guilty:
         known.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
-    found.update(zip(group, tied.told(rows, known), strict=True))
+    found.update(zip([pair.key for pair in group], tied.told(rows, known), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
-        _hold(case, op, rest, found)
+        _hold(rest, found)
 
 
 class _Tied:
     """One output over some inputs, packed side by side, near the point."""
 
-    def __init__(self, case: Case, op: Operation, group: Sequence[Pair], samples: list[PairSample]) -> None:
-        self.op, self.group = op, group
-        self.output = group[0][0]
-        self.sizes = [packed_size(op.inputs[number]) for _, number in group]
+    def __init__(self, group: Sequence[Pair], samples: list[PairSample]) -> None:
+        self.op, self.numbers = group[0].operations.differenced, [pair.input_index for pair in group]
+        self.output = group[0].output_index
+        op = self.op
+        self.sizes = [packed_size(op.inputs[number]) for number in self.numbers]
         self.starts = np.cumsum([0, *self.sizes])
-        points = [packed_point(op, number) for _, number in group]
+        points = [packed_point(op, number) for number in self.numbers]
         self.scale = np.concatenate(
-            [
-                scales(point, case.tensors[number].scale).step
-                for point, (_, number) in zip(points, group, strict=True)
-            ]
+            [scales(point, pair.scale).step for point, pair in zip(points, group, strict=True)]
         )
-        rooms = [
-            Domain.around(point, *case.tensors[number].domain)
-            for point, (_, number) in zip(points, group, strict=True)
-        ]
+        rooms = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
         self.point = np.concatenate(points)
         self.below = np.concatenate([room.below for room in rooms])
         self.above = np.concatenate([room.above for room in rooms])
-        self.precisions = [working_precision(op, op.inputs[number].dtype) for _, number in group]
+        self.precisions = [working_precision(op, op.inputs[number].dtype) for number in self.numbers]
         self.value_precision = working_precision(op, op.outputs[self.output].dtype)
         self.generator = np.random.default_rng([SEED, self.output])
         self.see(samples)
@@ -150,10 +136,9 @@ class _Tied:
         ]
 
     def _evaluate(self, points: Float) -> Float:
-        numbers = [number for _, number in self.group]
         batch = {
             number: unpack(part, self.op.inputs[number])
-            for number, part in zip(numbers, self._parts(points), strict=True)
+            for number, part in zip(self.numbers, self._parts(points), strict=True)
         }
         return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
 
@@ -272,7 +257,7 @@ class _Tied:
         count = widest + 2 if widest + 2 <= MOST else OF_MORE
         chosen = np.zeros((count + 2, size))
         for one in chosen[:count]:
-            one[active] = GRAIN * np.rint(signed(self.generator, active.size) / GRAIN)
+            one[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
         # Alike, as what is tied by being equal does; and in proportion, as what is tied by size does.
         chosen[count, active] = self.scale[active].min() / self.scale[active]
         chosen[count + 1, active] = self.point[active] / self.scale[active]

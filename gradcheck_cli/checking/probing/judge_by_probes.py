@@ -20,32 +20,23 @@ from gradcheck_cli.checking.probing.single_element import Element, judge_element
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.numerics import ToleranceRule
-    from gradcheck_cli.spec.case import Case
 
 
-def probe_pairs(
-    case: Case,
-    operations: Operations,
-    rules: Mapping[Pair, ToleranceRule],
-    sample: int,
-    budget: Budget,
-) -> dict[Pair, PairSample]:
+def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> dict[PairKey, PairSample]:
     """Judge pairs by random probes: all inputs of some outputs move at once, and are pulled back to at once.
 
     Where that says too little of some, or an error was found in one, the rest are probed again, in smaller
     groups, for as long as there is time.
 
     Args:
-        case: for its domains, scales and the power that is asked for.
-        operations: `formula` has the vjp, `differenced` the forward.
-        rules: which pairs, and each one's tolerance.
+        pairs: which; the formula has the vjp.
         sample: number of the sample point.
         budget: what may be spent beside the first probe of each group.
     """
-    found: dict[Pair, PairSample] = {}
-    for group in _groups(case, operations, rules):
+    found: dict[PairKey, PairSample] = {}
+    for group in _groups(pairs):
         waiting = [group]
         while waiting:
             search = _searched(waiting.pop(0), sample, budget)
@@ -58,18 +49,15 @@ def probe_pairs(
     return found
 
 
-def _groups(case: Case, operations: Operations, rules: Mapping[Pair, ToleranceRule]) -> list[Group]:
+def _groups(pairs: Mapping[PairKey, Pair]) -> list[Group]:
     """Put outputs with the same inputs together, each with all of them: nothing else may move."""
     by_output: dict[tuple[int, ToleranceRule], list[int]] = defaultdict(list)
-    for (output, number), rule in rules.items():
-        by_output[output, rule].append(number)
+    for (output, number), pair in pairs.items():
+        by_output[output, pair.tolerance].append(number)
     together: dict[tuple[tuple[int, ...], ToleranceRule], list[int]] = defaultdict(list)
     for (output, rule), numbers in by_output.items():
         together[tuple(numbers), rule].append(output)
-    return [
-        Group(case, operations, tuple(outputs), numbers, rule)
-        for (numbers, rule), outputs in together.items()
-    ]
+    return [Group(pairs, tuple(outputs), numbers) for (numbers, _), outputs in together.items()]
 
 
 def _searched(group: Group, sample: int, budget: Budget) -> Search:
@@ -79,7 +67,7 @@ def _searched(group: Group, sample: int, budget: Budget) -> Search:
     return search
 
 
-def _smaller(search: Search, found: dict[Pair, PairSample]) -> list[Group]:
+def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
     """Return the groups in which to look again at what a search says too little of; keep what it settles."""
     group = search.group
     if len(group.pairs) == 1:
@@ -107,7 +95,7 @@ def _smaller(search: Search, found: dict[Pair, PairSample]) -> list[Group]:
     return [group.of(outputs[:half], inputs), group.of(outputs[half:], inputs)]
 
 
-def _sample_of(search: Search, pair: Pair) -> PairSample:
+def _sample_of(search: Search, pair: PairKey) -> PairSample:
     """Return what a search says of one pair."""
     group, (output, number) = search.group, pair
     op = group.operations.differenced
@@ -189,13 +177,13 @@ def _with_elements(found: list[Element], sample: PairSample) -> PairSample:
     )
 
 
-def refused(operations: Operations, pair: Pair) -> PairSample:
+def refuse(pair: Pair) -> PairSample:
     """Return what is known of a pair that only probes could judge, where they are refused: nothing."""
-    op, (output, number) = operations.differenced, pair
+    op, (output, number) = pair.operations.differenced, pair.key
     shape = (packed_size(op.outputs[output]), packed_size(op.inputs[number]))
     return PairSample(
         **_NONE,
-        is_connected=operations.formula.is_connected(output, number),
+        is_connected=pair.operations.formula.is_connected(output, number),
         evaluations=0,
         method="none",
         numeric_dtype=working_dtype(op, op.inputs[number].dtype),

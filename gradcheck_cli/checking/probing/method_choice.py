@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
@@ -55,10 +56,10 @@ _BATCH = 300
 
 def costly_pairs(
     operations: Operations,
-    pairs: Sequence[Pair],
-    sparsities: Mapping[Pair, Sparsity],
+    pairs: Sequence[PairKey],
+    sparsities: Mapping[PairKey, Sparsity],
     seconds: float,
-) -> set[Pair]:
+) -> set[PairKey]:
     """Say which pairs would take too long, element by element, by what a point and a row cost here.
 
     The inputs with the fewest columns come first, and the outputs with the fewest rows: as many as there is

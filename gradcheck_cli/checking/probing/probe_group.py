@@ -10,17 +10,16 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.formula import declared_precision
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes.probe_direction import Span, Target
 from gradcheck_cli.numerics.steps import typical_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.sample import Operations, Pair
-    from gradcheck_cli.numerics import ToleranceRule
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.spec.case import Case
 
 
@@ -29,23 +28,39 @@ class Group:
     """Each of some outputs with each of some inputs, of one tolerance.
 
     Attributes:
-        case: for domains, scales and the power that is asked for.
-        operations: `formula` has the vjp, `differenced` the forward.
-        outputs: numbers of the outputs.
-        inputs: numbers of the inputs.
-        rule: the pairs' tolerance.
+        members: the pairs, and perhaps others that this group was cut out of.
+        outputs: which outputs.
+        inputs: which inputs.
     """
 
-    case: Case
-    operations: Operations
+    members: Mapping[PairKey, Pair]
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
-    rule: ToleranceRule
+
+    @staticmethod
+    def of_pair(pair: Pair) -> Group:
+        """Return one pair as a group of its own."""
+        return Group({pair.key: pair}, (pair.output_index,), (pair.input_index,))
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[PairKey]:
         """All of them."""
         return [(output, number) for output in self.outputs for number in self.inputs]
+
+    @property
+    def first(self) -> Pair:
+        """One of the pairs, which has the case, the ops and the tolerance of all."""
+        return self.members[self.outputs[0], self.inputs[0]]
+
+    @property
+    def case(self) -> Case:
+        """Says the domains, the scales and the power that is asked for."""
+        return self.first.case
+
+    @property
+    def operations(self) -> Operations:
+        """The ops: `formula` has the vjp, `differenced` the forward."""
+        return self.first.operations
 
     @cached_property
     def rows(self) -> dict[int, slice]:
@@ -59,19 +74,15 @@ class Group:
         op = self.operations.differenced
         return _side_by_side(self.inputs, [packed_size(op.inputs[number]) for number in self.inputs])
 
-    def place(self, row: int, column: int) -> tuple[Pair, tuple[int, int]]:
+    def place(self, row: int, column: int) -> tuple[PairKey, tuple[int, int]]:
         """Return the pair that an element belongs to, and its place there."""
         output, rows = next(item for item in self.rows.items() if row < item[1].stop)
         number, columns = next(item for item in self.columns.items() if column < item[1].stop)
         return (output, number), (row - rows.start, column - columns.start)
 
-    def alone(self, pair: Pair) -> Group:
-        """Return one pair as a group of its own."""
-        return self.of((pair[0],), (pair[1],))
-
     def of(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
         """Return a smaller group."""
-        return Group(self.case, self.operations, tuple(outputs), tuple(inputs), self.rule)
+        return Group(self.members, tuple(outputs), tuple(inputs))
 
     def target(self) -> Target:
         """Set up forward and vjp, one point and one upstream at a time."""
@@ -87,17 +98,15 @@ class Group:
             spans=spans,
             unit=values.unit_roundoff,
             working=coarsest(values, *[span.precision for span in spans]),
-            rtol=self.rule.rtol,
-            atol=self.rule.atol or 0.0,
-            is_lenient=self.rule.atol is not None or self.rule.is_rtol_fixed,
-            most_shared=max(self.declared_unit(pair) for pair in self.pairs),
+            rule=self.first.tolerance,
+            most_shared=max(self._declared_unit(key) for key in self.pairs),
         )
 
-    def declared_unit(self, pair: Pair) -> float:
+    def _declared_unit(self, key: PairKey) -> float:
         """Return the unit roundoff that a formula's constants have; 0 where it is the declared op's own."""
         if not self.operations.has_reference_precision:
             return 0.0
-        return declared_precision(self.operations.declared, pair).unit_roundoff
+        return self.members[key].declared_precision.unit_roundoff
 
     @cached_property
     def point(self) -> Float:

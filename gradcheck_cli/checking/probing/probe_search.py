@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.budget import OverBudgetError
+from gradcheck_cli.checking.probing.probe_group import Group
 from gradcheck_cli.checking.probing.single_element import Element, judge_element
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.probes.probe import (
@@ -35,8 +36,7 @@ from gradcheck_cli.numerics.probes.probe_direction import (
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.budget import Budget
-    from gradcheck_cli.checking.pairs.sample import Pair
-    from gradcheck_cli.checking.probing.probe_group import Group
+    from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Two directions: errors that cancel in one of them don't in the other.
 _PROBES = 2
@@ -68,10 +68,10 @@ class Search:
     target: Target
     budget: Budget
     generator: np.random.Generator
-    elements: list[tuple[Pair, Element]] = field(default_factory=list)
+    elements: list[tuple[PairKey, Element]] = field(default_factory=list)
     error: float = 0.0
     bound: float = 0.0
-    missed: dict[Pair, float] = field(default_factory=dict)
+    missed: dict[PairKey, float] = field(default_factory=dict)
     still: dict[int, float] = field(default_factory=dict)
     spoilt: npt.NDArray[np.bool_] | None = None
     gradient_is_zero: bool = True
@@ -80,7 +80,7 @@ class Search:
     doubt: str = ""
 
     @property
-    def wrong(self) -> Pair | None:
+    def wrong(self) -> PairKey | None:
         """The pair of which an element was found to be wrong."""
         found = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
         return found[0] if found else None
@@ -91,12 +91,12 @@ class Search:
         return bool(self.doubt) or self.wrong is not None
 
     @property
-    def weak(self) -> list[Pair]:
+    def weak(self) -> list[PairKey]:
         """The pairs of which the power that is asked for isn't reached."""
         power = self.group.case.power
         return [pair for pair in self.group.pairs if not self.all_missed(pair) <= power.miss]
 
-    def all_missed(self, pair: Pair) -> float:
+    def all_missed(self, pair: PairKey) -> float:
         """The share of elements in which an error may be missed, with those that couldn't be looked at."""
         output, number = pair
         rows = self.group.rows[output]
@@ -262,7 +262,7 @@ class Search:
     def _judge(self, row: int, column: int, least: int = 0) -> Element:
         """Judge one element, and keep it."""
         pair, place = self.group.place(row, column)
-        element = judge_element(self.group.alone(pair), place, self.budget, least)
+        element = judge_element(Group.of_pair(self.group.members[pair]), place, self.budget, least)
         self.elements.append((pair, element))
         self.target.evaluations += element.evaluations
         return element
@@ -295,7 +295,7 @@ class Search:
             if verdict == Verdict.INCONCLUSIVE:
                 self.elements.pop()  # the row counts as missed, whatever else is known of it
 
-    def too_weak(self, pair: Pair) -> str:
+    def too_weak(self, pair: PairKey) -> str:
         """Say why the power that is asked for isn't reached."""
         power = self.group.case.power
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import working_precision
 from gradcheck_cli.checking.pairs.formula import rounded_rule
-from gradcheck_cli.numerics import Verdict, judge
+from gradcheck_cli.numerics import Problem, Verdict, judge
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.budget import Budget
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.probing.probe_group import Group
-    from gradcheck_cli.numerics import Judgement, ToleranceRule
 
 # Elements of the guilty row that its tolerance is scaled by.
 _NEIGHBOURS = 7
@@ -49,8 +48,8 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
     Raises:
         OverBudgetError: that takes longer.
     """
-    (row, column), (output, number) = place, group.pairs[0]
-    target, case = group.target(), group.case
+    (row, column), pair = place, group.first
+    target = group.target()
     gradient = target.row(row)
     with np.errstate(invalid="ignore"):
         effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
@@ -69,27 +68,22 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
         return values
 
     op = group.operations.differenced
-    low, high = case.tensors[number].domain
-    span = target.spans[0]
-
-    def judged(rule: ToleranceRule) -> Judgement:
-        return judge(
-            evaluate,
-            target.point[columns],
-            gradient[columns][None],
-            input_precision=span.precision,
-            row_precision=working_precision(op, op.outputs[output].dtype),
-            rule=rule,
-            low=low,
-            high=high,
-            scale=span.typical,
-        )
-
-    found = judged(group.rule)
+    low, high = pair.domain
+    problem = Problem(
+        evaluate,
+        target.point[columns],
+        target.spans[0].precision,
+        working_precision(op, op.outputs[pair.output_index].dtype),
+        tolerance=pair.tolerance,
+        low=low,
+        high=high,
+        scale=target.spans[0].typical,
+    )
+    found = judge(problem, gradient[columns][None])
     is_approximate = False
-    rule = rounded_rule(group.operations, group.pairs[0], group.rule)
+    rule = rounded_rule(pair)
     if rule is not None and found.verdict[0, 0] == Verdict.MISMATCH:
-        again = judged(rule)
+        again = judge(replace(problem, tolerance=rule), gradient[columns][None])
         is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
         found = again if is_approximate else found
     return Element(

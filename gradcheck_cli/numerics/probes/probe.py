@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks, signed
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
+from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks
+from gradcheck_cli.numerics.random_vectors import draw_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +44,6 @@ _TYPICAL_ROWS = 2**12
 _STILLEST = 2.0**-20
 # Rounding of values is independent from row to row: six standard deviations of its sum.
 _SIGMAS = 6.0
-# What a vjp may lose, in units of u times its terms: a few hundred operations (checking/checks/upstreams.py).
-_VJP_ROUNDINGS = 2.0**10
 # What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
 _VALUE_ROUNDINGS = 2.0**10
 # What rounding inside a forward leaves of values that don't move, in units of u times the largest.
@@ -129,11 +129,11 @@ def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice)
     weight = differenced.weight
     if rows.stop - rows.start < weight.size:
         upstream = np.zeros(weight.size)
-        upstream[rows] = signed(generator, int(rows.stop - rows.start))
+        upstream[rows] = draw_signed(generator, int(rows.stop - rows.start))
         upstream[rows] *= weight[rows]
         return upstream
     for part in chunks(weight.size):
-        weight[part] *= signed(generator, part.stop - part.start)
+        weight[part] *= draw_signed(generator, part.stop - part.start)
     return weight
 
 
@@ -206,7 +206,7 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     from_vjp, terms = differenced.direction.moved(gradient, 1.0)
     numeric, size, noise, doubt, squares = _sums(differenced, upstream)
     rounding = _SIGMAS * noise
-    bound = rounding + abs(doubt) + 2 * squares + _VJP_ROUNDINGS * target.unit * terms
+    bound = rounding + abs(doubt) + 2 * squares + VJP_ROUNDINGS * target.unit * terms
     largest = abs(numeric) + _COHERENT * max(size, terms)
     bound += target.shared * largest
     tolerated = bound + _tolerated(differenced, upstream, largest)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.random_vectors import draw_signed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gradcheck_cli.numerics.precision import Float, Precision
+    from gradcheck_cli.numerics.tolerance import ToleranceRule
 
 # Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
 # sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
@@ -58,9 +61,7 @@ class Target:
         spans: the inputs that the point is made of, in order.
         unit: unit roundoff of the values.
         working: the coarsest precision in play.
-        rtol: relative error that an element may have.
-        atol: absolute error that it may have beside.
-        is_lenient: whether a user set these: then what they allow is no alarm.
+        rule: the tolerance of each element.
         shared: relative error that all elements have together, where a formula's constants were seen to be
             rounded to the dtype that it is declared in.
         most_shared: what that may be.
@@ -73,12 +74,25 @@ class Target:
     spans: Sequence[Span]
     unit: float
     working: Precision
-    rtol: float
-    atol: float = 0.0
-    is_lenient: bool = False
+    rule: ToleranceRule
     shared: float = 0.0
     most_shared: float = 0.0
     evaluations: int = 0
+
+    @property
+    def rtol(self) -> float:
+        """The relative error that an element may have."""
+        return self.rule.rtol
+
+    @property
+    def atol(self) -> float:
+        """The absolute error that it may have beside."""
+        return self.rule.atol or 0.0
+
+    @property
+    def is_lenient(self) -> bool:
+        """Whether a user set these: then what they allow is no alarm."""
+        return self.rule.atol is not None or self.rule.is_rtol_fixed
 
     @cached_property
     def starts(self) -> list[int]:
@@ -151,7 +165,7 @@ class Direction:
 def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
     """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
     share = STEPS[target.working.name][reach]
-    steps = signed(generator, target.point.size)
+    steps = draw_signed(generator, target.point.size)
     for span, part in target.by_span(slice(0, steps.size)):
         x = target.point[part]
         steps[part] *= share * np.maximum(np.abs(x), span.typical)
@@ -160,15 +174,6 @@ def draw_direction(target: Target, generator: np.random.Generator, reach: int = 
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
             steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
     return Direction(target, steps, share)
-
-
-def signed(generator: np.random.Generator, size: int) -> Float:
-    """Draw magnitudes between a half and one, with random signs: none so small that it hides an element."""
-    drawn = generator.random(size)
-    # One draw gives both: the first half of the interval is negative.
-    np.subtract(drawn, 0.5, out=drawn)
-    drawn += np.copysign(0.5, drawn)
-    return drawn
 
 
 def chunks(size: int) -> Iterator[slice]:

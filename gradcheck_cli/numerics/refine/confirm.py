@@ -24,6 +24,7 @@ from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
+    from gradcheck_cli.numerics.refine.second_stage import Refined
     from gradcheck_cli.numerics.refine.slopes import Resolution
 
 # A jump further off than this part of the scale is one of another kind, unless there are more.
@@ -39,33 +40,25 @@ FURTHEST = 31
 class _Claims:
     """What stairs could undo, (e,) each: which verdicts are mismatches, of what values, beyond what."""
 
+    sampled: Elements
     fails: np.ndarray
     allowed: Float
     analytic: Float
 
 
-def confirm(  # noqa: PLR0913, PLR0917 (elements, and all that is known of them)
-    problem: Problem,
-    sampled: Elements,
-    resolution: Resolution,
-    verdict: np.ndarray,
-    allowed: Float,
-    analytic: Float,
-) -> np.ndarray:
-    """Say which verdicts stairs could undo; notes the edges and the noise seen in `resolution`.
+def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Float) -> np.ndarray:
+    """Say which verdicts stairs could undo; notes the edges and the noise seen in the resolution.
 
     Args:
         problem: the function.
         sampled: (e,) the elements, columns counted in the point.
-        resolution: what is known of them; changed in place.
-        verdict: (e,) as decided so far.
-        allowed: (e,) tolerances.
+        refined: what is known of them, with the verdicts so far; its resolution is changed in place.
         analytic: (e,) the gradient under test.
 
     Returns:
         (e,) whether the verdict can't stand.
     """
-    rows = sampled.rows
+    rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
     fails = verdict == Verdict.MISMATCH
     size = np.maximum(np.abs(problem.value[rows]), resolution.value)
     absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
@@ -86,7 +79,7 @@ def confirm(  # noqa: PLR0913, PLR0917 (elements, and all that is known of them)
         )
     with np.errstate(all="ignore"):
         noise = np.maximum(2 * problem.unit[rows], resolution.noise) * size
-    claims = _Claims(fails, allowed, analytic)
+    claims = _Claims(sampled, fails, refined.allowed, analytic)
     on_zero = on_trust & resolution.is_flat & (resolution.edge_high > 0)
     is_abrupt = (resolution.edge == Edge.ABRUPT) & ~resolution.is_kink & (fails | passes)
     for beyond, chosen in ((BEYOND, is_abrupt | on_zero), *((far, on_zero) for far in FAR_BEYOND)):
@@ -99,20 +92,15 @@ def confirm(  # noqa: PLR0913, PLR0917 (elements, and all that is known of them)
                 resolution.edge_high[which],
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
-            is_hidden[which] |= _is_undone(problem, sampled, resolution, which, stairs, claims)
+            is_hidden[which] |= _is_undone(problem, resolution, which, stairs, claims)
     return is_hidden
 
 
-def _is_undone(  # noqa: PLR0913, PLR0917 (as `confirm`)
-    problem: Problem,
-    sampled: Elements,
-    resolution: Resolution,
-    which: np.ndarray,
-    stairs: Stairs,
-    claims: _Claims,
+def _is_undone(
+    problem: Problem, resolution: Resolution, which: np.ndarray, stairs: Stairs, claims: _Claims
 ) -> np.ndarray:
     """Say which verdicts these stairs could undo, (w,); notes them in `resolution`."""
-    fails, allowed, analytic = claims.fails, claims.allowed, claims.analytic
+    sampled, fails, allowed, analytic = claims.sampled, claims.fails, claims.allowed, claims.analytic
     slope = resolution.slope[which]
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         explains = np.abs(analytic[which] - slope) <= stairs.hidden

@@ -32,9 +32,9 @@ def find_jumps(series: Series) -> Mask:
 
     To be asked before the noise is: with noise first, any gradient passed at floor of an integer.
     """
-    jumps = np.zeros(series.base.shape, dtype=bool)
+    sides, jumps = series.sides, np.zeros(series.base.shape, dtype=bool)
     with np.errstate(all="ignore"):
-        for side, step in ((series.above, series.step_up), (series.below, series.step_down)):
+        for side, step in ((sides.above, sides.step_up), (sides.below, sides.step_down)):
             height = np.abs(side - series.base)[:STEPS]
             is_there = (step[:STEPS] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
             most, least = height.max(axis=0), height.min(axis=0)

@@ -48,6 +48,7 @@ class Settled:
         )
 
 
+@np.errstate(all="ignore")
 def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to climb it)
     slope: Float,
     noise: Float,
@@ -70,13 +71,6 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to c
     Returns:
         The best estimate of each element.
     """
-    with np.errstate(all="ignore"):
-        return _settle(slope, noise, is_usable, sentinels, growth, levels)
-
-
-def _settle(  # noqa: PLR0913, PLR0917 (as above)
-    slope: Float, noise: Float, is_usable: Mask, sentinels: int, growth: float, levels: int
-) -> Settled:
     rungs = np.logical_and.accumulate(is_usable[sentinels:], axis=0)
     used = rungs.sum(axis=0) + is_usable[:sentinels].sum(axis=0)
     value = np.where(rungs, slope[sentinels:], np.nan)

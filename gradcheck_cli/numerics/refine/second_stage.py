@@ -61,7 +61,7 @@ TELLING = 0.1
 
 
 @dataclass(frozen=True)
-class Climbed:
+class Refined:
     """What the second stage found of its elements, (e,) each."""
 
     resolution: Resolution
@@ -71,7 +71,7 @@ class Climbed:
     noisy: int
 
 
-def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Climbed:
+def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Refined:
     """Resolve doubtful elements; columns of `elements` count within the problem's slots.
 
     Args:
@@ -86,36 +86,36 @@ def climb(problem: Problem, first: FirstPass, elements: Elements, analytic: Floa
     rows, where = elements.rows, elements.columns
     sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, where])
     resolution = Resolution.empty(rows.size)
-    trusted = first.trusted
+    doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
     seen = np.zeros(rows.size)  # the steepest slope that any round has settled on
-    climbed: Climbed | None = None
+    refined: Refined | None = None
     for one in (*_rounds(problem), None):
         if one is not None:
             chosen = np.flatnonzero(open_now & one.is_for(resolution, sampled.columns))
-            if climbed is not None and not chosen.size:
+            if refined is not None and not chosen.size:
                 continue
             _sample_into(problem, sampled, chosen, one, resolution, seen)
             seen = np.fmax(seen, np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0))
         is_spent = open_now & (one is None)
-        climbed = _weigh(problem, trusted, elements, sampled, resolution, analytic, is_spent)
+        refined = _weigh(problem, doubtful, resolution, is_spent)
         if analytic is not None:
-            is_hidden = confirm(problem, sampled, resolution, climbed.verdict, climbed.allowed, analytic)
+            is_hidden = confirm(problem, sampled, refined, analytic)
             if is_hidden.any():
                 resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
                 resolution.reason[is_hidden] = Reason.STAIRCASE
-                climbed = _weigh(problem, trusted, elements, sampled, resolution, analytic, is_spent)
+                refined = _weigh(problem, doubtful, resolution, is_spent)
         if analytic is None:
-            open_now = ~(resolution.uncertainty <= PASS_REACH * climbed.allowed)
+            open_now = ~(resolution.uncertainty <= PASS_REACH * refined.allowed)
         else:
-            open_now = climbed.verdict == Verdict.INCONCLUSIVE
+            open_now = refined.verdict == Verdict.INCONCLUSIVE
         # A kink may stand beside the point: nearer, the slope of one side is the only one.
         open_now |= resolution.is_kink
         if not open_now.any():
             break
-    if climbed is None:  # pragma: no cover (there's always a first round)
+    if refined is None:  # pragma: no cover (there's always a first round)
         raise AssertionError
-    return climbed
+    return refined
 
 
 def _rounds(problem: Problem) -> Iterator[Round]:
@@ -174,21 +174,31 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
         resolution.put(which[is_better], new.take(is_better))
 
 
-def _weigh(  # noqa: PLR0913, PLR0917 (elements, and what is known of them)
-    problem: Problem,
-    trusted: Float,
-    elements: Elements,
-    sampled: Elements,
-    resolution: Resolution,
-    analytic: Float | None,
-    is_spent: np.ndarray,
-) -> Climbed:
+@dataclass(frozen=True)
+class _Doubtful:
+    """The doubtful elements, (e,), whose columns count within the slots, and again within the point.
+
+    Attributes:
+        elements: where they are, by slot.
+        sampled: where they are, by column of the point.
+        analytic: their analytic values, if there are any.
+        trusted: (m, slots) what the first pass is certain of.
+    """
+
+    elements: Elements
+    sampled: Elements
+    analytic: Float | None
+    trusted: Float
+
+
+def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spent: np.ndarray) -> Refined:
     """Apply tolerances, scaled by what is known by now; wider ones where all rounds are spent."""
+    elements, sampled, analytic = doubtful.elements, doubtful.sampled, doubtful.analytic
     rows, where = elements.rows, elements.columns
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
         is_sure = (resolution.uncertainty <= 0.1 * size) & (resolution.reason == Reason.NONE)
-    numeric = trusted.copy()
+    numeric = doubtful.trusted.copy()
     numeric[rows, where] = np.where(is_sure, size, 0.0)
     scale = row_scale(numeric, problem.weights)
     value = np.abs(np.where(np.isfinite(problem.value), problem.value, 0.0))
@@ -206,8 +216,7 @@ def _weigh(  # noqa: PLR0913, PLR0917 (elements, and what is known of them)
     given = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
         problem.rule,
-        given,
-        known,
+        (given, known),
         scale[rows],
         np.maximum(value[rows], resolution.value),
         problem.step_scale[sampled.columns],
@@ -223,9 +232,9 @@ def _weigh(  # noqa: PLR0913, PLR0917 (elements, and what is known of them)
     allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
     if analytic is None:
         verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
-        return Climbed(resolution, verdict, resolution.reason, allowed, 0)
+        return Refined(resolution, verdict, resolution.reason, allowed, 0)
     verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
-    return Climbed(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
+    return Refined(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
 
 
 def _over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:

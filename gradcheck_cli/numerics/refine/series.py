@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.differences import Differences, differences
+from gradcheck_cli.numerics.differences import Differences, Sides, differences
 from gradcheck_cli.numerics.refine.noise import (
     BOUND_PER_SIGMA,
     ODD_MULTIPLES,
@@ -95,6 +95,7 @@ class Series:
         middle_noise: (e,) likewise at larger steps, where an intermediate's rounding shows.
         sure_noise: (e,) the same, 0 where it may be shape.
         grain: (e,) the least by which any sample differs from f(x): what f was rounded to on its way.
+        sides: (r, e) the values that were differenced, and their steps.
     """
 
     which: np.ndarray
@@ -108,17 +109,11 @@ class Series:
     middle_noise: Float
     sure_noise: Float
     grain: Float
-    above: Float
-    below: Float
-    step_up: Float
-    step_down: Float
+    sides: Sides
 
     def with_noise(self, measured: Float) -> Series:
         """Return the same samples under another bound on the noise of each value, (e,)."""
-        at = differences(
-            self.base, self.above, self.below, self.step_up, self.step_down, self.unit, measured, self.size
-        )
-        return replace(self, at=at)
+        return replace(self, at=differences(self.sides, self.unit, measured, self.size))
 
 
 def sample(
@@ -144,9 +139,7 @@ def sample(
     step_scale = power_of_two(scale[columns]) * 2.0**-depth
     sentinels = reach.sentinels_at(depth, working)
     taken = pairs(x, step_scale[:, None] * np.exp2(np.array(sentinels + exponents)), room, sampler.precision)
-    noise_points, is_centred = _noise_points(
-        x, step_scale, room, working, reach.middle, sampler.precision, problem.generator
-    )
+    noise_points, is_centred = _noise_points(problem, x, step_scale, room)
     rungs = taken.up.shape[1]
     coordinates = np.concatenate([taken.up, taken.down, noise_points], axis=1)
     per_column = max(1, int(np.bincount(owner).max()))
@@ -155,17 +148,23 @@ def sample(
         column, row = owner[which], elements.rows[which]
         values = batch.values[place, :, row].T  # (points, e)
         base = batch.base[row]
-        above, below, rest = values[:rungs], values[rungs : 2 * rungs], values[2 * rungs :]
+        rest = values[2 * rungs :]
         centred = is_centred[column].T
         middle = _around(base, rest[POINTS - 1 :], centred[1])
         noise = standard_deviation(_around(base, rest[: POINTS - 1], centred[0]))
-        step_up, step_down = taken.step_up[column].T, taken.step_down[column].T
+        sides = Sides(
+            base,
+            values[:rungs],
+            values[rungs : 2 * rungs],
+            taken.step_up[column].T,
+            taken.step_down[column].T,
+        )
         measured = BOUND_PER_SIGMA * np.nan_to_num(noise, nan=0.0, posinf=0.0)
         yield Series(
             which=which,
-            at=differences(base, above, below, step_up, step_down, unit[row], measured, problem.size[row]),
+            at=differences(sides, unit[row], measured, problem.size[row]),
             size=problem.size[row],
-            step=np.maximum(step_up, step_down),
+            step=np.maximum(sides.step_up, sides.step_down),
             sentinels=len(sentinels),
             base=base,
             unit=unit[row],
@@ -173,10 +172,7 @@ def sample(
             middle_noise=standard_deviation(middle),
             sure_noise=standard_deviation(middle, only_noise=True),
             grain=_grain(base, values),
-            above=above,
-            below=below,
-            step_up=step_up,
-            step_down=step_down,
+            sides=sides,
         )
 
 
@@ -202,24 +198,19 @@ def _around(base: Float, others: Float, is_centred: np.ndarray) -> Float:
     )
 
 
-def _noise_points(  # noqa: PLR0913, PLR0917 (as `sample`)
-    x: Float,
-    scale: Float,
-    room: Domain,
-    working: Precision,
-    middle: int,
-    precision: Precision,
-    generator: np.random.Generator,
-) -> tuple[Float, np.ndarray]:
+def _noise_points(problem: Problem, x: Float, scale: Float, room: Domain) -> tuple[Float, np.ndarray]:
     """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
 
     Returns:
         The points, (c, 2 * (POINTS - 1)), and whether x is in their middle, (c, 2): not where the domain
         ends.
     """
+    working, precision = problem.working, problem.sampler.precision
     ulp = working.spacing(np.maximum(np.abs(x), scale / 16))
-    odd = generator.choice(ODD_MULTIPLES, size=(2, x.size))
-    spacing = np.stack([odd[0] * ulp, np.maximum(odd[1] * scale * 2.0**middle, ulp)], axis=1)
+    odd = problem.generator.choice(ODD_MULTIPLES, size=(2, x.size))
+    spacing = np.stack(
+        [odd[0] * ulp, np.maximum(odd[1] * scale * 2.0 ** REACHES[working.name].middle, ulp)], axis=1
+    )
     reach = spacing * (POINTS // 2)
     is_centred = (reach <= room.below[:, None]) & (reach <= room.above[:, None])
     outward = np.where(room.above >= room.below, 1, -1)[:, None] * np.arange(1, POINTS)

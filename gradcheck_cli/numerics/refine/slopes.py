@@ -241,7 +241,7 @@ def _why_not(series: Series) -> np.ndarray:
     at = series.at
     usable = at.is_usable.sum(axis=0)
     is_singular = _diverges(series)
-    has_room = ((series.step_up > 0) | (series.step_down > 0)).any(axis=0)
+    has_room = ((series.sides.step_up > 0) | (series.sides.step_down > 0)).any(axis=0)
     reason = np.where(is_singular | (usable < FEWEST_RUNGS), Reason.SINGULAR, Reason.UNRESOLVED)
     with np.errstate(all="ignore"):
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
@@ -266,7 +266,7 @@ def _diverges(series: Series) -> Mask:
 
 def _value_nearby(series: Series) -> Float:
     """Return the largest finite |f| over the sentinels and all rungs but the longest."""
-    values = np.concatenate([series.base[None], series.above[:-1], series.below[:-1]])
+    values = np.concatenate([series.base[None], series.sides.above[:-1], series.sides.below[:-1]])
     size = np.abs(values)
     return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))
 

@@ -1,4 +1,4 @@
-"""The two stages: what the first pass can settle passes, and what it can't is climbed for."""
+"""The two stages: the first pass settles what it can, and the second stage refines the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.refine.second_stage import climb
+from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.refine.staircase import Flatness, find_fine_stairs, find_flatness
 from gradcheck_cli.numerics.tolerance import row_scale
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
 
-# With more doubtful elements than this, a few of them are climbed for first: where one of those is wrong, the
-# Jacobian is, and the first pass's word is good enough for the others.
+# With more doubtful elements than this, a few of them are refined first. Where one of those is wrong, so is
+# the Jacobian, and what the first pass says is good enough for the others.
 _MANY = 20_000
 _FIRST_SLOTS = 16
 _FIRST_ELEMENTS = 4_000
@@ -71,8 +71,8 @@ def by_column(mask: npt.NDArray[np.bool_]) -> tuple[np.ndarray, np.ndarray]:
     return rows, where
 
 
-def pass_or_climb(problem: Problem, first: FirstPass, analytic: Float, method: str) -> Judgement:
-    """Pass what the first pass can; climb for the rest."""
+def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: str) -> Judgement:
+    """Pass what the first pass can settle; refine the rest."""
     numeric, uncertainty = first.slope.copy(), first.uncertainty
     scale = row_scale(first.trusted, problem.weights)
     allowed = problem.allowed(analytic, numeric, scale)
@@ -91,14 +91,14 @@ def pass_or_climb(problem: Problem, first: FirstPass, analytic: Float, method: s
     judged = Judgement(verdict, numeric, uncertainty, allowed, reason, 0, "central")
     if method == "central":
         unsure = ~(agrees & (uncertainty <= 2 * allowed)) & ~is_zero
-        _take_its_word(first, judged, unsure, analytic)
+        _trust_first_pass(first, judged, unsure, analytic)
         doubtful[:] = False
     noisy = 0
     for chosen in _in_turn(doubtful, judged, analytic):
-        noisy += _climb(problem, first, judged, chosen, analytic)
+        noisy += _refine(problem, first, judged, chosen, analytic)
         left = doubtful & ~chosen
         if (verdict[chosen] == Verdict.MISMATCH).any() and left.any():
-            _take_its_word(first, judged, left, analytic)
+            _trust_first_pass(first, judged, left, analytic)
             break
     return replace(
         judged,
@@ -119,7 +119,7 @@ def without_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) ->
     )
 
 
-def _take_its_word(
+def _trust_first_pass(
     first: FirstPass, judged: Judgement, unsure: npt.NDArray[np.bool_], analytic: Float
 ) -> None:
     """Settle what only the first pass has seen: wrong where the error is clear, else not known."""
@@ -136,7 +136,7 @@ def _take_its_word(
 def _in_turn(
     doubtful: npt.NDArray[np.bool_], judged: Judgement, analytic: Float
 ) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yield the doubtful elements to climb for: all, or of many the worst of a few slots first."""
+    """Yield the doubtful elements to refine: all at once, or, of many, the worst of a few slots first."""
     if not doubtful.any():
         return
     if np.count_nonzero(doubtful) <= _MANY:
@@ -155,15 +155,15 @@ def _in_turn(
     yield doubtful & ~chosen
 
 
-def _climb(
+def _refine(
     problem: Problem, first: FirstPass, judged: Judgement, chosen: npt.NDArray[np.bool_], analytic: Float
 ) -> int:
-    """Climb for some elements, put what is found into the judgement, and return how many were noisy."""
+    """Refine some elements within the judgement, and return how many were noisy."""
     rows, where = by_column(chosen)
     if not rows.size:
         return 0
     wanted = analytic[rows, where]
-    found = climb(problem, first, Elements(rows, where), wanted)
+    found = refine(problem, first, Elements(rows, where), wanted)
     judged.verdict[rows, where], judged.reason[rows, where] = found.verdict, found.reason
     judged.numeric[rows, where] = np.clip(
         np.where(np.isnan(wanted), found.resolution.slope, wanted),

@@ -64,12 +64,12 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     """
     found = np.zeros(problem.shape[0], dtype=np.int8)
     narrow = FIRST_STEP[problem.working.name] / PROBE  # the first pass's step, over the probe's
-    if problem.columns.size == 0 or narrow >= 1:
+    if problem.chosen.size == 0 or narrow >= 1:
         return found
     rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
     if rows.size == 0:
         return found
-    here = problem.columns
+    here = problem.chosen
     sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
     room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
     direction = np.zeros(problem.sampler.point.size)
@@ -103,10 +103,10 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
         (m,); nothing in less than float64, whose steps are seldom far above its rounding.
     """
     found = np.zeros(problem.shape[0], dtype=bool)
-    if problem.working is not FLOAT64 or not found.size or not problem.columns.size:
+    if problem.working is not FLOAT64 or not found.size or not problem.chosen.size:
         return found
-    sign = np.where(problem.generator.random(problem.columns.size) < EVEN_ODDS, -1.0, 1.0)
-    here, room = problem.columns, problem.domain.take(problem.columns)
+    sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
+    here, room = problem.chosen, problem.domain.take(problem.chosen)
     for exponent in FINE:
         moved = np.zeros(problem.sampler.point.size)
         size = power_of_two(problem.step_scale[here]) * 2.0**exponent

@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.blame.blame_result import Blame, told_of
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.pairs.sample import pairs_of
+from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, users_code
@@ -154,7 +154,7 @@ def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, 
         output, number = found.pair
         return found.opener, found.op, [(output, [number])]
     op = opener.declared(0)
-    pairs = pairs_of(op)
+    pairs = pair_keys(op)
     if not pairs:
         raise CaseFailedError(
             "pairs",

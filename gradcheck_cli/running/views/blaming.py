@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.checking.blame.path_blame import find_blame
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 from gradcheck_cli.running.pair_labels import open_pair
@@ -196,7 +196,7 @@ def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opene
     """Whether a pair's way is a single op, so that the pair says it all."""
     from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
-    pair = next((pair for pair in pairs_of(op) if label_of(op, pair) == label), None) if op else None
+    pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
     if pair is None or pair[1] >= op.at.count:  # of second order, or by a variable
         return False
     try:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import ROUNDINGS
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
 from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
 from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
@@ -146,7 +146,7 @@ def _have_the_same_gradients(own: EagerOperation, traced: GraphOperation) -> boo
                 apart = np.abs(called - found)
                 largest = np.max(np.abs(found), initial=0.0, where=np.isfinite(found))
             unit = max(precision_of(name).unit_roundoff for name in own.low_precision)
-            if not np.all((apart <= ROUNDINGS * unit * largest) | (np.isnan(called) & np.isnan(found))):
+            if not np.all((apart <= VJP_ROUNDINGS * unit * largest) | (np.isnan(called) & np.isnan(found))):
                 return False
     return True
 

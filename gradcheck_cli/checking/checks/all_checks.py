@@ -1,0 +1,104 @@
+"""The structural checks, all of them, and how those of a stage are run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.checking.checks.all_zero import check_all_zero
+from gradcheck_cli.checking.checks.case_structure import (
+    check_connected,
+    check_finite,
+    check_override,
+    check_second_point,
+)
+from gradcheck_cli.checking.checks.check import (
+    CaseView,
+    Check,
+    JudgedView,
+    ModesView,
+    OpenedView,
+    PointView,
+    UpstreamView,
+)
+from gradcheck_cli.checking.checks.deterministic import check_frozen, check_random, check_rerun
+from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified, check_reference_forward
+from gradcheck_cli.checking.checks.gradient_form import check_form
+from gradcheck_cli.checking.checks.linearity import check_linearity
+from gradcheck_cli.checking.checks.mode_agreement import check_modes
+from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.repeatability import check_repeat, check_retrace
+from gradcheck_cli.checking.checks.variable_gradients import check_variables, check_variables_order
+from gradcheck_cli.checking.checks.zero_upstream import check_zero_upstream
+from gradcheck_cli.checking.pairs.declared_dtype import check_precision
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# In the order in which those of a stage run. To add one: its function in a file here, and a line in this
+# table; one that a spec may turn off is a key of the spec, too.
+CHECKS: tuple[Check[Any], ...] = (
+    Check("deterministic", OpenedView, check_random),
+    Check("deterministic", OpenedView, check_rerun),
+    Check("frozen", OpenedView, check_frozen),
+    Check("precision", JudgedView, check_precision, can_be_off=True),
+    Check("linearity", UpstreamView, check_linearity, can_be_off=True),
+    Check("zero_upstream", UpstreamView, check_zero_upstream, can_be_off=True),
+    Check("repeat", UpstreamView, check_repeat, can_be_off=True),
+    Check("retrace", PointView, check_retrace, can_be_off=True),
+    Check("variables", PointView, check_variables),
+    Check("variables_order", PointView, check_variables_order, can_be_off=True),
+    Check("inputs_unmodified", PointView, check_inputs_unmodified, can_be_off=True),
+    Check("reference_forward", PointView, check_reference_forward),
+    Check("form", CaseView, check_form),
+    Check("finite", CaseView, check_finite),
+    Check("connected", CaseView, check_connected),
+    Check("override", CaseView, check_override, can_be_off=True),
+    Check("second_point", CaseView, check_second_point),
+    Check("all_zero", CaseView, check_all_zero, can_be_off=True),
+    Check("modes", ModesView, check_modes, can_be_off=True),
+)
+
+
+def run_checks(view: Any) -> Iterator[CheckResult]:  # noqa: ANN401 (one of the views)
+    """Run the checks of a stage that a spec leaves on, one after another.
+
+    Args:
+        view: what they look at, which says the stage.
+    """
+    for check in CHECKS:
+        if check.looks_at is type(view) and not (check.can_be_off and check.name in view.case.checks_off):
+            yield from check.run(view)
+
+
+def run_upstream_checks(view: PointView) -> list[CheckResult]:
+    """Check the vjp as a function of its upstream: of the declared op, and of its formula in float64."""
+    return [result for each in _upstream_views(view) for result in run_checks(each)]
+
+
+def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
+    """Give what the checks by upstreams look at, one after another where gradients are large together."""
+    op, formula, case = view.operations.declared, view.operations.formula, view.case
+    empty = [key for key in view.sound if not op.outputs[key[0]].size]
+    if empty:
+        yield UpstreamView(case, op, [], empty)
+    declared, of_formula = (
+        {key: matrix for key, matrix in each.items() if matrix is not None} for each in view.jacobians
+    )
+    is_last = not view.operations.has_reference_precision
+    ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
+    for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
+        yield UpstreamView(case, op, group, is_last=is_last)
+    if not is_last and "linearity" not in case.checks_off:
+        # float32 shows four digits of it, the halves hardly one.
+        for group in group_at_hand(pull_outputs(case, formula, view.sound, of_formula, ["linearity"])):
+            yield UpstreamView(case, formula, group, is_formula=True)
+
+
+def keep_one_each(results: list[CheckResult]) -> list[CheckResult]:
+    """Keep one result under each name: the first that didn't pass, else the first."""
+    kept: dict[str, CheckResult] = {}
+    for result in results:
+        if result.name not in kept or kept[result.name].status is Status.PASSED:
+            kept[result.name] = result
+    return list(kept.values())

@@ -1,0 +1,78 @@
+"""Checks on a whole case: what the verdicts of all sample points show of the gradient's structure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.pairs.pair import label_of, place_in
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.checks.check import CaseView
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+
+def check_finite(view: CaseView) -> list[CheckResult]:
+    """Find NaN and infinities in gradients where differences are finite."""
+    for key, samples in view.samples.items():
+        for sample in samples:
+            wrong = ~np.isfinite(sample.analytic) & np.isfinite(sample.numeric)
+            if wrong.any():
+                row, column = (int(index) for index in np.argwhere(wrong)[0])
+                place = place_in(view.op, key, *sample.place(row, column))
+                message = (
+                    f"{label_of(view.op, key)} is {sample.analytic[row, column]} at {place}, where the "
+                    f"numeric derivative is {sample.numeric[row, column]:.6e}."
+                )
+                return [CheckResult("finite", Status.MISMATCHED, message)]
+    return [CheckResult("finite", Status.PASSED)]
+
+
+def check_connected(view: CaseView) -> list[CheckResult]:
+    """Find pairs that say `None` (no path) though their output moves with their input: None is not zero."""
+    cut = [
+        label_of(view.op, key)
+        for key, samples in view.samples.items()
+        if any(not sample.is_connected and _is_wrong(sample) for sample in samples)
+    ]
+    if not cut:
+        return [CheckResult("connected", Status.PASSED)]
+    message = f"{', '.join(cut)}: the gradient is None, but the output moves with the input; return a tensor."
+    return [CheckResult("connected", Status.MISMATCHED, message)]
+
+
+def check_override(view: CaseView) -> list[CheckResult]:
+    """Say which ops an override was meant for, and didn't reach: their gradient is TensorFlow's own."""
+    if not view.op.missed_by_override:
+        return []
+    message = (
+        f"the override of {view.case.op_type} didn't take effect on {', '.join(view.op.missed_by_override)}: "
+        "there TensorFlow's own gradient is taken. Call the Python function without tf.function, or say "
+        "'checks: {override: false}' where this is meant."
+    )
+    return [CheckResult("override", Status.INCONCLUSIVE, message)]
+
+
+def check_second_point(view: CaseView) -> list[CheckResult]:
+    """Find gradients that are right at first and wrong later, by the same graphs; nothing at one point."""
+    if all(len(samples) == 1 for samples in view.samples.values()):
+        return []
+    turned = []
+    for key, samples in view.samples.items():
+        wrong = [_is_wrong(sample) for sample in samples]
+        if any(wrong) and not wrong[0]:
+            turned.append(label_of(view.op, key))
+    if not turned:
+        return [CheckResult("second_point", Status.PASSED)]
+    message = (
+        f"{', '.join(turned)}: right at the first sample point, wrong at another; does the gradient keep "
+        "what it saw first, or hold on one side of a branch only?"
+    )
+    return [CheckResult("second_point", Status.MISMATCHED, message)]
+
+
+def _is_wrong(sample: PairSample) -> bool:
+    return bool((sample.verdict == Verdict.MISMATCH).any())

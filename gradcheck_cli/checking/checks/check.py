@@ -1,0 +1,158 @@
+"""What a structural check is, and what the checks of each stage look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.checking.checks.pulled import Pulled
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair import PairKey
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.numerics.sparsity import Sparsity
+    from gradcheck_cli.results import CheckResult, PairResult
+    from gradcheck_cli.spec.case import Case, PairRule
+
+View = TypeVar("View")
+
+
+@dataclass(frozen=True)
+class Check(Generic[View]):
+    """A structural check.
+
+    Attributes:
+        name: as the spec and the report have it. Two checks may report under one name.
+        looks_at: the stage at which it runs, by what it looks at there.
+        run: returns its results: none where there is nothing to check. Of several under one name the report
+            shows the first that didn't pass, else the first.
+        can_be_off: whether a spec may turn it off.
+    """
+
+    name: str
+    looks_at: type[View]
+    run: Callable[[View], list[CheckResult]]
+    can_be_off: bool = False
+
+
+@dataclass(frozen=True)
+class OpenedView:
+    """A case at its first sample point, before anything is judged. What doesn't pass here ends the case."""
+
+    case: Case
+    op: Operation
+
+
+@dataclass(frozen=True)
+class JudgedView:
+    """The pairs of one sample point, judged.
+
+    Attributes:
+        case: the case.
+        operations: the ops at the point.
+        warnings: what the declared dtype loses.
+        is_coarse: whether a pair was judged in less precision than it is declared in.
+    """
+
+    case: Case
+    operations: Operations
+    warnings: Sequence[str]
+    is_coarse: bool
+
+
+@dataclass(frozen=True)
+class UpstreamView:
+    """Some outputs' vjps at one sample point, as functions of their upstreams.
+
+    Attributes:
+        case: the case.
+        op: the op that has them.
+        pulled: each output's vjp.
+        empty: pairs whose output has no elements.
+        is_formula: whether this is the formula in float64, beside the declared op.
+        is_last: whether nothing else will tell of gradients that are too small here.
+    """
+
+    case: Case
+    op: Operation
+    pulled: list[Pulled]
+    empty: Sequence[PairKey] = ()
+    is_formula: bool = False
+    is_last: bool = True
+
+
+@dataclass(frozen=True)
+class PointView:
+    """A case at one sample point.
+
+    Attributes:
+        case: the case.
+        opener: of the case.
+        operations: the ops at the point.
+        sound: the pairs that are to be right.
+        jacobians: of the declared op and of its formula, as far as they are at hand.
+        sample: number of the sample point.
+        compared_at: number of the sample point at which another trace is compared.
+        is_first: whether no point came before.
+    """
+
+    case: Case
+    opener: Opener[Any]
+    operations: Operations
+    sound: list[PairKey]
+    jacobians: tuple[Mapping[PairKey, Jacobian | None], Mapping[PairKey, Jacobian | None]]
+    sample: int
+    compared_at: int
+    is_first: bool
+
+    @property
+    def op(self) -> Any:  # noqa: ANN401 (an op of the opener's)
+        """The declared op."""
+        return self.operations.declared
+
+    def of(self, pairs: list[PairKey]) -> PointView:
+        """Return the same with other pairs that are to be right."""
+        return replace(self, sound=pairs)
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """A case after all sample points.
+
+    Attributes:
+        case: the case.
+        op: the declared op at the first point.
+        samples: the verdicts of the pairs that are to be right, at each sample point.
+        pairs: every pair's result.
+    """
+
+    case: Case
+    op: Operation
+    samples: Mapping[PairKey, list[PairSample]]
+    pairs: tuple[PairResult, ...]
+
+
+@dataclass(frozen=True)
+class ModesView:
+    """A case in its own mode, and what opens it in others.
+
+    Attributes:
+        case: the case; its `mode` is that of `operations`.
+        operations: the ops at the first sample point.
+        rules: what the spec says of each pair that is to be right.
+        sparsities: guessed; each mode's gradient is held against them.
+        sample: number of the sample point.
+        others: makes an opener, by mode.
+    """
+
+    case: Case
+    operations: Operations
+    rules: Mapping[PairKey, PairRule | None]
+    sparsities: Mapping[PairKey, Sparsity]
+    sample: int
+    others: Mapping[str, Callable[[], Any]] = field(default_factory=dict)

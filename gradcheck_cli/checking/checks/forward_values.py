@@ -1,0 +1,75 @@
+"""Checks on the forward: it leaves its inputs alone, and equals its reference where the spec says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.packing import index_of, pack
+from gradcheck_cli.numerics.agreement import agree, largest_finite
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.checks.check import PointView
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.spec.case import Case
+
+# Two ways of computing the same forward differ by the order of their sums: relative to the largest
+# value, a few thousand units in float64 and float32, as many as the halves have in the others.
+_AGREEMENT = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+_AGREEMENT |= {"complex128": 1e-10, "complex64": 1e-4}
+
+
+def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
+    """Find a NumPy forward that writes to its inputs: TensorFlow hands it memory that others read."""
+    modified = view.op.modified_inputs
+    if view.case.binding != "py_func" and not modified:
+        return []
+    return [report_modified(modified)]
+
+
+def report_modified(inputs: Sequence[str]) -> CheckResult:
+    """Report the inputs that a forward writes to."""
+    if not inputs:
+        return CheckResult("inputs_unmodified", Status.PASSED)
+    message = (
+        f"the NumPy forward writes to its input {', '.join(inputs)}; work on a copy (np.array({inputs[0]}))."
+    )
+    return CheckResult("inputs_unmodified", Status.MISMATCHED, message)
+
+
+def check_reference_forward(view: PointView) -> list[CheckResult]:
+    """Compare the forward's outputs with the reference's, where the spec says that they are equal."""
+    if not view.case.reference_forward:
+        return []
+    return [compare_with_reference(view.case, view.op, view.operations.differenced)]
+
+
+def compare_with_reference(case: Case, op: Operation, reference: Operation) -> CheckResult:
+    """Compare the forward's outputs with the reference's, at the base point."""
+    for output, other, value, expected in zip(
+        op.outputs, reference.outputs, op.base_values, reference.base_values, strict=True
+    ):
+        if not output.is_differentiable:
+            if not np.array_equal(value, expected):
+                return _differs(f"{output.name} differs from the reference's.")
+            continue
+        own, theirs = pack(value[np.newaxis], output)[0], pack(expected[np.newaxis], other)[0]
+        allowed = np.full(theirs.shape, _AGREEMENT[output.dtype] * largest_finite(theirs))
+        if case.tolerance.atol is not None or case.tolerance.rtol is not None:
+            allowed = (case.tolerance.atol or 0.0) + (case.tolerance.rtol or 0.0) * np.abs(theirs)
+        right = agree(own, theirs, allowed)
+        if not right.all():
+            where = int(np.argmin(right))
+            return _differs(
+                f"{output.name}{list(index_of(where, output))} is {own[where]:.9e}, but the reference's is "
+                f"{theirs[where]:.9e}; allowed {allowed[where]:.1e}."
+            )
+    return CheckResult("reference_forward", Status.PASSED)
+
+
+def _differs(message: str) -> CheckResult:
+    return CheckResult("reference_forward", Status.MISMATCHED, f"the forward isn't its reference: {message}")

@@ -1,0 +1,265 @@
+"""Examine an opened case at its sample points: judge every pair, and run the structural checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.checking.baseline.baseline_facts import BaselineFacts
+from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.case_progress import tell
+from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
+from gradcheck_cli.checking.checks.check import JudgedView, PointView
+from gradcheck_cli.checking.checks.repeatability import compare_traces
+from gradcheck_cli.checking.diagnosis.hint_view import Scene
+from gradcheck_cli.checking.ops.operations import open_operations
+from gradcheck_cli.checking.ops.packing import packed_magnitude
+from gradcheck_cli.checking.pairs.analytic import guess_sparsities, take_jacobians
+from gradcheck_cli.checking.pairs.declared_dtype import judge_declared, judge_large_declared
+from gradcheck_cli.checking.pairs.formula import look_again, note_lower_precision
+from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
+from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
+from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs, refuse
+from gradcheck_cli.checking.probing.method_choice import costly_pairs, is_probed
+from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.stop_gradients import StopGradients
+    from gradcheck_cli.numerics.sparsity import Sparsity
+    from gradcheck_cli.results import CheckResult
+    from gradcheck_cli.spec.case import Case, PairRule
+
+Jacobians = dict["PairKey", "Jacobian | None"]
+# The part of the time that there is at a point, for what is judged element by element.
+_FOR_WHOLE = 0.3
+
+
+@dataclass
+class Examination:
+    """A case under examination, with what its sample points have given so far.
+
+    Attributes:
+        case: the case.
+        opener: makes ops of it.
+        rules: what the spec says of each pair.
+        compared_at: number of the sample point at which another trace is compared.
+        budget: for all sample points.
+        stops: the `stop_gradient`s of which the spec doesn't say whether they are meant.
+        samples: the verdicts of each pair, by sample point.
+        checks: results of the structural checks.
+        warnings: what the declared dtype loses.
+        first: the ops at the first sample point.
+        facts: what a baseline is to remember.
+        sparsities: guessed at the first sample point.
+        costly: pairs whose elements aren't judged one by one.
+        gradients_seen: how often each registered gradient function was called.
+        scenes: the sample points, for the diagnosis.
+        upstream_faults: what is wrong with pairs that are expected to be, beside their Jacobians.
+    """
+
+    case: Case
+    opener: Opener[Any]
+    rules: Mapping[PairKey, PairRule | None]
+    compared_at: int
+    budget: Budget
+    stops: StopGradients
+    samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
+    checks: list[CheckResult] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    first: Operations | None = None
+    facts: BaselineFacts = field(default_factory=BaselineFacts)
+    sparsities: dict[PairKey, Sparsity] | None = None
+    costly: set[PairKey] = field(default_factory=set)
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    scenes: list[Scene] = field(default_factory=list)
+    upstream_faults: dict[PairKey, str] = field(default_factory=dict)
+
+    def examine_point(self, sample: int, op: Any, share: tuple[float, float]) -> None:  # noqa: ANN401 (an op of the opener's)
+        """Judge every pair at one sample point, and run the structural checks of a point.
+
+        Args:
+            sample: number of the sample point.
+            op: the op as declared, there.
+            share: the shares of all the work that are done before this point, and after it.
+        """
+        case = self.case
+        until, for_whole = self.budget.share(share[1]), Budget()
+        if case.method == "auto" and not case.full_only:
+            for_whole = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
+        keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
+        # What the spec covers is required at each point: another branch of a forward is other ops.
+        seen = self.opener.gradients_seen(op) if keys else {}
+        self.gradients_seen = self.gradients_seen or seen
+        operations = replace(open_operations(case, self.opener, sample, op), budget=for_whole)
+        pairs = pairs_at(case, operations, {key: self.rules[key] for key in keys})
+        is_first = self.first is None
+        self.first = self.first or operations
+        sparsities = self._plan(operations, keys)
+        self._tell(share, 0.1)
+        jacobians = take_jacobians(
+            case, operations, [key for key in keys if key not in self.costly], sparsities
+        )
+        judged, warnings = self._judge(pairs, jacobians, sparsities)
+        self._tell(share, 0.4)
+        large = [key for key in keys if key not in judged]
+        self.costly |= set(large)
+        # What was found wrong took its time to be found.
+        large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
+        probed, unsure = _probe({key: pairs[key] for key in large}, sample, until)
+        judged |= probed
+        self._tell(share, 0.8)
+        judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
+        judged, coarse = note_lower_precision(pairs, judged)
+        self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
+        self.facts.keep(case, operations.formula, pairs)
+        self.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
+        for key, result in judged.items():
+            told = _leave_undecided(operations.differenced, key, result)
+            self.samples.setdefault(key, []).append(told)
+        # Where a pair is expected to be wrong, what its upstream does to it is of no interest. Those without
+        # a Jacobian, which cost more, are looked at once.
+        sound = [
+            key for key in keys if not pairs[key].is_expected_wrong and (is_first or key in jacobians[0])
+        ]
+        view = PointView(case, self.opener, operations, sound, jacobians, sample, self.compared_at, is_first)
+        self.checks += run_upstream_checks(view)
+        self.checks += run_checks(view)
+        if is_first:
+            self.upstream_faults = {
+                key: _upstream_fault(view, key)
+                for key in keys
+                if pairs[key].is_expected_wrong and not _is_wrong(judged[key])
+            }
+
+    def _tell(self, share: tuple[float, float], part: float) -> None:
+        """Say that such a part of the work at a sample point is done."""
+        tell(share[0] + part * (share[1] - share[0]))
+
+    def _plan(self, operations: Operations, keys: list[PairKey]) -> dict[PairKey, Sparsity]:
+        """Say at the first point which Jacobians are sparse, and which cost too much."""
+        if self.sparsities is None:
+            self.sparsities = sparsities = guess_sparsities(self.case, operations.formula, keys)
+            few = [
+                key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
+            ]
+            left = operations.budget.seconds - operations.budget.spent
+            self.costly = costly_pairs(operations, few, sparsities, left)
+        return self.sparsities
+
+    def _judge(
+        self,
+        pairs: Mapping[PairKey, Pair],
+        jacobians: tuple[Jacobians, Jacobians],
+        sparsities: Mapping[PairKey, Sparsity],
+    ) -> tuple[dict[PairKey, PairSample], list[str]]:
+        """Judge pairs element by element: their formula, then what the declared dtype makes of that."""
+        declared, formula = jacobians
+        judged = {
+            key: settle_by_forward_mode(pairs[key], found)
+            for key, found in judge_pairs(pairs, formula).items()
+        }
+        if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
+            return judged, []
+        judged, warnings = look_again(pairs, judged, declared, sparsities)
+        # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
+        wrong, lossy = judge_declared(pairs, declared, judged)
+        return judged | wrong, [*warnings, *lossy]
+
+    def _note_precision(self, operations: Operations, warnings: Sequence[str], *, is_coarse: bool) -> None:
+        """Keep the warnings of one point, unless the spec turns them off."""
+        results = list(run_checks(JudgedView(self.case, operations, warnings, is_coarse)))
+        if results:
+            self.warnings += warnings
+            self.checks += results
+
+
+def _is_wrong(sample: PairSample) -> bool:
+    return bool((sample.verdict == Verdict.MISMATCH).any())
+
+
+def _upstream_fault(view: PointView, key: PairKey) -> str:
+    """Say what is wrong with a pair that its Jacobian doesn't show, where it is expected to be wrong."""
+    own = view.of([key])
+    found = run_upstream_checks(own)
+    found += compare_traces(own, view.op)
+    if key in view.jacobians[0]:
+        # Together with the other outputs: a gradient that mixes them is right for each alone.
+        sound = [
+            other
+            for other in view.jacobians[0]
+            if other[1] == key[1] and not _failing(run_upstream_checks(view.of([other])))
+        ]
+        found += run_upstream_checks(view.of(sound)) if key in sound and len(sound) > 1 else []
+    return next((check.message for check in _failing(found)), "")
+
+
+def _failing(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    return [check for check in checks if check.status is Status.MISMATCHED]
+
+
+def _probe(
+    pairs: Mapping[PairKey, Pair], sample: int, budget: Budget
+) -> tuple[dict[PairKey, PairSample], list[str]]:
+    """Judge pairs by probes: their formula, then what the declared dtype makes of that; with warnings."""
+    if not pairs:
+        return {}, []
+    first = next(iter(pairs.values()))
+    if first.case.full_only:
+        return {key: refuse(pair) for key, pair in pairs.items()}, []
+    # Where one is expected to be wrong, what it does to the others is of no interest.
+    found = probe_pairs(
+        {key: pair for key, pair in pairs.items() if not pair.is_expected_wrong}, sample, budget
+    )
+    for key, pair in pairs.items():
+        if pair.is_expected_wrong:
+            found |= probe_pairs({key: pair}, sample, budget)
+    if not first.operations.has_reference_precision:
+        return found, []
+    warnings = [
+        f"precision: {pairs[key].label}: elements that random probes led to are right "
+        f"as an approximation for the declared dtype only, by up to {sample.approximate:.1e} off."
+        for key, sample in found.items()
+        if sample.approximate
+    ]
+    wrong, lossy = judge_large_declared(pairs, found)
+    return found | wrong, warnings + lossy
+
+
+def _leave_undecided(op: Operation, pair: PairKey, sample: PairSample) -> PairSample:
+    """Return the verdicts of a pair, undecided where the forward isn't finite at the point.
+
+    Nor is anything told of gradients that aren't finite elsewhere in one with NaN: a kernel that gives up
+    (a Cholesky factor of what isn't positive definite) leaves the rest of its memory as it was, and what is
+    differenced there is no derivative.
+
+    Args:
+        op: the op at the sample point.
+        pair: output and input.
+        sample: the verdicts.
+    """
+    is_finite = np.isfinite(packed_magnitude(op.base_values[pair[0]], op.outputs[pair[0]]))
+    if is_finite.all() or not sample.verdict.size:
+        return sample
+    rows = np.arange(sample.verdict.shape[0])[:, np.newaxis] if sample.rows is None else sample.rows
+    undecided = ~is_finite[np.broadcast_to(rows, sample.verdict.shape)]
+    if np.isnan(op.base_values[pair[0]]).any():  # an infinity is a value like any other
+        undecided |= ~np.isfinite(sample.analytic)
+    return replace(
+        sample,
+        numeric=np.where(undecided, np.nan, sample.numeric),
+        uncertainty=np.where(undecided, np.inf, sample.uncertainty),
+        verdict=np.where(undecided, Verdict.INCONCLUSIVE, sample.verdict).astype(np.int8),
+        reason=np.where(undecided, Reason.SINGULAR, sample.reason).astype(np.int8),
+    )

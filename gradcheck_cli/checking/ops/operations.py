@@ -1,0 +1,94 @@
+"""The forms of an op that take part at a sample point: declared, in float64, the reference, in complex128."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.errors import CaseFailedError
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.opener import Op, Opener
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The ops that take part at one sample point.
+
+    Attributes:
+        declared: the op in the dtypes that the spec names.
+        formula: the same op in float64, or `declared` where there's no such thing.
+        differenced: what the numeric derivative is taken of: `formula`, or the spec's reference.
+        in_complex: the same in complex128, for the complex step.
+        budget: what judging element by element may spend.
+    """
+
+    declared: Operation
+    formula: Operation
+    differenced: Operation
+    in_complex: Operation | None = None
+    budget: Budget = field(default_factory=Budget)
+
+    @staticmethod
+    def of_one(op: Operation) -> Operations:
+        """Return one op in every part, without a budget."""
+        return Operations(op, op, op)
+
+    @property
+    def has_reference_precision(self) -> bool:
+        """Whether the formula is judged in float64 though the declared dtype is another."""
+        return self.formula is not self.declared
+
+
+def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:
+    """Open the forms of an op that take part at a sample point.
+
+    Args:
+        case: says whether there is a reference, and which method is asked for.
+        opener: of the case.
+        sample: number of the sample point.
+        op: the op as declared, at that point.
+
+    Raises:
+        CaseFailedError: the reference can't be evaluated, or hasn't the forward's outputs.
+    """
+    formula = opener.in_float64(op) or op
+    if case.reference is None:
+        return Operations(op, formula, formula, _in_complex(case, opener, formula))
+    try:
+        surrogate = opener.surrogate(sample)
+        surrogate = opener.in_float64(surrogate) or surrogate
+        shapes = _shapes(surrogate)
+    except CaseFailedError as error:
+        if error.kind != "forward":
+            raise
+        told = error.message.replace("the forward raised", "the reference raised", 1)
+        raise CaseFailedError("reference", told, error.traceback) from error
+    if shapes != _shapes(op):
+        raise CaseFailedError(
+            "outputs",
+            f"the reference's outputs must have the forward's shapes {_shapes(op)}, but have {shapes}.",
+        )
+    if _names(surrogate) != _names(op):
+        # By place alone, one's loss could be compared with the other's accuracy.
+        raise CaseFailedError(
+            "outputs",
+            f"the reference must return what the forward does, {', '.join(_names(op))}, but returns "
+            f"{', '.join(_names(surrogate))}: return the same structure, or name the outputs in the spec.",
+        )
+    return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
+
+
+def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
+    return opener.in_complex(differenced) if case.method == "complex_step" else None
+
+
+def _names(op: Operation) -> list[str]:
+    return [output.name for output in op.outputs]
+
+
+def _shapes(op: Operation) -> list[list[int]]:
+    return [list(output.shape) for output in op.outputs]

@@ -1,0 +1,244 @@
+"""The declared dtype against the formula: a right formula can lose its digits in float32 or below.
+
+Two sources say what the declared dtype must give: the formula's Jacobian, element by element, or, where that
+is too large, the formula's gradient of one random upstream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.checks.upstreams import random_upstream
+from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.ops.operations import Operations
+from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
+from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.probing.judge_by_probes import with_element
+from gradcheck_cli.checking.probing.probe_group import Group
+from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
+from gradcheck_cli.numerics.probes.probe import follow
+from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.steps import typical_size
+from gradcheck_cli.results import CheckResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gradcheck_cli.checking.checks.check import JudgedView
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+# A declared dtype that contradicts even its own differences is a fault, not a loss of digits, once the error
+# is two per cent of the value: what float32 differences get wrong themselves is about one (docs/verdicts.md).
+GROSS = 0.02
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """What the declared dtype loses of a pair, beyond its tolerance.
+
+    Attributes:
+        pair: which.
+        warning: what is said where it is a loss of digits.
+        judge_again: judges the pair within the declared dtype; `None` where that shows nothing gross.
+    """
+
+    pair: Pair
+    warning: str
+    judge_again: Callable[[Pair], PairSample | None]
+
+
+def check_precision(view: JudgedView) -> list[CheckResult]:
+    """Say that the declared dtype was looked at; what it loses is a warning."""
+    if not view.operations.has_reference_precision and not view.is_coarse:
+        return []
+    return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]
+
+
+def judge_declared(
+    pairs: Mapping[PairKey, Pair],
+    declared: Mapping[PairKey, Jacobian | None],
+    judged: Mapping[PairKey, PairSample],
+) -> tuple[dict[PairKey, PairSample], list[str]]:
+    """Hold the declared dtype's Jacobians against the formula's, pair by pair.
+
+    Args:
+        pairs: with a formula in float64 beside the declared op.
+        declared: the declared op's Jacobians.
+        judged: the formula's verdicts.
+
+    Returns:
+        Pairs that the declared dtype gets wrong outright, with the verdicts in that dtype; and a warning
+        for each pair whose gradient is right but loses more digits than its dtype's tolerance.
+    """
+    return _weigh(
+        loss
+        for key, sample in judged.items()
+        if sample.verdict.size and sample.method != "probe" and sample.is_connected
+        if (loss := _loss_of_elements(pairs[key], declared[key], sample)) is not None
+    )
+
+
+def judge_large_declared(
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+) -> tuple[dict[PairKey, PairSample], list[str]]:
+    """Hold the declared dtype's gradients of a random upstream against the formula's, where pairs are probed.
+
+    Args:
+        pairs: with a formula in float64 beside the declared op.
+        judged: what probes say of each.
+
+    Returns:
+        As `judge_declared`.
+    """
+    return _weigh(_losses_of_a_pull(list(pairs.values()), judged))
+
+
+def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
+    """Tell what is wrong in the declared dtype itself from what is only a loss of digits."""
+    wrong: dict[PairKey, PairSample] = {}
+    warnings: list[str] = []
+    for loss in losses:
+        pair, operations, again = loss.pair, loss.pair.operations, None
+        if operations.differenced is operations.formula:  # a surrogate's own differences say nothing
+            again = loss.judge_again(pair.at(Operations.of_one(operations.declared)))
+        if again is None:
+            warnings.append(loss.warning)
+        else:
+            wrong[pair.key] = again
+    return wrong, warnings
+
+
+def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) -> _Loss | None:
+    if matrix is None:  # only the declared dtype has no path: as good as zero
+        matrix = Jacobian(np.zeros(formula.analytic.shape), formula.size[1])
+    if formula.is_whole:
+        matrix = matrix.whole()
+    beyond = _beyond(pair, matrix.values, formula)
+    if not beyond.any():
+        return None
+
+    def judge_again(own: Pair) -> PairSample | None:
+        again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
+        return again if _is_gross(again, beyond) else None
+
+    return _Loss(pair, _warning_of_elements(pair, matrix.values, formula, beyond), judge_again)
+
+
+def _beyond(pair: Pair, found: Float, formula: PairSample) -> np.ndarray:
+    """Return where the declared dtype is off by more than its tolerance, elements decided right only."""
+    # Its declared dtypes' own: of a float64 op, what computes in float32 inside loses digits, too.
+    rule = rule_for(pair.declared_precision, FLOAT64)
+    problem = pair.problem(pair.operations.declared, tolerance=rule)
+    allowed = problem.allowed_between(formula.analytic, formula.analytic, formula.columns)
+    with np.errstate(invalid="ignore"):
+        right = np.abs(found - formula.analytic) <= allowed
+    decided = (formula.verdict == Verdict.PASS) & np.isfinite(formula.analytic)
+    return np.asarray(decided & ~right)
+
+
+def _is_gross(again: PairSample, beyond: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):
+        error = np.abs(again.analytic - again.numeric)
+        size = np.maximum(np.abs(again.analytic), np.abs(again.numeric))
+        small = error <= GROSS * size
+    return bool(np.any((again.verdict == Verdict.MISMATCH) & beyond & ~small))
+
+
+def _warning_of_elements(pair: Pair, found: Float, formula: PairSample, beyond: np.ndarray) -> str:
+    with np.errstate(invalid="ignore"):
+        error = np.where(beyond, np.abs(found - formula.analytic), -1.0)
+    error = np.where(np.isnan(error), np.inf, error)
+    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    return (
+        f"precision: {pair.label}: the formula is right in float64, but "
+        f"{int(np.count_nonzero(beyond))} of {beyond.size} elements lose more than "
+        f"{pair.declared_precision.name}'s tolerance; {pair.indices(*formula.place(row, column))}: "
+        f"{found[row, column]:.6e}, in float64 {formula.analytic[row, column]:.6e}."
+    )
+
+
+def _losses_of_a_pull(pairs: Sequence[Pair], judged: Mapping[PairKey, PairSample]) -> Iterator[_Loss]:
+    for output in dict.fromkeys(pair.output_index for pair in pairs):
+        of_output = [pair for pair in pairs if pair.output_index == output]
+        first = of_output[0]
+        upstream = random_upstream(first.operations.declared, output, first.case.seed, 0)
+        declared, formula = (
+            pull_back(op, output, upstream[None])
+            for op in (first.operations.declared, first.operations.formula)
+        )
+        for pair in of_output:
+            both = [_row(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
+            loss = _loss_of_a_pull(pair, upstream, both[0], both[1], judged[pair.key])
+            if loss is not None:
+                yield loss
+
+
+def _row(pair: Pair, gradient: Float | None) -> Float:
+    return np.zeros(packed_size(pair.input)) if gradient is None else gradient[0]
+
+
+def _loss_of_a_pull(
+    pair: Pair, upstream: Float, found: Float, expected: Float, judged: PairSample
+) -> _Loss | None:
+    """Compare what two dtypes make of an upstream, (n,) each; `None` where nothing is lost."""
+    formula = pair.operations.formula
+    dtype = pair.input.dtype
+    rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
+    size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
+    typical = size / max(1.0, np.sqrt(expected.size))
+    # What the value's own rounding leaves is no slope: that of a key's bias in attention is zero.
+    value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
+    scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
+    with np.errstate(invalid="ignore", over="ignore"):
+        left = np.nan_to_num(rule.value_term * float(np.abs(upstream) @ value) / scale_of_input)
+    lossy, worst, excess = 0, -1, 0.0
+    for part in chunks(expected.size):
+        with np.errstate(invalid="ignore", over="ignore"):
+            error, scale = np.abs(found[part] - expected[part]), np.abs(expected[part])
+            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(expected[part])
+            share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
+        lossy += int(np.count_nonzero(wrong))
+        place = int(np.argmax(share))
+        if share[place] > excess:
+            worst, excess = part.start + place, float(share[place])
+    if not lossy:
+        return None
+    where = list(index_of(worst, pair.input))
+    warning = (
+        f"precision: {pair.label}: for a random upstream, {lossy} of {expected.size} elements lose more than "
+        f"{dtype}'s tolerance; input {where}: {found[worst]:.6e}, in float64 {expected[worst]:.6e}."
+    )
+    return _Loss(
+        pair, warning, partial(_judge_worst, pair, upstream, worst if excess > GROSS else None, judged)
+    )
+
+
+def _judge_worst(
+    pair: Pair, upstream: Float, column: int | None, judged: PairSample, own: Pair
+) -> PairSample | None:
+    """Judge the element that an error comes from within the declared dtype; `None` where it isn't wrong."""
+    if column is None:  # no more than a loss of digits
+        return None
+    place = (_row_of(pair, upstream, column), column)
+    again = with_element(Group.of_pair(own), place, judged)
+    return again if (again.verdict == Verdict.MISMATCH).any() else None
+
+
+def _row_of(pair: Pair, upstream: Float, column: int) -> int:
+    """Follow the error in one input's gradient to the output that it comes from."""
+
+    def error_of(half: slice) -> float:
+        part = np.zeros(upstream.size)
+        part[half] = upstream[half]
+        declared, formula = (
+            pair.pull(part[None], op)[0][column] for op in (pair.operations.declared, pair.operations.formula)
+        )
+        return abs(float(declared) - float(formula))
+
+    return follow(upstream.size, error_of)

@@ -1,0 +1,159 @@
+"""Judge pairs at one sample point element by element, against differences or complex steps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.budget import OverBudgetError
+from gradcheck_cli.checking.ops.jacobian import packed_point, working_dtype
+from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.checking.pairs.cancellation import allow_rounding
+from gradcheck_cli.checking.pairs.pair import joint_problem
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.ties import hold_ties
+from gradcheck_cli.checking.probing.method_choice import is_probed
+from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
+from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+
+# Roundings of the output's last operations: what a sum that cancels leaves.
+_LEFT_BY_ROUNDING = 4.0
+
+# A spec's words for how much is judged, in the numerics' word for how.
+_HOW = {"full": "auto", "probe": "auto"}
+
+
+def judge_pairs(
+    pairs: Mapping[PairKey, Pair], analytic: Mapping[PairKey, Jacobian | None]
+) -> dict[PairKey, PairSample]:
+    """Judge analytic Jacobians against differences, one input after another.
+
+    Args:
+        pairs: those of one sample point; the spec's expectations don't matter here.
+        analytic: the Jacobians of the formula; `None` counts as zero.
+
+    Returns:
+        The verdicts of each pair in `analytic`, but for those whose function doesn't keep to the sparsity of
+        its gradient, and that are too large to be judged without; and for those that take too long.
+    """
+    judged: dict[PairKey, PairSample] = {}
+    by_input: dict[tuple[int, ToleranceRule], list[Pair]] = defaultdict(list)
+    for key, matrix in analytic.items():
+        pair = pairs[key]
+        if matrix is not None and matrix.sparsity is not None:
+            try:
+                sparse = _judge_sparse(pair, matrix)
+            except OverBudgetError:
+                continue
+            if sparse is not None:
+                judged[key] = sparse
+                continue
+            if is_probed(pair.case, pair.operations.differenced, key, None):
+                continue
+        by_input[pair.input_index, pair.tolerance].append(pair)
+    for together in sorted(by_input.values(), key=lambda group: group[0].input.size):
+        with contextlib.suppress(OverBudgetError):
+            judged |= _judge_together(together, analytic)
+    return {
+        key: replace(
+            allow_rounding(pairs[key], sample),
+            rtol=pairs[key].tolerance.rtol,
+            rounding=_rounding(pairs[key]),
+        )
+        for key, sample in hold_ties(pairs, judged).items()
+    }
+
+
+def _rounding(pair: Pair) -> tuple[float, float]:
+    """Return what rounding of an output leaves of a slope that is zero, in a gradient and in differences.
+
+    Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a slope; a gradient's
+    own terms don't grow so.
+    """
+    op = pair.operations.differenced
+    size = np.abs(np.asarray(op.base_values[pair.output_index]))
+    largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))
+    working = pair.precision_in(op)
+    typical = typical_size(packed_point(op, pair.input_index), pair.scale)
+    left = _LEFT_BY_ROUNDING * working.unit_roundoff * largest / max(typical, 1.0)
+    return left, left / FIRST_STEP[working.name]
+
+
+def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
+    """Judge a compressed Jacobian; `None` where the function doesn't keep to its sparsity."""
+    problem = pair.problem(sparsity=matrix.sparsity)
+    judgement = judge(problem, matrix.values, method=_HOW.get(pair.case.method, pair.case.method))
+    if not judgement.is_sparse:
+        return None
+    sample = _sample_of(pair, matrix.values, judgement, slice(None), is_connected=True)
+    return replace(sample, shape=(matrix.values.shape[0], matrix.width), columns=matrix.columns)
+
+
+def _judge_together(
+    pairs: Sequence[Pair], analytic: Mapping[PairKey, Jacobian | None]
+) -> dict[PairKey, PairSample]:
+    """Judge the whole Jacobians of pairs that have one input and one tolerance."""
+    problem = joint_problem(pairs)
+    matrices = [_values(pair, analytic[pair.key]) for pair in pairs]
+    whole = np.concatenate(matrices)
+    method = pairs[0].case.method
+    if not whole.size:
+        judgement = _judge_nothing(whole)
+    elif problem.evaluate_complex is not None:
+        judgement = judge_complex_step(problem, whole)
+    else:
+        judgement = judge(problem, whole, method=_HOW.get(method, method))
+    ends = np.cumsum([len(values) for values in matrices]).tolist()
+    return {
+        pair.key: _sample_of(
+            pair,
+            values,
+            judgement,
+            slice(end - len(values), end),
+            is_connected=analytic[pair.key] is not None,
+        )
+        for pair, values, end in zip(pairs, matrices, ends, strict=True)
+    }
+
+
+def _values(pair: Pair, matrix: Jacobian | None) -> Float:
+    if matrix is None:
+        return np.zeros((packed_size(pair.output), packed_size(pair.input)))
+    return matrix.whole().values
+
+
+def _judge_nothing(whole: Float) -> Judgement:
+    """Return the judgement on a Jacobian without elements."""
+    zero, code = np.zeros(whole.shape), np.zeros(whole.shape, np.int8)
+    return Judgement(code, zero, zero, zero, code, evaluations=0, method="none")
+
+
+def _sample_of(
+    pair: Pair, analytic: Float, judgement: Judgement, rows: slice, *, is_connected: bool
+) -> PairSample:
+    """Return what a judgement says of one pair, whose rows are some of the judged ones."""
+    op = pair.operations.differenced
+    return PairSample(
+        analytic=analytic,
+        numeric=judgement.numeric[rows],
+        uncertainty=judgement.uncertainty[rows],
+        allowed=judgement.allowed[rows],
+        verdict=judgement.verdict[rows],
+        reason=judgement.reason[rows],
+        is_connected=is_connected,
+        evaluations=judgement.evaluations,
+        method=judgement.method,
+        numeric_dtype=working_dtype(op, op.inputs[pair.input_index].dtype),
+        noisy=judgement.noisy,
+    )

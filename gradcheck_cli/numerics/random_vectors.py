@@ -1,0 +1,58 @@
+"""Random vectors to move along or to pull back: random signs, and nothing small, which would hide errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gradcheck_cli.numerics.precision import Float
+
+_FAIR_COIN = 0.5
+# Seeds of `draw_for_ever`.
+LARGEST_SEED = 2**32
+
+
+def draw_signed(generator: np.random.Generator, size: int) -> Float:
+    """Draw magnitudes between a half and one, with random signs; one array, however large."""
+    drawn = generator.random(size)
+    # One draw gives both: the first half of the interval is negative.
+    np.subtract(drawn, 0.5, out=drawn)
+    drawn += np.copysign(0.5, drawn)
+    return drawn
+
+
+def draw_spread(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Float:
+    """Draw magnitudes between a half and one and a half, with random signs drawn before them."""
+    sign = np.where(generator.random(shape) < _FAIR_COIN, -1.0, 1.0)
+    return np.asarray(sign * generator.uniform(0.5, 1.5, shape))
+
+
+def draw_eight_bits(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Float:
+    """Draw numbers between -1 and 1 of eight bits, bfloat16's: as upstreams they are exact in every dtype.
+
+    These are the only ones that may be small, or zero. They are drawn in one array, however large.
+    """
+    drawn = generator.random(shape)
+    drawn -= 0.5
+    drawn *= 256
+    np.rint(drawn, out=drawn)
+    drawn /= 128
+    return drawn
+
+
+def draw_for_ever(seed: int, out: Float) -> None:
+    """Fill a vector with multiples of 2^-7 between a half and one, with random signs: exact in every dtype.
+
+    Baselines hold what comes of them. The old generator's stream is frozen for ever; the new one's may change
+    with NumPy, and all baselines would be broken.
+
+    Args:
+        seed: below `LARGEST_SEED`.
+        out: (n,) the vector.
+    """
+    generator = np.random.RandomState(seed)
+    drawn = generator.randint(64, 129, out.shape[0], dtype=np.int16)  # int16 keeps a large one's small
+    drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
+    np.divide(drawn, 128.0, out=out)
