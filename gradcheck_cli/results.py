@@ -242,7 +242,7 @@ class CaseResult:
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it is checked; 0 where it wasn't
     not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
-    source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
+    source: str = ""  # "path:line" of the gradient function; empty where its module wasn't imported
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose

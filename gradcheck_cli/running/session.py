@@ -146,6 +146,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         pairs=findings.pairs,
         warnings=findings.warnings,
         not_differentiated=findings.not_differentiated,
+        source=_source(case),
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
@@ -156,6 +157,15 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         branches=findings.branches,
         chosen_points=findings.chosen_points,
     )
+
+
+def _source(case: Case) -> str:
+    """Return where the case's gradient is written; empty where that can't be told."""
+    from gradcheck_cli.tensorflow_backend.registry.case_source import source_of
+
+    with contextlib.suppress(Exception):  # the user's modules may answer to a name with any exception
+        return source_of(case)
+    return ""
 
 
 def list_pairs(case: Case) -> CaseResult:

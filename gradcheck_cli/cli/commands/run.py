@@ -164,7 +164,6 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     from gradcheck_cli.results import Report, Status
     from gradcheck_cli.running.baseline.expected import selection_of
     from gradcheck_cli.running.selection.history import write_history
-    from gradcheck_cli.running.selection.sources import gradient_source
     from gradcheck_cli.running.stopping import Stopper
     from gradcheck_cli.spec.cases.case_modes import in_each_mode
 
@@ -207,10 +206,8 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
             stopper=stopper,
         )
 
-    sources = {(case.op, case.name): gradient_source(case) for case in cases}
     report = replace(
         report,
-        cases=tuple(replace(one, source=sources.get((one.op, one.case), "")) for one in report.cases),
         strict=strict,
         strict_precision=strict_precision,
         shard=selected.shard,
