@@ -10,7 +10,7 @@ from gradcheck_cli import extensions as module
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.own_checks import own_checks
+from gradcheck_cli.running.session import own_checks
 
 
 @pytest.fixture

@@ -1,18 +1,56 @@
-"""A progress bar on standard error, for as long as a run takes; silent where that is no terminal."""
+"""Run cases, print each result as it comes, and draw a progress bar where standard error is a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress, TaskID
+    from rich.text import Text
 
+    from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.running.run_loop import Stopper
     from gradcheck_cli.spec.case import Case
+
+
+def run_and_print(
+    workers: Workers,
+    cases: Sequence[Case],
+    lines_of: Callable[[CaseResult], Sequence[Text]],
+    *,
+    seed: int | None,
+    stopper: Stopper | None = None,
+) -> Report:
+    """Run cases in workers, which are closed afterwards, and print each result as it comes.
+
+    Args:
+        workers: where the cases run.
+        cases: what to run.
+        lines_of: lays out a result; nothing is printed of one without lines.
+        seed: the seed that the command line gave.
+        stopper: ends the run early.
+    """
+    from gradcheck_cli.cli.console import console_for, print_lines
+    from gradcheck_cli.running.run_loop import Listener, run_in_workers
+
+    console = console_for(sys.stdout)
+    # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), workers.told) as bar:
+
+        def on_case(result: CaseResult) -> None:
+            bar.end_case()
+            if lines := lines_of(result):
+                with bar.paused():
+                    print_lines(console, lines)
+
+        listener = Listener(bar.start_case, bar.show_share, on_case)
+        return run_in_workers(workers, cases, seed=seed, listener=listener, stopper=stopper)
 
 
 class Bar:

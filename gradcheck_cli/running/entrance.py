@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import NoSpecsError
 from gradcheck_cli.running.given import written
-from gradcheck_cli.running.session import run_cases
+from gradcheck_cli.running.run_loop import run_in_workers
+from gradcheck_cli.running.session import InProcess
 from gradcheck_cli.spec.cases.case_modes import in_each_mode
 from gradcheck_cli.spec.faults import suggest
 from gradcheck_cli.spec.load import load_cases, load_mapping
@@ -63,4 +64,4 @@ def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed:
             raise NoSpecsError(
                 f"no case is named {case!r}; there are {', '.join(names)}.{near and ' ' + near}"
             )
-    return run_cases(in_each_mode(cases), seed=seed)
+    return run_in_workers(InProcess(), in_each_mode(cases), seed=seed)

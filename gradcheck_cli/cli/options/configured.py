@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,7 +26,7 @@ from gradcheck_cli.running.cluster.dask_connection import Connection
 from gradcheck_cli.running.cluster.dask_versions import versions
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes.output import Kept
-from gradcheck_cli.running.processes.running_task import Limits, Numbered
+from gradcheck_cli.running.processes.running_task import Numbered
 from gradcheck_cli.running.processes.workers import Ended, Started, Waited, WorkersLostError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
+    from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.spec.case import Case
 
     Event = Started | Ended | Waited
@@ -99,8 +100,8 @@ class DaskWorkers:
         self._run = uuid.uuid4().hex
         self._news = queue.Queue()
         self._codes = {}
-        numbered = [Numbered(number, case) for number, case in enumerate(cases)]
-        documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
+        numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+        documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
         self._open = {number: _Document(number, list(part)) for number, (_, part) in enumerate(documents)}
         folders: dict[str, list[Case]] = {}
         for case in cases:
@@ -221,7 +222,7 @@ class DaskWorkers:
         if "case" in message:
             one = document.cases[message["case"]]
             self._running[document.number] = time.monotonic(), f"{one.case.op} on {message['name']}"
-            yield Started(one.number)
+            yield Started(one.index)
             return
         document.begun.append(f"{message['name']} on {message['host']}")
         document.runs_on = message["worker"]
@@ -268,7 +269,7 @@ class DaskWorkers:
         for place, (one, result) in enumerate(zip(document.cases, results, strict=True)):
             printed = answer["printed"].get(str(place))
             file = "" if printed is None else self._kept.keep_text(one.case, printed)
-            yield Ended(one.number, _named(replace(result, output_file=file)))
+            yield Ended(one.index, _named(replace(result, output_file=file)))
 
     def _end(self, document: _Document) -> None:
         del self._open[document.number]
@@ -287,7 +288,7 @@ class DaskWorkers:
         if document.future is not None:
             self._connected().client.cancel([document.future], force=True)
         for one in document.cases:
-            yield Ended(one.number, failed_case(one.case, CaseError("worker", message), 0.0))
+            yield Ended(one.index, failed_case(one.case, CaseError("worker", message), 0.0))
 
 
 def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)

@@ -46,7 +46,9 @@ def printed_too_much(limit: int) -> CaseError:
     return CaseError("crash", f"printed more than {shown_size(limit)}, and was ended. Print less.")
 
 
-def died(code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool) -> CaseError:
+def error_of_exit(
+    code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool
+) -> CaseError:
     """Say how a process ended that should have gone on.
 
     Args:

@@ -7,7 +7,7 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -18,6 +18,13 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?)(i?b)?", re.IGNORECASE)
 # What threads NumPy's libraries start is read from here, once, as they are loaded.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+class Limits(NamedTuple):
+    """What a case may take: seconds, where its spec doesn't say, and bytes of memory; `None` for any."""
+
+    timeout: float = DEFAULT_TIMEOUT
+    memory: int | None = None
 
 
 def usable_cores() -> int:

@@ -9,16 +9,17 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.running.processes.forking import ForkServer
-from gradcheck_cli.running.processes.limits import DEFAULT_TIMEOUT
-from gradcheck_cli.running.processes.messages import Exit, Place
+from gradcheck_cli.running.processes.limits import Limits
+from gradcheck_cli.running.processes.messages import Exit
 from gradcheck_cli.running.processes.output import Kept
-from gradcheck_cli.running.processes.running_task import Limits, Numbered, RunningTask
+from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions
 from gradcheck_cli.running.processes.workers import Event, Progressed, Started, Waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from gradcheck_cli.running.processes.messages import Place
     from gradcheck_cli.spec.case import Case
 
 _TICK = 0.5  # seconds between two looks at how much is printed
@@ -31,12 +32,11 @@ class LocalWorkers:
     it: it costs the case that was running, and the document goes on in a process of its own.
     """
 
-    def __init__(  # noqa: PLR0913 (what is set once for all of them)
+    def __init__(
         self,
         jobs: int,
+        limits: Limits | None = None,
         *,
-        timeout: float = DEFAULT_TIMEOUT,
-        memory: int | None = None,
         isolate: bool = False,
         output: Path | None = None,
         writes_bytecode: bool = True,
@@ -45,14 +45,13 @@ class LocalWorkers:
 
         Args:
             jobs: how many processes check cases at a time.
-            timeout: seconds after which a case is given up that sets no time of its own.
-            memory: bytes that a process may use; `None` sets no limit.
+            limits: what a case may take.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
             writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
         """
         self._jobs, self._isolate = jobs, isolate
-        self._limits = Limits(timeout, memory)
+        self._options = TaskOptions(limits or Limits())
         self._kept = Kept(output)
         self._writes_bytecode = writes_bytecode
         self._server = ForkServer(writes_bytecode=writes_bytecode)
@@ -61,8 +60,6 @@ class LocalWorkers:
         self._is_alone = False  # whether a suspect runs
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
-        self._listing = False
-        self._place: Place | None = None
         self._version = ""
 
     @property
@@ -74,9 +71,9 @@ class LocalWorkers:
         self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
     ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in a place of their own if one is given; see `Workers.run`."""
-        self._listing, self._place = listing, place
-        numbered = [Numbered(number, case) for number, case in enumerate(cases)]
-        documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
+        self._options = self._options._replace(listing=listing, place=place)
+        numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+        documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
         while not self._version and not self._server.reports.poll(_TICK):
             self._server.wake()
@@ -84,7 +81,7 @@ class LocalWorkers:
         self._version = self._version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
-            yield from self._attend()
+            yield from self._poll()
 
     def told(self) -> str:
         """Say nothing: which case began last is told of each run; see `Workers.told`."""
@@ -109,11 +106,9 @@ class LocalWorkers:
 
     def _fork(self, cases: list[Numbered]) -> None:
         self._forked += 1
-        self._running[self._forked] = RunningTask(
-            self._server, self._forked, cases, self._limits, listing=self._listing, place=self._place
-        )
+        self._running[self._forked] = RunningTask(self._server, self._forked, cases, self._options)
 
-    def _attend(self) -> Iterator[Event]:
+    def _poll(self) -> Iterator[Event]:
         """Wait until something happens, and deal with it."""
         now = time.monotonic()
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
@@ -132,7 +127,7 @@ class LocalWorkers:
             if task.connection in ready:
                 yield from self._listen(task)
         if self._server.reports in ready:
-            yield from self._bury()
+            yield from self._on_report()
         now = time.monotonic()
         for task in self._running.values():
             task.enforce(now)
@@ -142,24 +137,24 @@ class LocalWorkers:
     def _listen(self, task: RunningTask) -> Iterator[Event]:
         while (message := task.receive()) is not None:
             if message.share is not None:
-                yield Progressed(task.left[0].number, message.share)
+                yield Progressed(task.left[0].index, message.share)
             elif message.result is None:
-                yield Started(task.start(message).number)
+                yield Started(task.start(message).index)
             else:
                 yield task.finish(message, message.result, self._kept)
 
-    def _bury(self) -> Iterator[Event]:
+    def _on_report(self) -> Iterator[Event]:
         """Take note of a process that has ended, or of the end of the server, which takes them all along."""
         try:
             _, exit_ = self._server.reports.recv()
         except (EOFError, OSError):
             yield from self._replace_server()
             return
-        yield from self._conclude(self._running.pop(exit_.task), exit_)
+        yield from self._on_exit(self._running.pop(exit_.task), exit_)
 
-    def _conclude(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
+    def _on_exit(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
         yield from self._listen(task)
-        ended = task.conclude(exit_, self._kept)
+        ended = task.on_exit(exit_, self._kept)
         if ended is not None:
             yield ended
         if task.left:
@@ -177,9 +172,9 @@ class LocalWorkers:
         self._server.wait_until_ready()
         lost, self._running = self._running, {}
         if len(lost) == 1:
-            ((number, task),) = lost.items()
+            ((task_id, task),) = lost.items()
             message = "the process that forked this one was killed, and this one with it."
-            yield from self._conclude(task, Exit(number, 1, message))
+            yield from self._on_exit(task, Exit(task_id, 1, message))
             return
         for task in lost.values():
             yield from self._listen(task)

@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Makes a process say where it is (faulthandler); one that hardly anybody else uses.
 DUMP_SIGNAL = signal.SIGXCPU
-_FIRST_TO_GO = "500"  # of 1000: half of the memory on top of what the process really has
+_OOM_SCORE = "500"  # of 1000: half of the memory on top of what the process really has
 
 
 def end_with_parent(*, signal_number: int = signal.SIGKILL) -> None:
@@ -32,10 +32,10 @@ def _prctl(option: int, value: int) -> None:
             ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def volunteer() -> None:
-    """Be the one that the kernel kills where memory runs out, rather than the run or another program."""
+def prefer_as_oom_victim() -> None:
+    """Have the kernel kill this process, not the run or another program, where memory runs out."""
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def limit_memory(size: int | None) -> None:

@@ -46,7 +46,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     process.end_with_parent()
     if os.getppid() != parent:
         return 1
-    process.volunteer()
+    process.prefer_as_oom_victim()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout, sys.stderr = _printing_to(output, 1), _printing_to(output, 2)
