@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 
@@ -38,6 +39,20 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
     return found
 
 
+@dataclass(frozen=True)
+class MutateOptions:
+    """All that `mutate` is asked for."""
+
+    paths: tuple[str, ...]
+    kinds: tuple[str, ...]
+    seed: int | None
+    named: NamedCases
+    fail_under: float | None
+    workers: WorkerOptions
+    form: str
+    verbose: bool
+
+
 @click.command("mutate", short_help="Say which wrong gradients specs would miss.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
@@ -63,20 +78,9 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
 @click.option("-v", "--verbose", is_flag=True, help="List what is caught, too.")
+@option_group("asked", MutateOptions)
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option, or group of them)
-    ctx: click.Context,
-    /,
-    *,
-    paths: tuple[str, ...],
-    kinds: tuple[str, ...],
-    seed: int | None,
-    named: NamedCases,
-    fail_under: float | None,
-    workers: WorkerOptions,
-    form: str,
-    verbose: bool,
-) -> None:
+def command(ctx: click.Context, /, *, asked: MutateOptions) -> None:
     """Corrupt the gradients that the specs in PATHS describe, one way at a time, and check each again.
 
     A corruption that is called a mismatch is caught; one that leaves a pair undecided fails a run as well;
@@ -93,9 +97,9 @@ def command(  # noqa: PLR0913 (one argument per option, or group of them)
     from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load_cases
 
-    cases = named.choose(load_cases(paths or default_paths(), seed=seed))
-    cases = _with_corruptions(cases, kinds or KINDS)
-    started = start_workers(ctx, workers)
+    cases = asked.named.choose(load_cases(asked.paths or default_paths(), seed=asked.seed))
+    cases = _with_corruptions(cases, asked.kinds or KINDS)
+    workers = start_workers(ctx, asked.workers)
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.cli.progress import run_and_print
     from gradcheck_cli.reporting.terminal.mutants import Tally, case_lines
@@ -103,14 +107,15 @@ def command(  # noqa: PLR0913 (one argument per option, or group of them)
     width = terminal_width()
 
     def lines_of(result: CaseResult) -> Sequence[Text]:
-        return case_lines(result, width=width, verbose=verbose) if form == "table" else []
+        return case_lines(result, width=width, verbose=asked.verbose) if asked.form == "table" else []
 
-    report = run_and_print(started, cases, lines_of, seed=seed)
+    report = run_and_print(workers, cases, lines_of, seed=asked.seed)
     tally = Tally.of(report)
-    _print(report, tally, form)
+    _print(report, tally, asked.form)
     if report.interrupted:
         ctx.exit(report.exit_code)
-    too_few = fail_under is not None and (tally.share is None or 100 * tally.share < fail_under)
+    least = asked.fail_under
+    too_few = least is not None and (tally.share is None or 100 * tally.share < least)
     ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)
 
 

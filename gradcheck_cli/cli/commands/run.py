@@ -57,6 +57,25 @@ verbosity_options = option_group(
 )
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """All that a run is asked for."""
+
+    paths: tuple[str, ...]
+    selection: SelectionOptions
+    changes: CaseOptions
+    form: str
+    reports: tuple[Wanted, ...]
+    baseline: BaselineOptions
+    to_cover: CoverageOptions
+    strict: bool
+    strict_precision: bool
+    workers: WorkerOptions
+    is_watching: bool
+    show_config: bool
+    verbosity: Verbosity
+
+
 @click.command("run", cls=RunCommand, short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @selection_options
@@ -79,25 +98,9 @@ verbosity_options = option_group(
 )
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @verbosity_options
+@option_group("asked", RunOptions)
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option, or group of them)
-    ctx: click.Context,
-    /,
-    *,
-    paths: tuple[str, ...],
-    selection: SelectionOptions,
-    changes: CaseOptions,
-    form: str,
-    reports: tuple[Wanted, ...],
-    baseline: BaselineOptions,
-    to_cover: CoverageOptions,
-    strict: bool,
-    strict_precision: bool,
-    workers: WorkerOptions,
-    is_watching: bool,
-    show_config: bool,
-    verbosity: Verbosity,
-) -> None:
+def command(ctx: click.Context, /, *, asked: RunOptions) -> None:
     """Check the gradients that the specs in PATHS describe.
 
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
@@ -107,63 +110,72 @@ def command(  # noqa: PLR0913 (one argument per option, or group of them)
     command line comes before the environment, and that before the file.
     """
     began = time.monotonic()
-    if show_config:
+    if asked.show_config:
         _print_settings(ctx)
         return
-    if verbosity.quiet and verbosity.verbose:
+    if asked.verbosity.quiet and asked.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
-    compared = Baseline(ctx, baseline, changes.seed)
-    if reports or baseline.update is not None:
+    baseline = Baseline(ctx, asked.baseline, asked.changes.seed)
+    if asked.reports or asked.baseline.update is not None:
         go_on_without_output()
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.project import default_paths
 
-    folders = paths or default_paths()
+    folders = asked.paths or default_paths()
+    changes, selection = asked.changes, asked.selection
 
     def read() -> tuple[Case, ...]:
         return changes.applied_to(selection.select(changes.load(folders)).cases)
 
-    if is_watching:
+    if asked.is_watching:
         from gradcheck_cli.cli.commands.watching import watch_command
 
-        ctx.exit(watch_command(ctx, folders, read, workers))
+        ctx.exit(watch_command(ctx, folders, read, asked.workers))
     if selection.collect_only:
-        list_cases(selection.select(changes.load(folders)).cases, form)
+        list_cases(selection.select(changes.load(folders)).cases, asked.form)
         return
+    ctx.exit(_run(ctx, asked, folders, baseline, began))
+
+
+def _run(
+    ctx: click.Context, asked: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
+) -> int:
+    """Check the cases, print and write what was found, and return the exit code."""
     # First: TensorFlow is imported beside all that follows.
-    started = start_workers(ctx, workers, files_of(reports))
+    workers = start_workers(ctx, asked.workers, files_of(asked.reports))
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.baseline.expected import selection_of
     from gradcheck_cli.running.selection.history import write_history
 
-    policy = Policy(strict, strict_precision)
+    policy = Policy(asked.strict, asked.strict_precision)
+    changes, selection = asked.changes, asked.selection
     loaded = changes.load(folders)
-    coverage = Coverage.begin(ctx, folders, to_cover)
+    coverage = Coverage.begin(ctx, folders, asked.to_cover)
     selected = selection.select(loaded)
-    cases = changes.applied_to(selected.cases)
-    cases = _as_asked(cases, {form, *(one.kind for one in reports)}, is_remembered=compared.is_used)
-    stopper = selection.stopper(policy, began)
+    kinds = {asked.form, *(one.kind for one in asked.reports)}
+    cases = _as_asked(changes.applied_to(selected.cases), kinds, is_remembered=baseline.is_used)
     for notice in selected.notices:
         click.echo(notice, err=True)
-    lines_of = _lines_of(verbosity, policy) if form == "table" else lambda _: []
     if cases:
         from gradcheck_cli.cli.progress import run_and_print
 
-        report = run_and_print(started, cases, lines_of, seed=changes.seed, stopper=stopper)
+        lines_of = _lines_of(asked.verbosity, policy) if asked.form == "table" else lambda _: []
+        stopper = selection.stopper(policy, began)
+        report = run_and_print(workers, cases, lines_of, seed=changes.seed, stopper=stopper)
     else:
         report = _nothing(changes.seed)
     report = replace(
         report,
-        strict=strict,
-        strict_precision=strict_precision,
+        strict=policy.strict,
+        strict_precision=policy.strict_precision,
         shard=selected.shard,
         selection=selection_of(report.cases, loaded, folders, selection.narrowing(), changes.modes),
     )
-    report = coverage.added_to(compared.compared(report))
+    report = coverage.added_to(baseline.compared(report))
     write_history(selection.cache_folder, report)
-    _print_end(report, form, verbosity, missing=coverage.names_missing)
-    unwritten = max(compared.write(report), coverage.write(report.coverage))
-    ctx.exit(write_reports(reports, form, report) or unwritten)
+    _print_end(report, asked.form, asked.verbosity, missing=coverage.names_missing)
+    unwritten = max(baseline.write(report), coverage.write(report.coverage))
+    return write_reports(asked.reports, asked.form, report) or unwritten
 
 
 def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:

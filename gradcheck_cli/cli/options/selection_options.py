@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -119,10 +119,50 @@ class NamedCases:
 naming_options = option_group("named", NamedCases, *_NAMING)
 
 
-def one_of_several(function: Function) -> Function:
-    """Add the options that pick ops and cases of a spec that holds several; `each_case` takes all else."""
-    function = _case_option("Which case, where the op has several; repeatable. [default: all]")(function)
-    return _op_option("Which op, where the spec has several; repeatable. [default: all]")(function)
+@dataclass(frozen=True)
+class PickedCases:
+    """Cases of one spec, and the pair that is asked for; `None` for all pairs."""
+
+    spec: str
+    label: str | None
+    ops: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def load(self) -> list[Case]:
+        """Read the spec, and return the cases that are asked for and can have the pair.
+
+        Raises:
+            NoSpecsError: there is no such case, or no such op.
+            UsageError: no case can have such a pair.
+        """
+        from gradcheck_cli.cli.pick_case import cases_with, select_cases
+        from gradcheck_cli.spec.load import load_cases
+
+        return cases_with(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
+
+
+def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
+    """Return a decorator that adds the options by which cases and a pair of one spec are picked.
+
+    Args:
+        text: the help of `--pair`.
+        required: whether `--pair` must be given.
+    """
+    return option_group(
+        "picked",
+        PickedCases,
+        click.argument("spec", type=click.Path(), shell_complete=completing.spec_files),
+        click.option(
+            "--pair",
+            "label",
+            required=required,
+            metavar="dOUT/dIN",
+            shell_complete=completing.pairs,
+            help=text,
+        ),
+        _op_option("Which op, where the spec has several; repeatable. [default: all]"),
+        _case_option("Which case, where the op has several; repeatable. [default: all]"),
+    )
 
 
 @dataclass(frozen=True)
