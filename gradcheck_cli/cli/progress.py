@@ -41,7 +41,7 @@ def run_and_print(
 
     console = console_for(sys.stdout)
     # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
-    with redirect_stdout(sys.stderr), progress_bar(len(cases), workers.told) as bar:
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), workers.status) as bar:
 
         def on_case(result: CaseResult) -> None:
             bar.end_case()
@@ -54,7 +54,7 @@ def run_and_print(
 
 
 class Bar:
-    """What a run tells while it works; does nothing without a bar to draw."""
+    """Shows how far a run is; does nothing without a bar to draw."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         """Keep the bar, if there is one."""
@@ -94,12 +94,12 @@ def _name(case: Case) -> str:
 
 
 @contextmanager
-def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[Bar]:
+def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterator[Bar]:
     """Draw a bar on standard error while the block runs, and leave nothing of it behind.
 
     Args:
         total: how many cases there are.
-        told: says what runs, if there's more to say than which case began last.
+        status: says what runs, if there's more to say than which case began last.
 
     Yields:
         The bar; a silent one where standard error is no terminal.
@@ -118,16 +118,16 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
     )
     from rich.text import Text
 
-    class Told(ProgressColumn):
+    class Status(ProgressColumn):
         def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)
-            return Text(told() if told is not None else "")
+            return Text(status() if status is not None else "")
 
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
-        Told(),
+        Status(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
         redirect_stdout=False,  # results aren't the bar's to reprint

@@ -15,13 +15,13 @@ from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
-from gradcheck_cli.running.chosen_points import look_at_sides
+from gradcheck_cli.running.chosen_points import check_unseen_sides
 from gradcheck_cli.running.failed_case import blank_result
-from gradcheck_cli.running.pair_labels import listed_pairs
-from gradcheck_cli.running.processes.exit_errors import tells_of_memory
+from gradcheck_cli.running.pair_labels import pairs_of_case
+from gradcheck_cli.running.processes.exit_errors import is_about_memory
 from gradcheck_cli.running.processes.workers import Ended, Started
-from gradcheck_cli.running.views.blaming import with_blame
-from gradcheck_cli.running.views.drawing import with_figures
+from gradcheck_cli.running.views.blaming import add_blame
+from gradcheck_cli.running.views.drawing import add_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,8 +58,8 @@ class InProcess:
             yield Started(index)
             yield Ended(index, run_case(case))
 
-    def told(self) -> str:
-        """Say nothing: only one case runs at a time; see `Workers.told`."""
+    def status(self) -> str:
+        """Say nothing: only one case runs at a time; see `Workers.status`."""
         return ""
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     error: CaseError | None = None
     work = Work()
     try:
-        with users_code(case), work_counts.counted() as work:
+        with user_code(case), work_counts.counted() as work:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -128,7 +128,7 @@ def _source(case: Case) -> str:
 
 def list_pairs(case: Case) -> CaseResult:
     """Open a case and return its pairs, each as skipped: nothing is checked."""
-    return _result(case, lambda case: Findings(listed_pairs(case)))
+    return _result(case, lambda case: Findings(pairs_of_case(case)))
 
 
 def check(case: Case, *, explains: bool = True) -> Findings:
@@ -159,16 +159,16 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
             if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
-                findings = with_blame(opener.case, findings, opener, spent)
+                findings = add_blame(opener.case, findings, opener, spent)
             if findings.first is not None:
-                own = own_checks(opener.case, findings.first)
+                own = run_own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
             if explains:
-                look_at_sides(opener, points(case), findings, spent)
-            return with_figures(findings, opener) if case.drawn else findings
+                check_unseen_sides(opener, points(case), findings, spent)
+            return add_figures(findings, opener) if case.drawn else findings
 
 
-def own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
+def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
     """Run the checks that other packages bring.
 
     Args:
@@ -203,7 +203,7 @@ def _mutate(case: Case) -> Findings:
 
 
 @contextlib.contextmanager
-def users_code(case: Case) -> Iterator[None]:
+def user_code(case: Case) -> Iterator[None]:
     """Make the spec's folder importable, and send what the user's code prints to standard error.
 
     Everything that runs a case's code is inside this.
@@ -222,7 +222,7 @@ def _error_of(failure: BaseException) -> CaseError:
     from gradcheck_cli.tensorflow_backend import frames
 
     if isinstance(failure, CaseFailedError):
-        kind = "memory" if tells_of_memory(failure.message) else failure.kind
+        kind = "memory" if is_about_memory(failure.message) else failure.kind
         return CaseError(kind, failure.message, failure.traceback)
     if isinstance(failure, MemoryError):
         return CaseError("memory", "ran out of memory; make the inputs smaller.")

@@ -88,7 +88,7 @@ class Engine:
 
     def start_workers(self, ctx, options, reports=()):
         self.asked.update(processes=options)
-        return SimpleNamespace(told=lambda: "")
+        return SimpleNamespace(status=lambda: "")
 
     def run_in_workers(self, workers, cases, *, seed=None, listener=None, **rest):
         self.asked.update(cases=list(cases), seed=seed)

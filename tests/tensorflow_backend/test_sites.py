@@ -6,7 +6,7 @@ import pytest
 
 from gradcheck_cli.checking.ops.unseen_sides import Site, out_of_sight
 from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
-from gradcheck_cli.running.session import start_tensorflow, users_code
+from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 
 start_tensorflow()
@@ -17,7 +17,7 @@ def sites(spec, sample=0):
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     (case,) = load_mapping(spec)
-    with users_code(case):
+    with user_code(case):
         op = opener_of(case, "graph").declared(sample)
         found = op.sites(pairs_of(op))
     labels = {pair: label_of(op, pair) for pair in pairs_of(op)}

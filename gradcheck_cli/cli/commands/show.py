@@ -138,10 +138,10 @@ def _plot(case: Case, label: str, target: str) -> int:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be checked, or nothing of the pair can be drawn.
     """
-    from gradcheck_cli.running.views.drawing import drawn_pair
+    from gradcheck_cli.running.views.drawing import draw_pair
 
     with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-        result = drawn_pair(case, label)
+        result = draw_pair(case, label)
     figure = result.pairs[0].figure
     if figure is None:
         raise CaseFailedError("pairs", f"{label}: none of its elements was judged: there is nothing to draw.")

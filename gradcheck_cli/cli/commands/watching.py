@@ -13,7 +13,7 @@ from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_worker
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import Policy
 from gradcheck_cli.running.processes.workers import Ended
-from gradcheck_cli.running.watch_files import Watch
+from gradcheck_cli.running.watch_files import FileWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ INTERRUPTED = 130
 _LISTED = 3  # changed files that a line names
 
 
-# Options of `run` that have an end in mind, by their parameters' names.
+# Options of `run` that need a run that ends, by their parameters' names.
 _ENDS = {
     "reports": "--report",
     "against": "--baseline",
@@ -62,7 +62,8 @@ def watch_command(
     refused += ["-j 0"] if options.jobs == 0 else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
-    # First: TensorFlow is imported beside what follows. Who saves twice a second wants the latter checked.
+    # First: TensorFlow is imported beside what follows. Compiled files could hide a second change within one
+    # second.
     workers = start_workers(ctx, options, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.terminal.report_text import case_lines
@@ -96,7 +97,7 @@ def watch(
     Returns:
         The exit code of what is known last.
     """
-    watched = Watch(paths)
+    watched = FileWatch(paths)
     known: dict[tuple[str, str, str, str], CaseResult] = {}
     changed: frozenset[Path] | None = None
     try:
@@ -113,7 +114,7 @@ def watch(
                 _forget_gone(known, cases)
                 wrong = sum(not policy.is_fine(result) for result in known.values())
                 took = time.perf_counter() - began
-                click.echo(_told(len(todo), len(known), wrong, watched.count, took))
+                click.echo(_summary(len(todo), len(known), wrong, watched.count, took))
             changed = watched.wait()
             names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
             more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
@@ -151,6 +152,6 @@ def _forget_gone(known: dict[tuple[str, str, str, str], CaseResult], cases: Sequ
         del known[place]
 
 
-def _told(done: int, total: int, wrong: int, files: int, took: float) -> str:
+def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:
     state = f"{wrong} of {total} not right" if wrong else f"all {total} right"
     return f"{done} checked in {took:.1f} s, {state}; watching {files} files (Ctrl-C ends)"

@@ -48,7 +48,7 @@ baseline_options = option_group(
 
 
 class Baseline:
-    """A run's baseline, from before the run to after it."""
+    """The baseline of a run: read before it, compared and written after it."""
 
     def __init__(self, ctx: click.Context, options: BaselineOptions, seed: int | None) -> None:
         """Read what there is, before anything runs.
@@ -67,7 +67,7 @@ class Baseline:
         ]
         is_configured = asked_now == [False, True]
         if against is not None and update is not None and is_configured:
-            against = None  # to update is what is asked for now
+            against = None  # the command line asks for an update
         if against is not None and update is not None:
             raise UsageError(
                 "--baseline and --update-baseline exclude each other: compare first, then update."

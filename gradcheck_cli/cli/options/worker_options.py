@@ -169,13 +169,12 @@ def _in_cluster(ctx: click.Context, options: WorkerOptions, place: str, output: 
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
+    from gradcheck_cli.running.cluster.dask_connection import Cluster
     from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
 
-    return DaskWorkers(
+    cluster = Cluster(
         "" if scheduler is None else scheduler["address"],
-        _limits(options, None),
-        jobs=usable_cores() if options.jobs is None else options.jobs,
-        isolate=options.isolate,
-        output=output,
-        allows_skew=options.allow_version_skew,
+        usable_cores() if options.jobs is None else options.jobs,
+        options.allow_version_skew,
     )
+    return DaskWorkers(cluster, _limits(options, None), isolate=options.isolate, output=output)

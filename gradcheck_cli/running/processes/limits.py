@@ -1,4 +1,4 @@
-"""How much of the machine a run may take: cores, memory, threads."""
+"""How much of the machine a run may use: cores, memory, threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def usable_cores() -> int:
 def default_jobs() -> int:
     """Return how many processes check cases unless somebody says: a core each.
 
-    0, which is in-process, where TensorFlow isn't known to survive a fork: anywhere but on Linux.
+    0, which is in-process, on anything but Linux: TensorFlow isn't known to survive a fork there.
     """
     return usable_cores() if sys.platform == "linux" else 0
 
@@ -60,10 +60,10 @@ def size_of(text: str) -> int | None:
     if match is None:
         return None
     size = float(match["number"]) * _UNITS[match["unit"].lower()]
-    return int(min(size, sys.maxsize))  # so many digits are no number that a computer has
+    return int(min(size, sys.maxsize))  # no computer has more
 
 
-def shown_size(size: float) -> str:
+def format_size(size: float) -> str:
     """Return a number of bytes as a person reads it: `4.0 GiB`."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 2**10:
@@ -75,8 +75,9 @@ def shown_size(size: float) -> str:
 def hold_to_one_thread(environment: MutableMapping[str, str]) -> None:
     """Have NumPy's libraries take one thread in a process that starts with this environment.
 
-    A process a core leaves none for more. It must be done wherever cases run, for sums added up by another
-    number of threads differ in their last digits, and a result must not depend on where it came about.
+    One process runs on each core, which leaves none for further threads. This must be done wherever cases
+    run: sums that another number of threads adds up differ in their last digits, and results must not depend
+    on where they were computed.
     """
     for name in _THREADS:
         environment.setdefault(name, "1")

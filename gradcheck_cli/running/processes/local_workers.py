@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.running.processes.forking import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.messages import Exit
-from gradcheck_cli.running.processes.output import Kept
+from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions
 from gradcheck_cli.running.processes.workers import Event, Progressed, Started, Waited
 
@@ -28,8 +28,8 @@ _TICK = 0.5  # seconds between two looks at how much is printed
 class LocalWorkers:
     """Runs cases in processes of this machine.
 
-    What a process does to itself (a crash, an endless loop, its working directory, seeds, modules) stays in
-    it: it costs the case that was running, and the document goes on in a process of its own.
+    Whatever happens in a process stays there: a crash, an endless loop, a changed working directory, seeds,
+    modules. Only the case that was running is lost; the rest of its document goes on in a new process.
     """
 
     def __init__(
@@ -52,12 +52,14 @@ class LocalWorkers:
         """
         self._jobs, self._isolate = jobs, isolate
         self._options = TaskOptions(limits or Limits())
-        self._kept = Kept(output)
+        self._kept = OutputFolder(output)
         self._writes_bytecode = writes_bytecode
         self._server = ForkServer(writes_bytecode=writes_bytecode)
         self._waiting: deque[list[Numbered]] = deque()
-        self._suspects: deque[list[Numbered]] = deque()  # what ran as a fork server was killed
-        self._is_alone = False  # whether a suspect runs
+        self._suspects: deque[list[Numbered]] = (
+            deque()
+        )  # documents that were running when a fork server was killed
+        self._is_alone = False  # whether a suspect is running
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
         self._version = ""
@@ -70,21 +72,21 @@ class LocalWorkers:
     def run(
         self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
     ) -> Iterator[Event]:
-        """Run cases, or only list their pairs, in a place of their own if one is given; see `Workers.run`."""
+        """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
         self._options = self._options._replace(listing=listing, place=place)
         numbered = [Numbered(index, case) for index, case in enumerate(cases)]
         documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
         while not self._version and not self._server.reports.poll(_TICK):
             self._server.wake()
-            yield Waited()  # the import counts, where a run has so much time
+            yield Waited()  # the import counts towards --max-time
         self._version = self._version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
             yield from self._poll()
 
-    def told(self) -> str:
-        """Say nothing: which case began last is told of each run; see `Workers.told`."""
+    def status(self) -> str:
+        """Say nothing: the progress bar shows which case began last; see `Workers.status`."""
         return ""
 
     def close(self) -> None:
@@ -95,7 +97,7 @@ class LocalWorkers:
         self._running.clear()
 
     def _fill(self) -> None:
-        """Fork processes for what waits, as many as there may be; suspects run alone."""
+        """Fork processes for waiting documents, as many as are allowed. Suspects run alone."""
         if self._running and (self._suspects or self._is_alone):
             return
         self._is_alone = bool(self._suspects)
@@ -109,13 +111,13 @@ class LocalWorkers:
         self._running[self._forked] = RunningTask(self._server, self._forked, cases, self._options)
 
     def _poll(self) -> Iterator[Event]:
-        """Wait until something happens, and deal with it."""
+        """Wait until something happens, and handle it."""
         now = time.monotonic()
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
         talking = [task.connection for task in self._running.values() if task.is_open]
         ready = wait([self._server.reports, *talking], max(pause, 0.0))
-        # Waiting took longer than was asked for: all of it stood still, and the processes too. A machine that
-        # is paused does so, and its clock goes on.
+        # If waiting took longer than asked for, the machine was paused, and the processes with it. Its clock
+        # went on, so they get that time back.
         stood_still = time.monotonic() - now - max(pause, 0.0)
         if stood_still > 0:
             for task in self._running.values():
@@ -144,7 +146,7 @@ class LocalWorkers:
                 yield task.finish(message, message.result, self._kept)
 
     def _on_report(self) -> Iterator[Event]:
-        """Take note of a process that has ended, or of the end of the server, which takes them all along."""
+        """Handle the end of a process, or that of the server, which ends all processes."""
         try:
             _, exit_ = self._server.reports.recv()
         except (EOFError, OSError):
@@ -162,10 +164,10 @@ class LocalWorkers:
         task.close()
 
     def _replace_server(self) -> Iterator[Event]:
-        """Start another server in place of one that was killed: by a process that it forked, or from outside.
+        """Start another server in place of one that was killed, by a process that it forked or from outside.
 
-        Only a process that ran alone is to blame. Where there were several, each gets a chance to show alone
-        that it's innocent.
+        A process that ran alone is to blame. Where several ran, each of their documents runs again, alone, to
+        see which of them kills the server.
         """
         self._server.close()
         self._server = ForkServer(writes_bytecode=self._writes_bytecode)

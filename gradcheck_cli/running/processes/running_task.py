@@ -12,7 +12,7 @@ from gradcheck_cli.results import CaseError, CaseResult, Status
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import exit_errors, process
 from gradcheck_cli.running.processes.messages import Message, Task
-from gradcheck_cli.running.processes.output import Kept, Output
+from gradcheck_cli.running.processes.output import Output, OutputFolder
 from gradcheck_cli.running.processes.workers import Ended
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunningTask:
     Attributes:
         connection: where its messages come from.
         is_open: whether more may come.
-        left: the cases that have not ended, the one that runs first.
+        left: the cases that have not ended; the first of them is running.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RunningTask:
         self._offset = 0  # where the output of the case that runs begins
         self._began = time.monotonic()
         self._deadline = self._began + _STARTING
-        self._seconds = _STARTING  # which the deadline gave
+        self._seconds = _STARTING  # how long the deadline allowed
         self._given_up: CaseError | None = None
         self._is_killed = False
         self._kill_at: float | None = None
@@ -75,7 +75,7 @@ class RunningTask:
         self.connection, theirs = Pipe()
         with theirs:
             server.fork(task_id, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
-        with suppress(OSError):  # dead already: its exit will be reported
+        with suppress(OSError):  # already dead: its exit will be reported
             work = tuple(one.case for one in cases)
             self.connection.send(Task(work, options.limits.memory, options.listing, options.place))
 
@@ -99,8 +99,8 @@ class RunningTask:
         self._deadline = self._began + self._seconds
         return numbered
 
-    def finish(self, message: Message, result: CaseResult, kept: Kept) -> Ended:
-        """Note that the case that runs has ended; return that, with what it has printed."""
+    def finish(self, message: Message, result: CaseResult, kept: OutputFolder) -> Ended:
+        """Note that the running case has ended; return its end, with what it printed."""
         numbered = self.left.pop(0)
         self._given_up = self._kill_at = None
         self._deadline = time.monotonic() + _LEAVING
@@ -111,7 +111,7 @@ class RunningTask:
         return Ended(numbered.index, replace(result, output=lines, output_file=file))
 
     def extend(self, seconds: float) -> None:
-        """Give the process the time for which it couldn't run, as the machine or this process stood still."""
+        """Extend the deadline by the time for which the machine, or this process, stood still."""
         self._deadline += seconds
         if self._kill_at is not None:
             self._kill_at += seconds
@@ -126,11 +126,11 @@ class RunningTask:
             self._server.dump(self._id)
             self._kill_at = now + _DUMPING
         elif self._output.size > _MOST_OUTPUT:
-            self._given_up = exit_errors.printed_too_much(_MOST_OUTPUT)
+            self._given_up = exit_errors.error_of_output(_MOST_OUTPUT)
             self._kill_at = now
 
     def outlives_its_end(self, now: float) -> bool:
-        """Whether it was to be killed, and hasn't been: whoever was to do so has no life in it."""
+        """Whether it should have been killed by now: the fork server doesn't respond."""
         return self._is_killed and self._kill_at is not None and now >= self._kill_at + _KILLING
 
     @property
@@ -140,10 +140,10 @@ class RunningTask:
             return self._deadline
         return self._kill_at + _KILLING if self._is_killed else self._kill_at
 
-    def on_exit(self, exit_: Exit, kept: Kept) -> Ended | None:
-        """Return the end of the case that the process's end has cost, if any; `left` is what that leaves."""
+    def on_exit(self, exit_: Exit, kept: OutputFolder) -> Ended | None:
+        """Return the end of the case that the process's exit interrupted, if any; `left` holds the others."""
         if not self.left or (self._is_killed and self._kill_at is None):
-            return None  # killed for a case that ended after all, just then: the next isn't to blame
+            return None  # the case that it was killed for ended just in time; the next isn't to blame
         numbered = self.left.pop(0)
         size = self._output.size
         lines, _ = self._output.tail(self._offset, size)
@@ -155,7 +155,7 @@ class RunningTask:
     def _error(self, exit_: Exit, lines: Sequence[str]) -> CaseError:
         stacks = self._stacks.text()
         if self._kill_at is not None:
-            return exit_errors.timed_out(self._seconds, stacks)
+            return exit_errors.error_of_timeout(self._seconds, stacks)
         if exit_.message:
             return CaseError("crash", exit_.message)
         return exit_errors.error_of_exit(

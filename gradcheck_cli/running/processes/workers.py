@@ -27,7 +27,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Progressed:
-    """About this share of a case's work is done; not every case tells."""
+    """About this share of a case's work is done. Not every case reports it."""
 
     index: int
     share: float
@@ -35,7 +35,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Ended:
-    """A case has ended, well or not."""
+    """A case has ended, with whatever result."""
 
     index: int
     result: CaseResult
@@ -43,14 +43,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Waited:
-    """Nothing has happened for a while: time to look at the clock."""
+    """Nothing has happened for a while. The run looks at the clock."""
 
 
 Event = Started | Progressed | Ended | Waited
 
 
 class WorkersLostError(GradcheckError):
-    """The workers are gone, with cases left to run; what they had done by then is told, and exit 3."""
+    """The workers are gone, and cases are left to run. The run reports what was done, and exits with 3."""
 
     exit_code = 3
 
@@ -60,7 +60,7 @@ class Workers(Protocol):
 
     @property
     def tensorflow_version(self) -> str:
-        """The version of TensorFlow there; empty as long as it isn't known."""
+        """The version of TensorFlow there; empty until it is known."""
         ...
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
@@ -70,20 +70,20 @@ class Workers(Protocol):
             cases: what to run. Those of one document come one after another, and may share a process.
 
         Yields:
-            Events, in whatever order they come: exactly one `Ended` for each case. A case that takes its
-            process down, or takes too long, ends with a result of status `error`. `Waited`, every second
-            or so in which nothing else comes.
+            Events, in any order, with exactly one `Ended` for each case. A case that crashes its process, or
+            takes too long, ends with a result of status `error`. `Waited` comes about every second in
+            which nothing else happens.
 
         Raises:
-            CaseFailedError: nothing can be run at all, such as where TensorFlow can't be imported.
+            CaseFailedError: nothing can be run, for example because TensorFlow can't be imported.
             WorkersLostError: nothing more can be run.
         """
         ...
 
-    def told(self) -> str:
-        """Say in a few words who works, and what has run longest; empty if that needs no words."""
+    def status(self) -> str:
+        """Say in a few words how many workers there are, and what has run longest; may be empty."""
         ...
 
     def close(self) -> None:
-        """End at once whatever still runs, and leave nothing behind; again does nothing."""
+        """End whatever still runs at once, and leave nothing behind. A second call does nothing."""
         ...

@@ -64,7 +64,7 @@ def test_only_a_lack_of_memory_speaks_of_its_limit():
 
 
 def test_a_timeout_says_how_long_and_what_to_do():
-    assert exit_errors.timed_out(2.5, "").message == (
+    assert exit_errors.error_of_timeout(2.5, "").message == (
         "still running after 2.5 s, and was ended. Allow it longer (timeout in the spec, or --timeout), "
         "or make the inputs smaller."
     )
