@@ -74,8 +74,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _configured(config: pytest.Config) -> tuple[Path, ...]:
-    from gradcheck_cli.cli.project import default_paths
     from gradcheck_cli.errors import UsageError
+    from gradcheck_cli.project import default_paths
 
     folder = config.invocation_params.dir
     try:
@@ -106,7 +106,7 @@ class Runs:
         from gradcheck_cli.running.processes.workers import Ended
 
         found = {
-            event.number: event.result
+            event.index: event.result
             for event in self._started().run(cases, listing=listing)
             if isinstance(event, Ended)
         }
@@ -114,10 +114,10 @@ class Runs:
 
     def _started(self) -> LocalWorkers:
         if self._workers is None:
-            from gradcheck_cli.running.processes.limits import default_jobs, default_memory
+            from gradcheck_cli.running.processes.limits import Limits, default_jobs, default_memory
             from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
-            self._workers = LocalWorkers(default_jobs(), memory=default_memory())
+            self._workers = LocalWorkers(default_jobs(), Limits(memory=default_memory()))
         return self._workers
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
 from gradcheck_cli.figure import Figure  # noqa: TC001 (reports are read by this type)
@@ -16,6 +17,9 @@ from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types
     Shard,
     Tolerance,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 
 class Status(str, Enum):
@@ -242,7 +246,7 @@ class CaseResult:
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it is checked; 0 where it wasn't
     not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
-    source: str = ""  # "path:line" of the gradient function, where that can be told without importing it
+    source: str = ""  # "path:line" of the gradient function; empty where its module wasn't imported
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
@@ -263,6 +267,55 @@ class CaseResult:
     def is_for_another_version(self) -> bool:
         """Whether it was skipped since its spec means it for other versions of TensorFlow."""
         return self.status is Status.SKIPPED and any(check.name == VERSION_CHECK for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a run counts as a failure beside what is wrong or undecided: the options of these names.
+
+    Attributes:
+        strict: whatever was skipped (exit 3).
+        strict_precision: whatever loses digits (exit 1).
+    """
+
+    strict: bool = False
+    strict_precision: bool = False
+
+    def is_fine(self, case: CaseResult) -> bool:
+        """Whether nothing about a case would fail the run."""
+        if not case.is_for_another_version and case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
+            return False
+        return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
+
+    def is_failure(self, case: CaseResult) -> bool:
+        """Whether a case fails the run by itself; one skipped in one mode may be checked in another."""
+        return not self.is_fine(case) and (self.strict or case.status is not Status.SKIPPED)
+
+    def exit_code(self, cases: Collection[CaseResult]) -> int:
+        """Return the exit code that cases add up to: 1 a failure, 3 something undecided, else 0."""
+        statuses = {case.status for case in cases}
+        if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
+            return 1
+        if statuses & UNDECIDED or _leave_one_unchecked(cases):
+            return 3
+        return 3 if self.strict and any(case.skipped for case in cases) else 0
+
+
+def _leave_one_unchecked(cases: Iterable[CaseResult]) -> bool:
+    """Whether some case was skipped in every mode: nothing unchecked is green.
+
+    One that its spec means for other versions of TensorFlow isn't meant to be checked.
+    """
+    skipped, checked = set(), set()
+    for case in cases:
+        if case.is_for_another_version:
+            continue
+        key = (case.spec, case.op, case.case, case.dtype)
+        if case.status is Status.SKIPPED:
+            skipped.add((*key, case.mode))
+        else:
+            checked.add((*key, case.mode))
+    return any(all(other[:-1] != one[:-1] or other[-1] == one[-1] for other in checked) for one in skipped)
 
 
 @dataclass(frozen=True)
@@ -347,17 +400,16 @@ class Report:
         """The process's exit code: 130 interrupted, 1 a failure, 3 something undecided, else 0."""
         if self.interrupted:
             return 130
-        statuses = {case.status for case in self.cases}
-        if statuses & FAILING or any(finding.is_failure for finding in self.baseline):
+        code = self.policy.exit_code(self.cases)
+        if code == 1 or any(finding.is_failure for finding in self.baseline):
             return 1
-        if self.strict_precision and any(case.warnings for case in self.cases):
-            return 1
-        if statuses & UNDECIDED or self._leaves_a_case_unchecked or self.unchecked:
-            return 3
         # A shard alone ran a part: the whole is judged where shards are merged.
-        if self.shard is None and self.falls_short:
-            return 3
-        return 3 if self.strict and any(case.skipped for case in self.cases) else 0
+        return 3 if self.unchecked or (self.shard is None and self.falls_short) else code
+
+    @property
+    def policy(self) -> Policy:
+        """What the run counts as a failure."""
+        return Policy(self.strict, self.strict_precision)
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -377,28 +429,7 @@ class Report:
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
-        if not case.is_for_another_version and case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
-            return False
-        return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
-
-    @property
-    def _leaves_a_case_unchecked(self) -> bool:
-        """Whether some case was skipped in every mode: nothing unchecked is green.
-
-        One that its spec means for other versions of TensorFlow isn't meant to be checked.
-        """
-        skipped, checked = set(), set()
-        for case in self.cases:
-            if case.is_for_another_version:
-                continue
-            key = (case.spec, case.op, case.case, case.dtype)
-            if case.status is Status.SKIPPED:
-                skipped.add((*key, case.mode))
-            else:
-                checked.add((*key, case.mode))
-        return any(
-            all(other[:-1] != one[:-1] or other[-1] == one[-1] for other in checked) for one in skipped
-        )
+        return self.policy.is_fine(case)
 
 
 def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) -> Status:

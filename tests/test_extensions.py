@@ -10,7 +10,7 @@ from gradcheck_cli import extensions as module
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.own_checks import own_checks
+from gradcheck_cli.running.session import run_own_checks
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def installed(tmp_path, monkeypatch):
 def test_a_check_is_found_and_says_what_is_wrong(installed):
     code = "def good(case, op): return ''\ndef bad(case, op): return f'{case}: {op}'\n"
     installed(code, {"good": "mine_checks:good", "bad": "mine_checks:bad"})
-    found = own_checks("case", "op")
+    found = run_own_checks("case", "op")
     assert [(one.name, one.status, one.message) for one in found] == [
         ("bad", Status.MISMATCHED, "case: op"),
         ("good", Status.PASSED, ""),
@@ -45,7 +45,7 @@ def test_a_check_is_found_and_says_what_is_wrong(installed):
 
 def test_a_check_that_raises_is_an_error(installed):
     installed("def bad(case, op): raise ValueError('no')\n", {"bad": "mine_checks:bad"})
-    (found,) = own_checks("case", "op")
+    (found,) = run_own_checks("case", "op")
     assert found.status is Status.ERROR
     assert found.message == "the check itself raised ValueError: no"
 

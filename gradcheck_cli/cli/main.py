@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from gradcheck_cli import __version__
-from gradcheck_cli.cli.outlet import OutputLostError, guarded, open_standard_descriptors
+from gradcheck_cli.cli.outlet import OutputLostError, guard_output, open_standard_descriptors
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         """Return the names in the order in which a newcomer needs them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
         """Import the command's module and return its `command`."""
         if cmd_name not in COMMANDS:
             return None
@@ -65,13 +65,13 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
         """Write the commands' one-line descriptions, which are known without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)
     if not value or ctx.resilient_parsing:
         return
     # Importing these for their version costs a fifth of each `--help`.
@@ -116,7 +116,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         The exit code (DESIGN §4). Where standard output couldn't be written to, that of what was found, if
         that is a failure; else `outlet.LOST`, or `outlet.BROKEN_PIPE` where its reader left.
     """
-    with guarded() as out:
+    with guard_output() as out:
         try:
             code = _run(arguments)
             out.goes_on = True
@@ -136,7 +136,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OutputLostError:
         raise
     except GradcheckError as error:
-        click.echo(_told(error), err=True)
+        click.echo(_message_of(error), err=True)
         if isinstance(error, CaseFailedError):
             for frame in error.traceback:  # the user's own frames: where to look
                 click.echo(f"  {frame}", err=True)
@@ -159,8 +159,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _told(error: GradcheckError) -> str:
-    """Return an error's message; on a terminal a spec's faults with the lines they are in."""
+def _message_of(error: GradcheckError) -> str:
+    """Return an error's message; on a terminal, with the lines that a spec's faults are in."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
     from gradcheck_cli.reporting.exchange.fault_reports import told
@@ -169,7 +169,7 @@ def _told(error: GradcheckError) -> str:
 
 
 def _place(error: OSError) -> str:
-    """Return what an error is about: a file, or the working folder, which may be deleted meanwhile."""
+    """Return what an error is about: a file, or the working folder, which may have been deleted."""
     try:
         os.getcwd()  # noqa: PTH109 (it is about the system's answer)
     except OSError:

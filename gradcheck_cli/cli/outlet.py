@@ -1,6 +1,6 @@
 """Standard output and error that may be closed, full, or left by whoever read them.
 
-A run that nobody can read any more still has reports to write, and a gradient to call wrong.
+A run whose output nobody reads any more still writes its reports and has its exit code.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
-_TOLD = 200  # characters of a line that tell whether a command begins or ends there
-LOST = 3  # closed or full: what was to be seen couldn't be said
+_TOLD = 200  # characters of a line; enough to see whether a CI command begins or ends there
+LOST = 3  # closed or full: the output couldn't be written
 
 
 class OutputLostError(Exception):
@@ -25,7 +25,7 @@ class OutputLostError(Exception):
 
 
 class Outlet:
-    """A stream that is written to until that fails; what comes then is dropped.
+    """A stream that is written to until that fails. What is written after that is dropped.
 
     Attributes:
         lost: why it can't be written to, once it is so.
@@ -52,7 +52,7 @@ class Outlet:
         return self.write_commands(without_commands(text, self._line) if self._is_ci else text)
 
     def write_commands(self, text: str) -> int:
-        """Write what a CI service may obey: annotations of our own."""
+        """Write annotations, which a CI service is meant to read."""
         self._line = (self._line + text).rpartition("\n")[2][-_TOLD:]
         self._do(lambda stream: stream.write(text))
         return len(text)
@@ -62,7 +62,7 @@ class Outlet:
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Write what waits in the buffer, or drop it."""
+        """Write what is in the buffer, or drop it."""
         if self._stream is not None:
             self._do(lambda stream: stream.flush())
 
@@ -103,7 +103,7 @@ class Outlet:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[Outlet]:
+def guard_output() -> Iterator[Outlet]:
     """Write to standard output and error through outlets; yield that of standard output."""
     out, err = sys.stdout, sys.stderr
     if isinstance(out, Outlet):  # within another command of this process
@@ -118,13 +118,13 @@ def guarded() -> Iterator[Outlet]:
 
 
 def go_on_without_output() -> None:
-    """Say that the command has more to do than to print: reports to write."""
+    """Note that the command also writes reports, so that lost output doesn't end it."""
     if isinstance(sys.stdout, Outlet):
         sys.stdout.goes_on = True
 
 
 def print_commands(text: str, *, err: bool) -> None:
-    """Print annotations of our own, which a CI service is to obey; on standard error if that is said."""
+    """Print annotations, which a CI service is meant to read; `err`: on standard error."""
     stream = sys.stderr if err else sys.stdout
     (stream.write_commands if isinstance(stream, Outlet) else stream.write)(text)
     stream.flush()

@@ -1,4 +1,4 @@
-"""Which of the cases that specs hold a command line asks for by name."""
+"""Pick cases by name, and look at each of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
 
 
 def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
-    """Look at each case, and go on where one can't be looked at, which is told on standard error.
+    """Look at each case. An error of one is printed on standard error, and the others go on.
 
     Args:
         cases: one or more.
@@ -77,14 +77,14 @@ def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
 
 
 def _labels(case: Case) -> list[str]:
-    """Return the labels of a case as far as its spec tells them; outputs without a name count as y."""
+    """Return the labels that a case's spec implies; outputs without a name count as y."""
     outputs = [output.name for output in case.outputs] or ["y"]
     inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
     return [f"d{output}/d{name}" for output in outputs for name in inputs]
 
 
 def _fits(case: Case, label: str) -> bool:
-    """Whether the case can have the pair; tracing tells the names of variables, and of outputs' parts."""
+    """Whether the case can have the pair. Names of variables and of parts of outputs show in a trace only."""
     second = SECOND.fullmatch(label) if case.second_order else None
     if second is not None:  # by what it is differentiated, perhaps an upstream, tracing tells
         label = f"d{second['output']}/d{second['input']}"

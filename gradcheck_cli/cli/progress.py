@@ -1,22 +1,60 @@
-"""A progress bar on standard error, for as long as a run takes; silent where that is no terminal."""
+"""Run cases, print each result as it comes, and draw a progress bar where standard error is a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress, TaskID
+    from rich.text import Text
 
+    from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.running.run_loop import Stopper
     from gradcheck_cli.spec.case import Case
 
 
+def run_and_print(
+    workers: Workers,
+    cases: Sequence[Case],
+    lines_of: Callable[[CaseResult], Sequence[Text]],
+    *,
+    seed: int | None,
+    stopper: Stopper | None = None,
+) -> Report:
+    """Run cases in workers, which are closed afterwards, and print each result as it comes.
+
+    Args:
+        workers: where the cases run.
+        cases: what to run.
+        lines_of: lays out a result; nothing is printed of one without lines.
+        seed: the seed that the command line gave.
+        stopper: ends the run early.
+    """
+    from gradcheck_cli.cli.console import console_for, print_lines
+    from gradcheck_cli.running.run_loop import Listener, run_in_workers
+
+    console = console_for(sys.stdout)
+    # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
+    with redirect_stdout(sys.stderr), progress_bar(len(cases), workers.status) as bar:
+
+        def on_case(result: CaseResult) -> None:
+            bar.end_case()
+            if lines := lines_of(result):
+                with bar.paused():
+                    print_lines(console, lines)
+
+        listener = Listener(bar.start_case, bar.show_share, on_case)
+        return run_in_workers(workers, cases, seed=seed, listener=listener, stopper=stopper)
+
+
 class Bar:
-    """What a run tells while it works; does nothing without a bar to draw."""
+    """Shows how far a run is; does nothing without a bar to draw."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         """Keep the bar, if there is one."""
@@ -56,12 +94,12 @@ def _name(case: Case) -> str:
 
 
 @contextmanager
-def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[Bar]:
+def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterator[Bar]:
     """Draw a bar on standard error while the block runs, and leave nothing of it behind.
 
     Args:
         total: how many cases there are.
-        told: says what runs, if there's more to say than which case began last.
+        status: says what runs, if there's more to say than which case began last.
 
     Yields:
         The bar; a silent one where standard error is no terminal.
@@ -80,16 +118,16 @@ def progress_bar(total: int, told: Callable[[], str] | None = None) -> Iterator[
     )
     from rich.text import Text
 
-    class Told(ProgressColumn):
+    class Status(ProgressColumn):
         def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)
-            return Text(told() if told is not None else "")
+            return Text(status() if status is not None else "")
 
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
         TextColumn("{task.description}", markup=False),
-        Told(),
+        Status(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
         redirect_stdout=False,  # results aren't the bar's to reprint

@@ -1,7 +1,7 @@
-"""Look at the sides of a case's branches that its sample points don't take, where candidates do.
+"""Choose and check points that take sides of branches which a case's sample points don't take.
 
-Such a point is checked beside the others. It can show a gradient to be wrong; what it leaves undecided
-changes nothing, as nobody asked for that point. Its sides count as seen only where all pairs are right there.
+Such a point can show that a gradient is wrong. If it leaves a pair undecided, that changes nothing: nobody
+asked for that point. Its sides count as seen only if all pairs are right there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
     from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 
-_MOST = 2  # points: each costs about half of what a case with two samples took
-_SLOW = 20.0  # seconds that a case took: beyond, it isn't made half as long again
-# They are the op's, whatever the point, and were made where the samples were.
+_MOST = 2  # points; each costs about half as much as a case with two samples
+_SLOW = 20.0  # seconds; a case that took longer isn't made longer still
+# These say something of the op, not of a point, and were made at the samples.
 _CHECKS_OFF = frozenset(
     {
         "all_zero",
@@ -45,7 +45,7 @@ _CHECKS_OFF = frozenset(
 _RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
 
-def look_at_sides(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
+def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
     """Add the branches of an opened case to its findings, and what chosen points show.
 
     Args:
@@ -70,7 +70,7 @@ def look_at_sides(opener: GraphOpener, samples: Sequence[int], findings: Finding
 
 
 def _may_choose(case: Case, findings: Findings) -> bool:
-    """Whether other points can be drawn, and all is right so far: a wrong gradient needs no other point."""
+    """Whether other points can be drawn, and all is right so far."""
     first = findings.first
     draws = first is not None and (first.frozen or first.random_types)
     return (
@@ -98,7 +98,7 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
 
 
 def _with(pair: PairResult, wrong: PairResult | None) -> PairResult:
-    """Return a pair as it is at a chosen point, if it is wrong there, and was right at the samples."""
+    """Return the result at a chosen point if it is wrong there and was right at the samples."""
     if wrong is None or pair.order != 1 or pair.status is not Status.PASSED:
         return pair
     told = "at a point that was chosen since it takes another side of a branch; right at the sample points"

@@ -1,8 +1,9 @@
-"""The result of a case of which nothing was found out, and the command that runs a case again."""
+"""What every result of a case says, whatever was found, and the command that runs the case again."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import CaseResult, Status
@@ -12,20 +13,24 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CaseError
 
 
-def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
-    """Return the result of a case of which nothing is known but what ended it."""
+def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
+    """Return a result that says which case it is of and how to run it again, and no findings."""
     return CaseResult(
         op=case.op,
         case=case.name,
         spec=case.spec,
         mode=case.mode,
         dtype=case.dtype,
-        status=Status.ERROR,
+        status=status,
         duration_s=duration_s,
         reproduce=reproduce(case),
         reason=case.reason,
-        error=error,
     )
+
+
+def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
+    """Return the result of a case that ended with an error before it had any findings."""
+    return replace(blank_result(case, Status.ERROR, duration_s), error=error)
 
 
 def reproduce(case: Case) -> str:

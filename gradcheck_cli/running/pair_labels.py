@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OpenedPair(NamedTuple):
-    """A pair, the op that has it, and what opened that."""
+    """A pair, the op that has it, and the opener of that op."""
 
     opener: Any
     op: Any
@@ -53,7 +53,7 @@ def labels_of(op: Operation) -> dict[str, PairKey]:
     return {label_of(op, pair): pair for pair in pair_keys(op)}
 
 
-def listed_pairs(case: Case) -> tuple[PairResult, ...]:
+def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
     """Open a case and return its pairs, each as skipped: nothing is checked.
 
     Raises:

@@ -1,34 +1,33 @@
-"""Run cases in this process, one after another, and gather their results into a report."""
+"""Check cases in this process: whatever goes wrong in one becomes part of its result."""
 
 from __future__ import annotations
 
 import contextlib
-import platform
 import sys
 import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import gradcheck_cli
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, Work, case_status
-from gradcheck_cli.running.chosen_points import look_at_sides
-from gradcheck_cli.running.failed_case import reproduce
-from gradcheck_cli.running.own_checks import own_checks
-from gradcheck_cli.running.pair_labels import listed_pairs
-from gradcheck_cli.running.processes.exit_errors import tells_of_memory
-from gradcheck_cli.running.stopping import Stopper
-from gradcheck_cli.running.surroundings import surroundings
-from gradcheck_cli.running.views.blaming import with_blame
-from gradcheck_cli.running.views.drawing import with_figures
+from gradcheck_cli.extensions import CHECKS, extensions
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
+from gradcheck_cli.running.chosen_points import check_unseen_sides
+from gradcheck_cli.running.failed_case import blank_result
+from gradcheck_cli.running.pair_labels import pairs_of_case
+from gradcheck_cli.running.processes.exit_errors import is_about_memory
+from gradcheck_cli.running.processes.workers import Ended, Started
+from gradcheck_cli.running.views.blaming import add_blame
+from gradcheck_cli.running.views.drawing import add_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.running.processes.workers import Event
     from gradcheck_cli.spec.case import Case
 
 
@@ -40,58 +39,31 @@ def start_tensorflow(*, threads: int | None = None) -> str:
     return startup.version()
 
 
-def run_cases(  # noqa: PLR0913 (who is told of what)
-    cases: Sequence[Case],
-    *,
-    seed: int | None = None,
-    on_case: Callable[[CaseResult], None] | None = None,
-    on_start: Callable[[Case], None] | None = None,
-    threads: int | None = None,
-    stopper: Stopper | None = None,
-) -> Report:
-    """Run cases in order.
+class InProcess:
+    """Workers that run cases in this process, one after another; see `Workers`."""
 
-    Args:
-        cases: what to run.
-        seed: the seed that the command line gave, for the report.
-        on_case: called with each result as it comes.
-        on_start: called as a case begins.
-        threads: how many TensorFlow may take; default as many as cores.
-        stopper: asked before each case whether to end the run now.
+    def __init__(self, *, threads: int | None = None) -> None:
+        """Start nothing yet.
 
-    Returns:
-        The report; `interrupted` if Ctrl-C ended it early, with what was done.
-    """
-    began = time.perf_counter()
-    stopper = stopper or Stopper.never()
-    results: list[CaseResult] = []
-    interrupted = False
-    tensorflow = ""
-    try:
-        tensorflow = start_tensorflow(threads=threads)
-        for case in cases:
-            if stopper.is_time():
-                break
-            if on_start is not None:
-                on_start(case)
-            result = run_case(case)
-            results.append(result)
-            stopper.saw(result)
-            if on_case is not None:
-                on_case(result)
-    except KeyboardInterrupt:
-        interrupted = True
-    return Report(
-        gradcheck_version=gradcheck_cli.__version__,
-        tensorflow_version=tensorflow,
-        python_version=platform.python_version(),
-        seed=seed if seed is not None else next((case.seed for case in cases), 0),
-        cases=tuple(results),
-        duration_s=time.perf_counter() - began,
-        interrupted=interrupted,
-        unchecked=() if interrupted else stopper.unchecked(len(cases), len(results)),
-        **surroundings(),
-    )
+        Args:
+            threads: how many TensorFlow may take, if it isn't imported yet; default as many as cores.
+        """
+        self._threads = threads
+        self.tensorflow_version = ""
+
+    def run(self, cases: Sequence[Case]) -> Iterator[Event]:
+        """Run cases in order; see `Workers.run`."""
+        self.tensorflow_version = start_tensorflow(threads=self._threads)
+        for index, case in enumerate(cases):
+            yield Started(index)
+            yield Ended(index, run_case(case))
+
+    def status(self) -> str:
+        """Say nothing: only one case runs at a time; see `Workers.status`."""
+        return ""
+
+    def close(self) -> None:
+        """Do nothing: nothing goes on by itself; see `Workers.close`."""
 
 
 def run_case(case: Case) -> CaseResult:
@@ -105,62 +77,58 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
-    done = Work()
+    work = Work()
     try:
-        with users_code(case), work_counts.counted() as done:
+        with user_code(case), work_counts.counted() as work:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
-    except CaseFailedError as failure:
-        kind = "memory" if tells_of_memory(failure.message) else failure.kind
-        error = CaseError(kind, failure.message, failure.traceback)
     except KeyboardInterrupt:
         raise
-    except MemoryError:
-        error = CaseError("memory", "ran out of memory; make the inputs smaller.")
     except BaseException as failure:  # noqa: BLE001 (one case's failure must not end the run)
-        error = _unforeseen(failure)
+        error = _error_of(failure)
+    if error is None and _is_empty(findings):
+        message = "there is nothing to check: no floating-point output, or no floating-point input."
+        error = CaseError("pairs", message)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
-    if (
-        error is None
-        and not findings.pairs
-        and all(check.status is Status.PASSED for check in findings.checks)
-    ):
-        error = CaseError(
-            "pairs", "there is nothing to check: no floating-point output, or no floating-point input."
-        )
-        status = Status.ERROR
-    return CaseResult(
-        op=case.op,
-        case=case.name,
-        spec=case.spec,
-        mode=case.mode,
-        dtype=case.dtype,
-        status=status,
-        duration_s=time.perf_counter() - began,
-        reproduce=reproduce(case),
+    return replace(
+        blank_result(case, status, time.perf_counter() - began),
         numeric_dtype=findings.numeric_dtype,
-        reason=case.reason,
         error=error,
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
         not_differentiated=findings.not_differentiated,
+        source=_source(case),
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
         held=findings.held,
         mutants=findings.mutants,
-        work=done,
+        work=work,
         custom_gradients=findings.custom_gradients,
         branches=findings.branches,
         chosen_points=findings.chosen_points,
     )
 
 
+def _is_empty(findings: Findings) -> bool:
+    """Whether no pair was judged, and nothing says why."""
+    return not findings.pairs and all(check.status is Status.PASSED for check in findings.checks)
+
+
+def _source(case: Case) -> str:
+    """Return where the case's gradient is written; empty where that can't be told."""
+    from gradcheck_cli.tensorflow_backend.registry.case_source import source_of
+
+    with contextlib.suppress(Exception):  # the user's modules may answer to a name with any exception
+        return source_of(case)
+    return ""
+
+
 def list_pairs(case: Case) -> CaseResult:
     """Open a case and return its pairs, each as skipped: nothing is checked."""
-    return _result(case, lambda case: Findings(listed_pairs(case)))
+    return _result(case, lambda case: Findings(pairs_of_case(case)))
 
 
 def check(case: Case, *, explains: bool = True) -> Findings:
@@ -191,13 +159,36 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
             if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
-                findings = with_blame(opener.case, findings, opener, spent)
+                findings = add_blame(opener.case, findings, opener, spent)
             if findings.first is not None:
-                own = own_checks(opener.case, findings.first)
+                own = run_own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
             if explains:
-                look_at_sides(opener, points(case), findings, spent)
-            return with_figures(findings, opener) if case.drawn else findings
+                check_unseen_sides(opener, points(case), findings, spent)
+            return add_figures(findings, opener) if case.drawn else findings
+
+
+def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
+    """Run the checks that other packages bring.
+
+    Args:
+        case: what is checked.
+        op: the op under test, at its first sample point: `evaluate` and `vjp`.
+
+    Returns:
+        A result for each; one that raises is an error, which is not green.
+    """
+    results = []
+    for name, function in extensions(CHECKS).items():
+        try:
+            message = function(case, op)
+        except Exception as error:  # noqa: BLE001 (a stranger's code; the other checks go on)
+            told = f"the check itself raised {type(error).__name__}: {error}"
+            results.append(CheckResult(name, Status.ERROR, told))
+            continue
+        status = Status.MISMATCHED if message else Status.PASSED
+        results.append(CheckResult(name, status, str(message or "")))
+    return tuple(results)
 
 
 def _mutate(case: Case) -> Findings:
@@ -212,7 +203,7 @@ def _mutate(case: Case) -> Findings:
 
 
 @contextlib.contextmanager
-def users_code(case: Case) -> Iterator[None]:
+def user_code(case: Case) -> Iterator[None]:
     """Make the spec's folder importable, and send what the user's code prints to standard error.
 
     Everything that runs a case's code is inside this.
@@ -226,23 +217,24 @@ def users_code(case: Case) -> Iterator[None]:
         yield
 
 
-def _unforeseen(failure: BaseException) -> CaseError:
+def _error_of(failure: BaseException) -> CaseError:
+    """Say why a case couldn't be checked."""
     from gradcheck_cli.tensorflow_backend import frames
 
+    if isinstance(failure, CaseFailedError):
+        kind = "memory" if is_about_memory(failure.message) else failure.kind
+        return CaseError(kind, failure.message, failure.traceback)
+    if isinstance(failure, MemoryError):
+        return CaseError("memory", "ran out of memory; make the inputs smaller.")
+    traceback = frames.user_frames(failure)
     if isinstance(failure, SystemExit):
-        return CaseError(
-            "forward", f"the user's code called sys.exit({failure.code!r}).", frames.user_frames(failure)
-        )
+        return CaseError("forward", f"the user's code called sys.exit({failure.code!r}).", traceback)
+    what = frames.first_line(failure)
     if not isinstance(failure, Exception):  # nothing of ours or TensorFlow's raises such
-        return CaseError(
-            "forward",
-            f"the user's code raised {frames.first_line(failure)}, which is no Exception.",
-            frames.user_frames(failure),
-        )
-    place = frames.own_place(failure)
+        return CaseError("forward", f"the user's code raised {what}, which is no Exception.", traceback)
     return CaseError(
         "internal",
-        f"{frames.first_line(failure)} (at {place}). This is a fault of gradcheck's, or of something it "
+        f"{what} (at {frames.own_place(failure)}). This is a fault of gradcheck's, or of something it "
         "relies on; please report it with the spec.",
-        frames.user_frames(failure),
+        traceback,
     )

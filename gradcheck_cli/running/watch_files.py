@@ -19,14 +19,14 @@ _QUIET = 0.05  # seconds without a further change: an editor may write a file in
 Stamp = tuple[int, int, int]
 
 
-class Watch:
+class FileWatch:
     """The files of some cases, and of the folders that specs may be added to.
 
-    Looked at again and again: a few dozen files are a millisecond, and it works on every file system.
+    They are polled: a few dozen files take a millisecond, and it works on every file system.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """Watch spec files and folders of them; of cases nothing is known yet."""
+        """Watch spec files and folders of them. No cases are known yet."""
         self._paths = [Path(path) for path in paths]
         self._needed: dict[int, frozenset[Path]] = {}
         self._cases: tuple[Case, ...] = ()
@@ -34,7 +34,7 @@ class Watch:
         self._look()
 
     def follow(self, cases: Sequence[Case]) -> None:
-        """Watch what these cases are made of from now on; what has changed meanwhile is seen."""
+        """Watch the files of these cases from now on. What has changed meanwhile counts as a change."""
         forget()
         self._cases = tuple(cases)
         self._needed = {number: dependencies(case).files for number, case in enumerate(cases)}
@@ -52,12 +52,12 @@ class Watch:
         """Return the files that have changed, as soon as there are some."""
         while not (changed := self._changes()):
             time.sleep(_PAUSE)
-        while more := self._settled():
+        while more := self._later_changes():
             changed |= more
         return changed
 
     def touched(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
-        """Return those of the cases, read anew, that a change touches, and those that are new or another."""
+        """Return the cases, read anew, that a change touches, and those that are new or different."""
         forget()
         files = set(changed)
         before = {_key(case): case for case in self._cases}
@@ -65,7 +65,7 @@ class Watch:
             case for case in cases if before.get(_key(case)) != case or files & set(dependencies(case).files)
         )
 
-    def _settled(self) -> frozenset[Path]:
+    def _later_changes(self) -> frozenset[Path]:
         time.sleep(_QUIET)
         return self._changes()
 

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 import yaml
 
 from gradcheck_cli.errors import SpecError
+from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
-from gradcheck_cli.running.processes.workers import run_in_workers
+from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.spec.load import load_cases
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class Campaign:
 
     def check(self, cases: list[Case], jobs: int) -> None:
         """Check cases in processes of their own: each must get a verdict, none a fault of ours."""
-        report = run_in_workers(LocalWorkers(jobs, timeout=20, memory=2**30), cases)
+        report = run_in_workers(LocalWorkers(jobs, Limits(20, 2**30)), cases)
         self.statuses.update(str(case.status) for case in report.cases)
         self.wrong += [
             f"{case.spec} {case.case}: {case.error.message}"

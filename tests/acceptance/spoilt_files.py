@@ -262,7 +262,7 @@ def _no_tensorflow() -> Any:
         raise CaseFailedError("import", "TensorFlow can't be imported: there is none.")
 
     saved: list[tuple[Any, str, Callable[..., Any]]] = []
-    for home, attribute in ((startup, "start"), (run_module, "case_runner")):
+    for home, attribute in ((startup, "start"), (run_module, "start_workers")):
         saved.append((home, attribute, getattr(home, attribute)))
         setattr(home, attribute, missing)
     try:

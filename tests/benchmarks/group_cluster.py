@@ -15,9 +15,10 @@ from commands import GRADCHECK, seconds_of_command
 from measuring import seconds_of, shown_ratio, shown_seconds, table
 
 from gradcheck_cli.running.cluster import dask_task
+from gradcheck_cli.running.cluster.dask_connection import Cluster
 from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
-from gradcheck_cli.running.processes.running_task import Limits
-from gradcheck_cli.running.processes.workers import run_in_workers
+from gradcheck_cli.running.processes.limits import Limits
+from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.spec.load import load_cases
 
 HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ def _children():
 
 
 def _workers(cluster):
-    return DaskWorkers(cluster.address.removeprefix("dask://"), Limits(60, None))
+    return DaskWorkers(Cluster(cluster.address.removeprefix("dask://")), Limits(60, None))
 
 
 def _scheduling(cluster, many):

@@ -15,7 +15,7 @@ from planted_models import MISTAKES, MODELS, spec_of
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.session import start_tensorflow, users_code
+from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 
 BOUNDS = (0.01, 0.1, 1.0)
@@ -63,7 +63,7 @@ def check(spec):
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     case = load_mapping(spec)[0]
-    with users_code(case):
+    with user_code(case):
         opener = opener_of(case, case.mode)
         return check_case(opener.case, opener, [0]).pairs
 

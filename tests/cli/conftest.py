@@ -86,16 +86,16 @@ class Engine:
     def load(self, paths, *, seed=None):
         return SimpleNamespace(cases=self.load_cases(paths, seed=seed), exceptions=())
 
-    def case_runner(self, ctx, reports, **processes):
-        self.asked.update(processes=processes)
-        return self.run_cases
+    def start_workers(self, ctx, options, reports=()):
+        self.asked.update(processes=options)
+        return SimpleNamespace(status=lambda: "")
 
-    def run_cases(self, cases, *, seed=None, on_case=None, on_start=None, **rest):
+    def run_in_workers(self, workers, cases, *, seed=None, listener=None, **rest):
         self.asked.update(cases=list(cases), seed=seed)
         self.during()
         for case, result in zip(cases, self.results, strict=False):
-            on_start(case)
-            on_case(result)
+            listener.on_start(case)
+            listener.on_case(result)
         fields = {"seed": seed or 0, "cases": tuple(self.results), "duration_s": 0.9, **self.report}
         return Report("0.1.0", "2.21.0", "3.11.7", **fields)
 
@@ -111,12 +111,19 @@ def engine(monkeypatch, tmp_path):
     load, session, showing = ModuleType("load"), ModuleType("session"), ModuleType("showing")
     load.load_cases, load.load = fake.load_cases, fake.load
     showing.pair_view = fake.pair_view
-    monkeypatch.setattr("gradcheck_cli.cli.commands.run.case_runner", fake.case_runner)
+    monkeypatch.setattr("gradcheck_cli.cli.commands.run.start_workers", fake.start_workers)
+
+    # Looked up as a run begins, since a test may replace it.
+    def run_in_workers(workers, cases, **rest):
+        return fake.run_in_workers(workers, cases, **rest)
+
+    monkeypatch.setattr("gradcheck_cli.running.run_loop.run_in_workers", run_in_workers)
     session.start_tensorflow = lambda: None
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.views.showing", showing)
-    monkeypatch.setattr("gradcheck_cli.cli.commands.run.default_cache", lambda: tmp_path / "cache")
+    cache = tmp_path / "cache"
+    monkeypatch.setattr("gradcheck_cli.cli.options.selection_options.default_cache", lambda: cache)
     return fake
 
 

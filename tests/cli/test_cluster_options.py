@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from gradcheck_cli.cli import progress
-from gradcheck_cli.cli.options.worker_options import InWorkers, told_by
 
 SPEC = "op: a\nforward: m:f\ninputs: {x: {shape: [2]}}\n"
 
@@ -53,7 +52,7 @@ def test_without_dask_the_extra_is_named(invoke, spec, monkeypatch):
 class Workers:
     """Workers that say something of themselves, and do nothing."""
 
-    def told(self):
+    def status(self):
         return "3 workers, 2 busy, longest conv on w1 (12 s)"
 
 
@@ -63,7 +62,7 @@ def test_the_bar_shows_what_workers_say_of_themselves(monkeypatch):
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
-    with progress.progress_bar(4, told_by(InWorkers(Workers()))) as bar:
+    with progress.progress_bar(4, Workers().status) as bar:
         bar.end_case()
     assert "1/4" in shown.getvalue()
     assert "3 workers, 2 busy, longest conv on w1 (12 s)" in shown.getvalue()

@@ -7,7 +7,13 @@ import sys
 
 import pytest
 
-from gradcheck_cli.cli.outlet import Outlet, OutputLostError, go_on_without_output, guarded, print_commands
+from gradcheck_cli.cli.outlet import (
+    Outlet,
+    OutputLostError,
+    go_on_without_output,
+    guard_output,
+    print_commands,
+)
 
 
 class Full(io.StringIO):
@@ -39,7 +45,7 @@ def test_it_is_dropped_where_there_is_more_to_do(stream):
 
 def test_a_command_can_say_that_it_has_more_to_do(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Left())
-    with guarded() as outlet:
+    with guard_output() as outlet:
         go_on_without_output()
         print("dropped")  # noqa: T201 (what it is about)
         assert outlet.lost is not None
@@ -50,7 +56,7 @@ def test_annotations_of_our_own_are_obeyed_in_ci(monkeypatch):
     monkeypatch.setenv("CI", "true")
     text = io.StringIO()
     monkeypatch.setattr(sys, "stdout", text)
-    with guarded():
+    with guard_output():
         print("::error::theirs")  # noqa: T201 (what it is about)
         print_commands("::error::ours\n", err=False)
     assert text.getvalue() == ": :error::theirs\n::error::ours\n"

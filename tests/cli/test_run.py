@@ -51,15 +51,15 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):
 def test_results_stream(invoke, engine, a_case, a_result, capsys):
     seen = []
 
-    def watch(cases, *, seed, on_case, on_start, **rest):
+    def watch(workers, cases, *, listener, **rest):
         for case, result in zip(cases, engine.results, strict=True):
-            on_start(case)
-            on_case(result)
+            listener.on_start(case)
+            listener.on_case(result)
             seen.append(capsys.readouterr().out)
-        return type(engine).run_cases(engine, (), seed=seed, on_case=on_case, on_start=on_start)
+        return type(engine).run_in_workers(engine, workers, (), listener=listener, **rest)
 
     engine.cases, engine.results = [a_case("a"), a_case("b")], [a_result("a"), a_result("b")]
-    engine.run_cases = watch
+    engine.run_in_workers = watch
     invoke("run")
     assert [text.splitlines()[0].split()[0] for text in seen] == ["specs/a.yaml", "specs/b.yaml"]
 
@@ -78,8 +78,8 @@ def test_pairs_are_remembered_where_something_will_remember_them(
     invoke, engine, tmp_path, options, remembered
 ):
     seen = []
-    run_cases = engine.run_cases
-    engine.run_cases = lambda cases, **rest: seen.extend(cases) or run_cases(cases, **rest)
+    run = engine.run_in_workers
+    engine.run_in_workers = lambda workers, cases, **rest: seen.extend(cases) or run(workers, cases, **rest)
     invoke("run", *(option.format(folder=tmp_path) for option in options))
     assert [case.remembered for case in seen] == [remembered]
 

@@ -21,7 +21,9 @@ load = types.ModuleType("load")
 load.load_cases = engine.load_cases
 sys.modules["gradcheck_cli.spec.load"] = load
 from gradcheck_cli.cli.commands import run
-run.case_runner = engine.case_runner
+run.start_workers = engine.start_workers
+from gradcheck_cli.running import run_loop
+run_loop.run_in_workers = engine.run_in_workers
 sys.argv = ["gradcheck", "run"]
 main()
 """

@@ -14,7 +14,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.running.views import blaming
-from gradcheck_cli.running.views.blaming import LONG, MOST_PAIRS, with_blame
+from gradcheck_cli.running.views.blaming import LONG, MOST_PAIRS, add_blame
 
 start_tensorflow()
 CASE = SimpleNamespace(
@@ -56,7 +56,7 @@ def found(monkeypatch):
 
 
 def lines(findings, case=CASE, spent=0.0):
-    return [pair.diagnosis for pair in with_blame(case, findings, OPENER, spent).pairs]
+    return [pair.diagnosis for pair in add_blame(case, findings, OPENER, spent).pairs]
 
 
 def test_a_mismatch_is_told_which_op(found):
@@ -99,7 +99,7 @@ def test_where_a_single_op_is_on_the_way_nothing_is_said(found):
 )
 def test_what_fails_leaves_the_verdict_as_it_is(found, error):
     found.error = error
-    findings = with_blame(CASE, pairs(1), OPENER, 0.0)
+    findings = add_blame(CASE, pairs(1), OPENER, 0.0)
     assert findings.pairs[0].status is Status.MISMATCHED
     assert findings.pairs[0].diagnosis[0].startswith("blame: no op can be named: ")
     assert findings.pairs[0].diagnosis[0].endswith("no")

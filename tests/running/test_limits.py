@@ -30,7 +30,7 @@ def test_sizes(text, size):
     ("size", "text"), [(12, "12 bytes"), (2048, "2.0 KiB"), (3 * 2**30, "3.0 GiB"), (2**41, "2048.0 GiB")]
 )
 def test_sizes_as_shown(size, text):
-    assert limits.shown_size(size) == text
+    assert limits.format_size(size) == text
 
 
 def test_a_containers_quota_counts(tmp_path, monkeypatch):

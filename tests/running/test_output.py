@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.running.processes.output import LINES, Kept, Output
+from gradcheck_cli.running.processes.output import LINES, Output, OutputFolder
 
 CASE = SimpleNamespace(op="a/b", name="default", dtype="float64")
 
@@ -36,11 +36,11 @@ def test_more_than_is_shown_is_said_to_be_so(output):
 
 def test_a_part_is_kept_in_a_file_of_the_cases_name(output, tmp_path):
     os.write(output.fileno(), b"0123456789" * 300_000)
-    path = Kept(tmp_path / "out").keep(CASE, output, 5, 2_500_000)
+    path = OutputFolder(tmp_path / "out").keep(CASE, output, 5, 2_500_000)
     assert path == str(tmp_path / "out" / "a_b.default.float64.txt")
     assert os.stat(path).st_size == 2_499_995  # noqa: PTH116 (as terse as it gets)
 
 
 def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
     (tmp_path / "out").touch()
-    assert Kept(tmp_path / "out").keep(CASE, output, 0, 0) == ""
+    assert OutputFolder(tmp_path / "out").keep(CASE, output, 0, 0) == ""

@@ -3,25 +3,25 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.results import CaseResult, Status
-from gradcheck_cli.running import stopping
-from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running import run_loop
+from gradcheck_cli.running.run_loop import Stopper
 
 
 def a_result(status):
     return CaseResult("a", "default", "a.yaml:1", "graph", "float64", status, 1.0, "")
 
 
-def is_fine(result):
-    return result.status is Status.PASSED
+def is_failure(result):
+    return result.status is not Status.PASSED
 
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_it_stops_after_so_many_failures(failures):
-    stopper = Stopper(is_fine, max_failures=failures)
+    stopper = Stopper(is_failure, max_failures=failures)
     for _ in range(failures):
-        stopper.saw(a_result(Status.PASSED))
+        stopper.count(a_result(Status.PASSED))
         assert not stopper.is_time()
-        stopper.saw(a_result(Status.ERROR))
+        stopper.count(a_result(Status.ERROR))
     assert stopper.is_time()
     plural = "" if failures == 1 else "s"
     assert stopper.unchecked(9, 4) == (
@@ -31,8 +31,8 @@ def test_it_stops_after_so_many_failures(failures):
 
 def test_it_stops_after_so_long(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
-    stopper = Stopper(is_fine, max_time=60)
+    monkeypatch.setattr(run_loop.time, "monotonic", lambda: now[0])
+    stopper = Stopper(is_failure, max_time=60)
     now[0] = 159.9
     assert not stopper.is_time()
     now[0] = 160.0
@@ -41,13 +41,13 @@ def test_it_stops_after_so_long(monkeypatch):
 
 
 def test_nothing_is_left_out_where_all_was_done():
-    stopper = Stopper(is_fine, max_failures=1)
-    stopper.saw(a_result(Status.ERROR))
+    stopper = Stopper(is_failure, max_failures=1)
+    stopper.count(a_result(Status.ERROR))
     assert stopper.is_time()
     assert stopper.unchecked(1, 1) == ()
 
 
 def test_it_never_stops_unasked():
-    stopper = Stopper.never()
-    stopper.saw(a_result(Status.ERROR))
+    stopper = Stopper()
+    stopper.count(a_result(Status.ERROR))
     assert not stopper.is_time()

@@ -10,7 +10,8 @@ import pytest
 from gradcheck_cli.reporting.exchange.json_report import to_dict
 from gradcheck_cli.reporting.terminal.report_text import render_report
 from gradcheck_cli.results import Status, Work
-from gradcheck_cli.running.session import run_case, run_cases
+from gradcheck_cli.running.run_loop import run_in_workers
+from gradcheck_cli.running.session import InProcess, run_case
 from gradcheck_cli.spec.load import load_mapping
 
 KINDS = {
@@ -76,7 +77,7 @@ def test_calls_do_not_grow_with_the_elements():
 
 
 def test_a_report_says_what_each_case_cost():
-    report = run_cases(load_mapping({"op": "scalar", **KINDS["scalar"]}))
+    report = run_in_workers(InProcess(), load_mapping({"op": "scalar", **KINDS["scalar"]}))
     work = report.cases[0].work
     assert to_dict(report)["cases"][0]["work"] == asdict(work)
     shown = render_report(report, verbose=True)

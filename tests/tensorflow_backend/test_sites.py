@@ -6,7 +6,7 @@ import pytest
 
 from gradcheck_cli.checking.ops.unseen_sides import Site, out_of_sight
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
-from gradcheck_cli.running.session import start_tensorflow, users_code
+from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 
 start_tensorflow()
@@ -17,7 +17,7 @@ def sites(spec, sample=0):
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     (case,) = load_mapping(spec)
-    with users_code(case):
+    with user_code(case):
         op = opener_of(case, "graph").declared(sample)
         found = op.sites(pair_keys(op))
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}

@@ -8,34 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.selection_options import one_of_several
+from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
 @click.command("blame", short_help="Find the op whose own gradient is wrong.")
-@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
-@click.option(
-    "--pair",
-    "label",
-    metavar="dOUT/dIN",
-    shell_complete=completing.pairs,
-    help="The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]",
-)
-@one_of_several
+@picking_options("The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]")
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
+def command(
     ctx: click.Context,
     *,
-    spec: str,
-    label: str | None,
-    ops: tuple[str, ...],
-    names: tuple[str, ...],
+    picked: PickedCases,
     form: str,
 ) -> None:
     """Find the op of SPEC's forward whose own gradient is wrong.
@@ -50,10 +38,9 @@ def command(  # noqa: PLR0913 (one argument per option)
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases
-    from gradcheck_cli.spec.load import load_cases
+    from gradcheck_cli.cli.pick_case import each_case
 
-    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+    cases = picked.load()
 
     from gradcheck_cli.reporting.terminal.blame_text import blame_json, blame_lines
     from gradcheck_cli.running.views.backward_views import blame_case
@@ -61,7 +48,7 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     def blame(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-            found = blame_case(case, label)
+            found = blame_case(case, picked.label)
         code = exit_code_of(found)
         if form == "json":
             click.echo(blame_json(case, found, code), nl=False)

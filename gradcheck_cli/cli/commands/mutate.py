@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options import worker_options
-from gradcheck_cli.cli.options.selection_options import naming_options
-from gradcheck_cli.cli.options.worker_options import case_runner, process_options, told_by
+from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
+from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.results import CaseResult
+    from rich.text import Text
+
+    from gradcheck_cli.reporting.terminal.mutants import Tally
+    from gradcheck_cli.results import CaseResult, Report
     from gradcheck_cli.spec.case import Case
 
 UNCHECKED = 3
@@ -36,6 +39,20 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
     return found
 
 
+@dataclass(frozen=True)
+class MutateOptions:
+    """All that `mutate` is asked for."""
+
+    paths: tuple[str, ...]
+    kinds: tuple[str, ...]
+    seed: int | None
+    named: NamedCases
+    fail_under: float | None
+    workers: WorkerOptions
+    form: str
+    verbose: bool
+
+
 @click.command("mutate", short_help="Say which wrong gradients specs would miss.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
@@ -48,7 +65,7 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
     "None instead. swap: another input's gradient. mean: divided by a size. axis: along another axis. row: a "
     "part of the upstream left out. branch: a mask left out. [default: all]",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
+@seed_option
 @naming_options
 @click.option(
     "--fail-under",
@@ -56,29 +73,14 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
     metavar="PERCENT",
     help="Exit with 3 where a smaller share of the corruptions is called a mismatch.",
 )
-@process_options
+@worker_options
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
 @click.option("-v", "--verbose", is_flag=True, help="List what is caught, too.")
+@option_group("asked", MutateOptions)
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
-    ctx: click.Context,
-    /,
-    *,
-    paths: tuple[str, ...],
-    kinds: tuple[str, ...],
-    seed: int | None,
-    fail_under: float | None,
-    form: str,
-    verbose: bool,
-    ops: tuple[str, ...],
-    names: tuple[str, ...],
-    expression: str | None,
-    tags: tuple[str, ...],
-    op_types: tuple[str, ...],
-    **options: Any,  # noqa: ANN401 (those of process_options)
-) -> None:
+def command(ctx: click.Context, /, *, asked: MutateOptions) -> None:
     """Corrupt the gradients that the specs in PATHS describe, one way at a time, and check each again.
 
     A corruption that is called a mismatch is caught; one that leaves a pair undecided fails a run as well;
@@ -92,52 +94,57 @@ def command(  # noqa: PLR0913 (one argument per option)
     (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `mutate --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.progress import progress_bar
-    from gradcheck_cli.cli.project import default_paths
-    from gradcheck_cli.running.selection.filters import Wanted, choose
+    from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load_cases
 
-    wanted = Wanted(names, tags, op_types, expression, ops)
-    cases = choose(load_cases(paths or default_paths(), seed=seed), wanted)
+    cases = asked.named.choose(load_cases(asked.paths or default_paths(), seed=asked.seed))
+    cases = _with_corruptions(cases, asked.kinds or KINDS)
+    workers = start_workers(ctx, asked.workers)
+    from gradcheck_cli.cli.console import terminal_width
+    from gradcheck_cli.cli.progress import run_and_print
+    from gradcheck_cli.reporting.terminal.mutants import Tally, case_lines
+
+    width = terminal_width()
+
+    def lines_of(result: CaseResult) -> Sequence[Text]:
+        return case_lines(result, width=width, verbose=asked.verbose) if asked.form == "table" else []
+
+    report = run_and_print(workers, cases, lines_of, seed=asked.seed)
+    tally = Tally.of(report)
+    _print(report, tally, asked.form)
+    if report.interrupted:
+        ctx.exit(report.exit_code)
+    least = asked.fail_under
+    too_few = least is not None and (tally.share is None or 100 * tally.share < least)
+    ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)
+
+
+def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
+    """Return the cases with the corruptions to try on each.
+
+    A wrong size shows where an op has cases of several sizes; it isn't tried there.
+    """
     varied = {key for key, sizes in _sizes(cases).items() if len(sizes) > 1}
-    cases = tuple(
+    return tuple(
         replace(
             case,
-            corruptions=tuple(
-                kind for kind in kinds or KINDS if kind != "size" or (case.path, case.op) not in varied
-            ),
+            corruptions=tuple(kind for kind in kinds if kind != "size" or (case.path, case.op) not in varied),
         )
         for case in cases
     )
-    run = case_runner(ctx, (), **{name: options.pop(name) for name in worker_options.OPTIONS})
+
+
+def _print(report: Report, tally: Tally, form: str) -> None:
+    """Print what comes after the cases, or the whole report in another form than a table."""
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.terminal.closing import unchecked_lines
-    from gradcheck_cli.reporting.terminal.mutants import (
-        Tally,
-        case_lines,
-        mutants_csv,
-        mutants_json,
-        tally_lines,
-    )
+    from gradcheck_cli.reporting.terminal.mutants import mutants_csv, mutants_json, tally_lines
 
-    console, width = console_for(sys.stdout), terminal_width()
-    with redirect_stdout(sys.stderr), progress_bar(len(cases), told_by(run)) as bar:
-
-        def on_case(result: CaseResult) -> None:
-            bar.end_case()
-            if form == "table" and (lines := case_lines(result, width=width, verbose=verbose)):
-                with bar.paused():
-                    print_lines(console, lines)
-
-        report = run(cases, seed=seed, on_case=on_case, on_start=bar.start_case)
-    tally = Tally.of(report)
     if form == "table":
-        print_lines(console, [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)])
-    else:
-        click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
-        for text in report.unchecked:
-            click.echo(f"NOT CHECKED  {text}", err=True)
-    if report.interrupted:
-        ctx.exit(report.exit_code)
-    too_few = fail_under is not None and (tally.share is None or 100 * tally.share < fail_under)
-    ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)
+        width = terminal_width()
+        lines = [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)]
+        print_lines(console_for(sys.stdout), lines)
+        return
+    click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
+    for text in report.unchecked:
+        click.echo(f"NOT CHECKED  {text}", err=True)

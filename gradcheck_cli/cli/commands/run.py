@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import redirect_stdout
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options import worker_options
-from gradcheck_cli.cli.options.baselines import Baseline, baseline_options
+from gradcheck_cli.cli.options.baselines import Baseline, BaselineOptions, baseline_options
+from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand
-from gradcheck_cli.cli.options.coverage_options import OPTIONS as COVERAGE_OPTIONS
-from gradcheck_cli.cli.options.coverage_options import Coverage, coverage_options
-from gradcheck_cli.cli.options.probing_options import extent_options, with_extent
+from gradcheck_cli.cli.options.coverage_options import Coverage, CoverageOptions, coverage_options
+from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.report_options import (
     Wanted,
     files_of,
@@ -25,51 +22,64 @@ from gradcheck_cli.cli.options.report_options import (
     report_options,
     write_reports,
 )
-from gradcheck_cli.cli.options.selection_options import (
-    default_cache,
-    list_cases,
-    narrowing,
-    select,
-    selection_options,
-)
-from gradcheck_cli.cli.options.worker_options import case_runner, process_options, told_by
+from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
+from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.outlet import go_on_without_output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
-    from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.spec.case import Case, Power
+    from rich.text import Text
+
+    from gradcheck_cli.results import CaseResult, Policy, Report
+    from gradcheck_cli.spec.case import Case
 
 
-def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
-    from gradcheck_cli.spec.models.leaf_types import DEVICE
+@dataclass(frozen=True)
+class Verbosity:
+    """How much is printed of a run."""
 
-    if not DEVICE.fullmatch(value):
-        raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")
-    return value
+    durations: int
+    quiet: bool
+    verbose: bool
+
+
+verbosity_options = option_group(
+    "verbosity",
+    Verbosity,
+    click.option(
+        "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only."),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Add checks, methods, and what was traced and evaluated."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """All that a run is asked for."""
+
+    paths: tuple[str, ...]
+    selection: SelectionOptions
+    changes: CaseOptions
+    form: str
+    reports: tuple[Wanted, ...]
+    baseline: BaselineOptions
+    to_cover: CoverageOptions
+    strict: bool
+    strict_precision: bool
+    workers: WorkerOptions
+    is_watching: bool
+    show_config: bool
+    verbosity: Verbosity
 
 
 @click.command("run", cls=RunCommand, short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
-@click.option("--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say.")
-@click.option(
-    "--mode",
-    "modes",
-    multiple=True,
-    type=click.Choice(["graph", "dynamic", "eager", "xla"]),
-    help="Check in this mode, whatever specs say; repeatable.",
-)
-@click.option(
-    "--device",
-    metavar="DEVICE",
-    callback=_device,
-    help="Run on this device, such as GPU:0; skipped where there is none.",
-)
 @selection_options
+@case_options
 @report_options
 @baseline_options
 @coverage_options
@@ -79,11 +89,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     is_flag=True,
     help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
 )
-@extent_options
-@process_options
-@click.option(
-    "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
-)
+@worker_options
 @click.option(
     "--watch",
     "is_watching",
@@ -91,38 +97,10 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     help="Go on: as files are saved, check again what they touch, with TensorFlow imported once.",
 )
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
-@click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
-@click.option("-v", "--verbose", is_flag=True, help="Add checks, methods, and what was traced and evaluated.")
+@verbosity_options
+@option_group("asked", RunOptions)
 @click.pass_context
-def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step by step)
-    ctx: click.Context,
-    /,
-    *,
-    paths: tuple[str, ...],
-    seed: int | None,
-    modes: tuple[str, ...],
-    device: str | None,
-    form: str,
-    reports: tuple[Wanted, ...],
-    against: Path | None,
-    update: Path | None,
-    strict: bool,
-    strict_precision: bool,
-    durations: int,
-    show_config: bool,
-    power: Power | None,
-    budget: float | None,
-    require: str | None,
-    quiet: bool,
-    verbose: bool,
-    collect_only: bool,
-    cache: Path | None,
-    stop_first: bool,
-    max_failures: int | None,
-    max_time: float | None,
-    is_watching: bool,
-    **options: Any,  # noqa: ANN401 (those of process_options, and the selection's)
-) -> None:
+def command(ctx: click.Context, /, *, asked: RunOptions) -> None:
     """Check the gradients that the specs in PATHS describe.
 
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
@@ -132,109 +110,72 @@ def command(  # noqa: PLR0913, PLR0915 (one argument per option; the run, step b
     command line comes before the environment, and that before the file.
     """
     began = time.monotonic()
-    if show_config:
+    if asked.show_config:
         _print_settings(ctx)
         return
-    if quiet and verbose:
+    if asked.verbosity.quiet and asked.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
-    in_processes = {name: options.pop(name) for name in worker_options.OPTIONS}
-    to_cover = {name: options.pop(name) for name in COVERAGE_OPTIONS}
-    cache = cache or default_cache()
-    asked_now = [
-        ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
-    ]
-    baseline = Baseline(against, update, seed=seed, is_configured=asked_now == [False, True])
-    if reports or update is not None:
+    baseline = Baseline(ctx, asked.baseline, asked.changes.seed)
+    if asked.reports or asked.baseline.update is not None:
         go_on_without_output()
-    from gradcheck_cli.cli.project import default_paths
-    from gradcheck_cli.spec.load import load_cases
-
-    folders = paths or default_paths()
-    if is_watching:
-        ctx.exit(_watch(ctx, folders, in_processes, options))
-    if collect_only:
-        list_cases(select(load_cases(folders, seed=seed), cache, **options).cases, form)
-        return
-    # First: TensorFlow is imported beside all that follows.
-    run = case_runner(ctx, files_of(reports), **in_processes)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.progress import progress_bar
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
-    from gradcheck_cli.results import Report, Status
+    from gradcheck_cli.project import default_paths
+
+    folders = asked.paths or default_paths()
+    changes, selection = asked.changes, asked.selection
+
+    def read() -> tuple[Case, ...]:
+        return changes.applied_to(selection.select(changes.load(folders)).cases)
+
+    if asked.is_watching:
+        from gradcheck_cli.cli.commands.watching import watch_command
+
+        ctx.exit(watch_command(ctx, folders, read, asked.workers))
+    if selection.collect_only:
+        list_cases(selection.select(changes.load(folders)).cases, asked.form)
+        return
+    ctx.exit(_run(ctx, asked, folders, baseline, began))
+
+
+def _run(
+    ctx: click.Context, asked: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
+) -> int:
+    """Check the cases, print and write what was found, and return the exit code."""
+    # First: TensorFlow is imported beside all that follows.
+    workers = start_workers(ctx, asked.workers, files_of(asked.reports))
+    from gradcheck_cli.results import Policy
     from gradcheck_cli.running.baseline.expected import selection_of
     from gradcheck_cli.running.selection.history import write_history
-    from gradcheck_cli.running.selection.sources import gradient_source
-    from gradcheck_cli.running.stopping import Stopper
-    from gradcheck_cli.spec.cases.case_modes import in_each_mode
 
-    loaded = load_cases(folders, seed=seed)
-    coverage = Coverage.begin(ctx, folders, to_cover)
-    selected = select(loaded, cache, **options)
-    cases = with_extent(in_each_mode(selected.cases, modes, device), power, require, budget)
-    cases = _as_asked(cases, {form, *(one.kind for one in reports)}, is_remembered=baseline.is_used)
-    console = console_for(sys.stdout)
-    width = terminal_width()
-    # What a case's failure means to the run is the report's to say, before there is one too.
-    rules = Report("", "", "", 0, (), strict=strict, strict_precision=strict_precision)
-    stopper = Stopper(
-        lambda case: (
-            rules.is_fine(case) or (case.status is Status.SKIPPED and not strict)
-        ),  # a mode it can't have
-        max_failures=1 if stop_first else max_failures,
-        max_time=max_time,
-        began=began,
-    )
+    policy = Policy(asked.strict, asked.strict_precision)
+    changes, selection = asked.changes, asked.selection
+    loaded = changes.load(folders)
+    coverage = Coverage.begin(ctx, folders, asked.to_cover)
+    selected = selection.select(loaded)
+    kinds = {asked.form, *(one.kind for one in asked.reports)}
+    cases = _as_asked(changes.applied_to(selected.cases), kinds, is_remembered=baseline.is_used)
     for notice in selected.notices:
         click.echo(notice, err=True)
+    if cases:
+        from gradcheck_cli.cli.progress import run_and_print
 
-    # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
-    with redirect_stdout(sys.stderr), progress_bar(len(cases), told_by(run)) as bar:
-
-        def on_case(case: CaseResult) -> None:
-            bar.end_case()
-            if form == "table" and not (quiet and rules.is_fine(case)):
-                with bar.paused():
-                    print_lines(console, case_lines(case, width=width, verbose=verbose))
-
-        report = _nothing(seed) if not cases else None
-        report = report or run(
-            cases,
-            seed=seed,
-            on_case=on_case,
-            on_start=bar.start_case,
-            on_progress=bar.show_share,
-            stopper=stopper,
-        )
-
-    sources = {(case.op, case.name): gradient_source(case) for case in cases}
+        lines_of = _lines_of(asked.verbosity, policy) if asked.form == "table" else lambda _: []
+        stopper = selection.stopper(policy, began)
+        report = run_and_print(workers, cases, lines_of, seed=changes.seed, stopper=stopper)
+    else:
+        report = _nothing(changes.seed)
     report = replace(
         report,
-        cases=tuple(replace(one, source=sources.get((one.op, one.case), "")) for one in report.cases),
-        strict=strict,
-        strict_precision=strict_precision,
+        strict=policy.strict,
+        strict_precision=policy.strict_precision,
         shard=selected.shard,
-        selection=selection_of(
-            report.cases,
-            loaded,
-            folders,
-            narrowing(options, stop_first=stop_first, max_failures=max_failures, max_time=max_time),
-            modes,
-        ),
+        selection=selection_of(report.cases, loaded, folders, selection.narrowing(), changes.modes),
     )
     report = coverage.added_to(baseline.compared(report))
-    write_history(cache, report)
-    _print_end(
-        report,
-        form,
-        width,
-        is_quiet=quiet,
-        verbose=verbose,
-        durations=durations,
-        missing=coverage.names_missing,
-    )
+    write_history(selection.cache_folder, report)
+    _print_end(report, asked.form, asked.verbosity, missing=coverage.names_missing)
     unwritten = max(baseline.write(report), coverage.write(report.coverage))
-    ctx.exit(write_reports(reports, form, report) or unwritten)
+    return write_reports(asked.reports, asked.form, report) or unwritten
 
 
 def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
@@ -251,51 +192,37 @@ def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) ->
     return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
 
 
-def _print_end(  # noqa: PLR0913 (a report, and five options of how it is told)
-    report: Report,
-    form: str,
-    width: int,
-    *,
-    is_quiet: bool,
-    verbose: bool,
-    durations: int,
-    missing: bool,
-) -> None:
+def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:
+    """Return what lays out a case's table; with -q, of one that fails."""
+    from gradcheck_cli.cli.console import terminal_width
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
+
+    width = terminal_width()
+
+    def lines_of(case: CaseResult) -> Sequence[Text]:
+        if verbosity.quiet and policy.is_fine(case):
+            return []
+        return case_lines(case, width=width, verbose=verbosity.verbose)
+
+    return lines_of
+
+
+def _print_end(report: Report, form: str, verbosity: Verbosity, *, missing: bool) -> None:
     """Print what comes after the cases, or the whole report in another form than a table."""
     for notice in report.notices:
         click.echo(notice, err=True)
     if form != "table":
         print_report(form, report)
         return
-    from gradcheck_cli.cli.console import console_for, print_lines
-    from gradcheck_cli.reporting.terminal.closing import failed_lines
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.reporting.terminal.closing import closing_lines, failed_lines
 
-    lines = [] if is_quiet else failed_lines(report, width)
-    lines += closing_lines(report, width, verbose=verbose, durations=durations, missing=missing)
+    width = terminal_width()
+    lines = [] if verbosity.quiet else failed_lines(report, width)
+    lines += closing_lines(
+        report, width, verbose=verbosity.verbose, durations=verbosity.durations, missing=missing
+    )
     print_lines(console_for(sys.stdout), lines)
-
-
-def _watch(
-    ctx: click.Context, paths: Sequence[str], in_processes: Mapping[str, Any], options: Mapping[str, Any]
-) -> int:
-    """Watch, with the options that the context holds; `options` are the selection's."""
-    from gradcheck_cli.cli.commands.watching import watch_command
-    from gradcheck_cli.spec.cases.case_modes import in_each_mode
-    from gradcheck_cli.spec.load import load_cases
-
-    given = ctx.params
-    cache = given["cache"] or default_cache()
-
-    def read() -> tuple[Case, ...]:
-        found = select(load_cases(paths, seed=given["seed"]), cache, **options).cases
-        return with_extent(
-            in_each_mode(found, given["modes"], given["device"]),
-            given["power"],
-            given["require"],
-            given["budget"],
-        )
-
-    return watch_command(ctx, paths, read, in_processes)
 
 
 def _print_settings(ctx: click.Context) -> None:
@@ -305,28 +232,6 @@ def _print_settings(ctx: click.Context) -> None:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for key, value, source in rows:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
-
-
-def closing_lines(
-    report: Report, width: int, *, verbose: bool = False, durations: int = 0, missing: bool = False
-) -> list[Any]:
-    """Lay out all that a table ends with: what was slow, what wasn't checked or covered, and the summary."""
-    from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
-    from gradcheck_cli.reporting.terminal.closing import (
-        baseline_lines,
-        duration_lines,
-        unchecked_lines,
-    )
-    from gradcheck_cli.reporting.terminal.report_text import summary_lines
-
-    return [
-        *duration_lines(report, durations),
-        *(baseline_lines(report.baseline, width) if report.baseline else ()),
-        *unchecked_lines(report, width),
-        *branch_lines(report),
-        *(coverage_lines(report.coverage, width, missing=missing) if report.coverage else ()),
-        *summary_lines(report, width=width, verbose=verbose),
-    ]
 
 
 def _nothing(seed: int | None) -> Report:

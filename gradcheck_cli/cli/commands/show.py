@@ -5,17 +5,35 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.selection_options import one_of_several
-from gradcheck_cli.cli.plotting import TERMINAL, plot, plot_option
-from gradcheck_cli.errors import UsageError
+from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
+from gradcheck_cli.errors import CaseFailedError, UsageError
 
 if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.case import Case
+
+
+TERMINAL = "-"
+_DRAWN = (".png", ".svg")
+_FORMS = (*_DRAWN, ".html")
+
+
+def _target(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None or value == TERMINAL:
+        return value
+    if Path(value).suffix not in _FORMS:
+        raise click.BadParameter(
+            f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
+        )
+    if Path(value).suffix in _DRAWN and find_spec("matplotlib") is None:
+        raise click.BadParameter("pictures need matplotlib: pip install 'gradcheck-cli[plot]'")
+    return value
 
 
 def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -31,15 +49,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
 
 
 @click.command("show", short_help="Print a pair's analytic and numeric Jacobian.")
-@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
-@click.option(
-    "--pair",
-    "label",
-    required=True,
-    metavar="dOUT/dIN",
-    shell_complete=completing.pairs,
-    help="Which pair, such as dM1/dM0.",
-)
+@picking_options("Which pair, such as dM1/dM0.", required=True)
 @click.option(
     "--output",
     "index",
@@ -47,21 +57,24 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     callback=_index,
     help="One element of the output, such as 0,0: its row, in the input's shape.",
 )
-@plot_option
-@one_of_several
+@click.option(
+    "--plot",
+    "target",
+    metavar="FILE",
+    callback=_target,
+    help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
+    "error, and differences by step. -: as blocks on the terminal.",
+)
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
+def command(
     ctx: click.Context,
     *,
-    spec: str,
-    label: str,
+    picked: PickedCases,
     index: tuple[int, ...] | None,
     target: str | None,
-    ops: tuple[str, ...],
-    names: tuple[str, ...],
     form: str,
 ) -> None:
     """Print the analytic and the numeric Jacobian of one pair of SPEC, and what `run` says of them.
@@ -76,21 +89,20 @@ def command(  # noqa: PLR0913 (one argument per option)
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases
-    from gradcheck_cli.spec.load import load_cases
+    from gradcheck_cli.cli.pick_case import each_case
 
-    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+    cases = picked.load()
     if target is not None:
         if target != TERMINAL and len(cases) > 1:
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
-        ctx.exit(each_case(cases, lambda case: plot(case, label, target)))
+        ctx.exit(each_case(cases, lambda case: _plot(case, str(picked.label), target)))
 
     from gradcheck_cli.reporting.terminal.jacobian_text import jacobian_json, jacobian_text
     from gradcheck_cli.running.views.showing import pair_view
 
     def show(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-            view = pair_view(case, label)
+            view = pair_view(case, str(picked.label))
         if index is not None:
             _check_index(index, view.output.name, view.output.shape)
         if form == "json":
@@ -114,3 +126,66 @@ def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) ->
             f"--output: {','.join(map(str, index))} is out of range: {output} has shape {shape}, "
             "and indices count from 0"
         )
+
+
+def _plot(case: Case, label: str, target: str) -> int:
+    """Check a case, and draw one pair of it.
+
+    Returns:
+        0: what the verdict is, is for `run` to say.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked, or nothing of the pair can be drawn.
+    """
+    from gradcheck_cli.running.views.drawing import draw_pair
+
+    with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+        result = draw_pair(case, label)
+    figure = result.pairs[0].figure
+    if figure is None:
+        raise CaseFailedError("pairs", f"{label}: none of its elements was judged: there is nothing to draw.")
+    if target == TERMINAL:
+        _print(result)
+        return 0
+    from gradcheck_cli.reporting.html.page import needs_slopes
+
+    if Path(target).suffix in _DRAWN:
+        from gradcheck_cli.reporting.html.pictures import file_of
+
+        content = file_of(figure, Path(target).suffix[1:], kinks=needs_slopes(result.pairs[0]))
+    else:
+        content = _page(result).encode("utf-8", "backslashreplace")
+    try:
+        Path(target).write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"--plot: '{target}' can't be written: {error.strerror or error}") from error
+    click.echo(target, err=True)
+    return 0
+
+
+def _page(result: CaseResult) -> str:
+    import platform
+
+    from gradcheck_cli import __version__
+    from gradcheck_cli.cli.options.report_options import root_folder
+    from gradcheck_cli.reporting.html.page import to_html
+    from gradcheck_cli.results import Report
+    from gradcheck_cli.running.session import start_tensorflow
+
+    report = Report(
+        __version__, start_tensorflow(), platform.python_version(), 0, (result,), duration_s=result.duration_s
+    )
+    return to_html(report, root_folder())
+
+
+def _print(result: CaseResult) -> None:
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
+    from gradcheck_cli.reporting.terminal.half_blocks import heat_lines
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
+
+    drawn = result.pairs[0].figure
+    lines = case_lines(result, width=terminal_width())
+    if drawn is not None and drawn.map is not None:
+        lines += heat_lines(drawn.map, coloured=uses_colour(sys.stdout))
+    print_lines(console_for(sys.stdout), lines)

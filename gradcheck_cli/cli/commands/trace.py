@@ -8,22 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.selection_options import one_of_several
+from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
 @click.command("trace", short_help="Print one backward pass, op by op.")
-@click.argument("spec", type=click.Path(), shell_complete=completing.spec_files)
-@click.option(
-    "--pair",
-    "label",
-    metavar="dOUT/dIN",
-    shell_complete=completing.pairs,
-    help="The way of one pair alone, such as dM1/dM0. [default: all]",
-)
+@picking_options("The way of one pair alone, such as dM1/dM0. [default: all]")
 @click.option(
     "--type",
     "types",
@@ -31,19 +23,15 @@ if TYPE_CHECKING:
     metavar="OPTYPE",
     help="Ops of this type alone, such as Exp. [default: all but Identity]",
 )
-@one_of_several
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
+def command(
     ctx: click.Context,
     *,
-    spec: str,
-    label: str | None,
+    picked: PickedCases,
     types: tuple[str, ...],
-    ops: tuple[str, ...],
-    names: tuple[str, ...],
     form: str,
 ) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.
@@ -57,17 +45,16 @@ def command(  # noqa: PLR0913 (one argument per option)
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `trace --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.pick_case import cases_with, each_case, select_cases
-    from gradcheck_cli.spec.load import load_cases
+    from gradcheck_cli.cli.pick_case import each_case
 
-    cases = cases_with(select_cases(load_cases([spec]), names, ops), label)
+    cases = picked.load()
 
     from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
     from gradcheck_cli.running.views.backward_views import trace_case
 
     def trace(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-            passes = trace_case(case, label, types)
+            passes = trace_case(case, picked.label, types)
         if form == "json":
             click.echo(trace_json(case, passes), nl=False)
         else:

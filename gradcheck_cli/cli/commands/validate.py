@@ -31,7 +31,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
     Nothing is run and TensorFlow isn't loaded. PATHS default as in `gradcheck run`.
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
-    from gradcheck_cli.cli.project import default_paths
+    from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load
 
     try:

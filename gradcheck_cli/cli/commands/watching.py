@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import redirect_stdout
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.worker_options import start_workers
+from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.results import Report
+from gradcheck_cli.results import Policy
 from gradcheck_cli.running.processes.workers import Ended
-from gradcheck_cli.running.watch_files import Watch
+from gradcheck_cli.running.watch_files import FileWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult
@@ -28,7 +27,7 @@ INTERRUPTED = 130
 _LISTED = 3  # changed files that a line names
 
 
-# Options of `run` that have an end in mind, by their parameters' names.
+# Options of `run` that need a run that ends, by their parameters' names.
 _ENDS = {
     "reports": "--report",
     "against": "--baseline",
@@ -44,7 +43,7 @@ def watch_command(
     ctx: click.Context,
     paths: Sequence[str],
     read: Callable[[], Sequence[Case]],
-    in_processes: Mapping[str, Any],
+    options: WorkerOptions,
 ) -> int:
     """Watch as `run` was asked to.
 
@@ -52,7 +51,7 @@ def watch_command(
         ctx: the command's context, with what `run` was told.
         paths: spec files and folders of them.
         read: reads the cases anew.
-        in_processes: the options of processes.
+        options: where cases run.
 
     Returns:
         The exit code.
@@ -60,22 +59,23 @@ def watch_command(
     given = ctx.params
     refused = [option for name, option in _ENDS.items() if given[name]]
     refused += [f"--format {given['form']}"] if given["form"] != "table" else []
-    refused += ["-j 0"] if in_processes["jobs"] == 0 else []
+    refused += ["-j 0"] if options.jobs == 0 else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
-    # First: TensorFlow is imported beside what follows. Who saves twice a second wants the latter checked.
-    workers = start_workers(ctx, (), **in_processes, writes_bytecode=False)
+    # First: TensorFlow is imported beside what follows. Compiled files could hide a second change within one
+    # second.
+    workers = start_workers(ctx, options, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
-    rules = Report("", "", "", 0, (), strict=given["strict"], strict_precision=given["strict_precision"])
+    policy = Policy(given["strict"], given["strict_precision"])
     console = console_for(sys.stdout)
 
     def show(case: CaseResult) -> None:
-        if not (given["quiet"] and rules.is_fine(case)):
+        if not (given["quiet"] and policy.is_fine(case)):
             print_lines(console, case_lines(case, width=terminal_width(), verbose=given["verbose"]))
 
-    return watch(workers, paths, read, show, rules)
+    return watch(workers, paths, read, show, policy)
 
 
 def watch(
@@ -83,7 +83,7 @@ def watch(
     paths: Sequence[str],
     read: Callable[[], Sequence[Case]],
     show: Callable[[CaseResult], None],
-    rules: Report,
+    policy: Policy,
 ) -> int:
     """Check all cases, then those that each change touches, until Ctrl-C.
 
@@ -92,12 +92,12 @@ def watch(
         paths: spec files and folders of them.
         read: reads the cases anew.
         show: prints a case's result.
-        rules: says what counts as a failure.
+        policy: says what counts as a failure.
 
     Returns:
         The exit code of what is known last.
     """
-    watched = Watch(paths)
+    watched = FileWatch(paths)
     known: dict[tuple[str, str, str, str], CaseResult] = {}
     changed: frozenset[Path] | None = None
     try:
@@ -112,15 +112,15 @@ def watch(
                 watched.follow(cases)
                 _run(workers, todo, known, show)
                 _forget_gone(known, cases)
-                wrong = sum(not rules.is_fine(result) for result in known.values())
+                wrong = sum(not policy.is_fine(result) for result in known.values())
                 took = time.perf_counter() - began
-                click.echo(_told(len(todo), len(known), wrong, watched.count, took))
+                click.echo(_summary(len(todo), len(known), wrong, watched.count, took))
             changed = watched.wait()
             names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
             more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
             click.echo(f"\n-- {names}{more} changed")
     except KeyboardInterrupt:
-        return replace(rules, cases=tuple(known.values())).exit_code if known else INTERRUPTED
+        return policy.exit_code(known.values()) if known else INTERRUPTED
     finally:
         workers.close()
 
@@ -152,6 +152,6 @@ def _forget_gone(known: dict[tuple[str, str, str, str], CaseResult], cases: Sequ
         del known[place]
 
 
-def _told(done: int, total: int, wrong: int, files: int, took: float) -> str:
+def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:
     state = f"{wrong} of {total} not right" if wrong else f"all {total} right"
     return f"{done} checked in {took:.1f} s, {state}; watching {files} files (Ctrl-C ends)"

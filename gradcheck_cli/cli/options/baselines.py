@@ -2,66 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gradcheck_cli.results import Report
     from gradcheck_cli.running.baseline.locked_pair import Entry, Key
 
-Function = TypeVar("Function", bound="Callable[..., Any]")
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """The lock file to compare with, and the one to write."""
+
+    against: Path | None
+    update: Path | None
 
 
-def baseline_options(function: Function) -> Function:
-    """Add `--baseline` and `--update-baseline`."""
-    for option in (
-        click.option(
-            "--update-baseline",
-            "update",
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
-            "gradient and forward.",
-        ),
-        click.option(
-            "--baseline",
-            "against",
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
-            "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
-        ),
-    ):
-        function = option(function)
-    return function
+baseline_options = option_group(
+    "baseline",
+    BaselineOptions,
+    click.option(
+        "--baseline",
+        "against",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
+        "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
+    ),
+    click.option(
+        "--update-baseline",
+        "update",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
+        "gradient and forward.",
+    ),
+)
 
 
 class Baseline:
-    """A run's baseline, from before the run to after it."""
+    """The baseline of a run: read before it, compared and written after it."""
 
-    def __init__(
-        self, against: Path | None, update: Path | None, *, seed: int | None, is_configured: bool = False
-    ) -> None:
+    def __init__(self, ctx: click.Context, options: BaselineOptions, seed: int | None) -> None:
         """Read what there is, before anything runs.
 
         Args:
-            against: what to compare with.
-            update: what to write.
+            ctx: the command's context, which knows where each option comes from.
+            options: what to compare with, and what to write.
             seed: the command line's own.
-            is_configured: whether `against` stands in a file or the environment, and `update` doesn't.
 
         Raises:
             UsageError: the options exclude each other, or a file can't be read, or not be written later.
         """
+        against, update = options.against, options.update
+        asked_now = [
+            ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
+        ]
+        is_configured = asked_now == [False, True]
         if against is not None and update is not None and is_configured:
-            against = None  # to update is what is asked for now
+            against = None  # the command line asks for an update
         if against is not None and update is not None:
             raise UsageError(
                 "--baseline and --update-baseline exclude each other: compare first, then update."

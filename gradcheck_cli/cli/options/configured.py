@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What makes no sense to write down for good.
+# Options that make no sense in a file.
 _NEVER = ("help", "show-config", "collect-only")
 _PREFIX = "GRADCHECK_"
 _COMMAND_LINE = "command line"
@@ -37,15 +37,15 @@ class ConfiguredCommand(click.Command):
         info_name: str | None,
         args: list[str],
         parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401
+        **extra: Any,  # noqa: ANN401 (click's own)
     ) -> click.Context:
         """Read the command line over the environment over the file."""
-        # A pyproject.toml with faults doesn't stand between anybody and the help.
+        # Help must work with a faulty pyproject.toml too.
         settings = Settings() if {"-h", "--help"} & set(args) else read_settings()
         keys = self._keys()
         for key, option in keys.items():
             option.envvar = self.variable(key)
-        self._complain(settings, keys)
+        self._report_unknown(settings, keys)
         extra["default_map"] = {
             str(keys[key].name): _value(settings, key, keys[key], value)
             for key, value in settings.table.items()
@@ -56,7 +56,7 @@ class ConfiguredCommand(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.BadParameter as error:
-            raise self._placed(error, settings) or error from error
+            raise self._with_place(error, settings) or error from error
 
     def variable(self, key: str) -> str:
         """Return the environment variable of an option."""
@@ -90,9 +90,9 @@ class ConfiguredCommand(click.Command):
             if key not in _NEVER and (not self.only or key in self.only)
         }
 
-    def _complain(self, settings: Settings, keys: dict[str, click.Option]) -> None:
-        """Name every unknown key of the file, and each variable that is close to one of ours."""
-        if self.only:  # another command's keys are for that to check
+    def _report_unknown(self, settings: Settings, keys: dict[str, click.Option]) -> None:
+        """Raise for unknown keys of the file, and warn of variables that look like one of ours."""
+        if self.only:  # `run` checks the other keys
             return
         known = [*keys, "specs"]
         faults = [
@@ -109,7 +109,7 @@ class ConfiguredCommand(click.Command):
                 if close:
                     click.echo(f"{name}: unknown variable, ignored. Did you mean {close[0]}?", err=True)
 
-    def _placed(self, error: click.BadParameter, settings: Settings) -> Exception | None:
+    def _with_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
         """Return the error with the place where the bad value stands, if that isn't the command line."""
         if error.ctx is None or error.param is None:
             return None
@@ -123,7 +123,7 @@ class ConfiguredCommand(click.Command):
 
 
 class RunCommand(ConfiguredCommand):
-    """`run`, whose many options stand in groups in its help."""
+    """`run`, whose help lists its many options in groups."""
 
     groups = (
         (
@@ -153,7 +153,7 @@ class RunCommand(ConfiguredCommand):
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options group by group; what no group names stands under the last heading."""
+        """Write the options group by group, and the rest under the last heading."""
         records = {
             param.name: record
             for param in self.get_params(ctx)
@@ -167,7 +167,7 @@ class RunCommand(ConfiguredCommand):
 
 
 class MergeCommand(ConfiguredCommand):
-    """A command that takes from `[tool.gradcheck]` only where past runs are remembered."""
+    """A command that takes only `cache-dir` from `[tool.gradcheck]`."""
 
     only = ("cache-dir",)
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.coverage.gradients_in_text import Package
     from gradcheck_cli.coverage.importing import Importing
     from gradcheck_cli.covered import GradientCoverage
     from gradcheck_cli.results import Report
 
-Function = TypeVar("Function", bound="Callable[..., Any]")
-
-OPTIONS = ("cov", "cov_report", "cov_fail_under", "branch_fail_under")
 TERM = "term-missing"
 _FILES = {"json": "gradcheck-cov.json", "markdown": "gradcheck-cov.md"}
 _FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
@@ -54,42 +52,48 @@ def _reports(
     return tuple(found)
 
 
-def coverage_options(function: Function) -> Function:
-    """Add the options, for `Coverage.begin` to read."""
-    for option in reversed(
-        (
-            click.option(
-                "--cov",
-                multiple=True,
-                metavar="PACKAGE",
-                help="Say which of the hand-written gradients in PACKAGE a pair that passed ran; repeatable. "
-                "With --changed, of those in files that have changed.",
-            ),
-            click.option(
-                "--cov-report",
-                multiple=True,
-                metavar="KIND[:FILE]",
-                callback=_reports,
-                help=f"Beside the line of counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
-            ),
-            click.option(
-                "--cov-fail-under",
-                type=click.FloatRange(0, 100),
-                metavar="PERCENT",
-                help="Exit with 3 where less than this share of the gradients is covered. What a file or the "
-                "environment says isn't held against a run of selected cases.",
-            ),
-            click.option(
-                "--branch-fail-under",
-                type=click.FloatRange(0, 100),
-                metavar="PERCENT",
-                help="Exit with 3 where less than this share of the sides of branches is seen, over all "
-                "cases, in graphs; those under 'unreached' aside.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+@dataclass(frozen=True)
+class CoverageOptions:
+    """What is to be measured, how that is told, and how much of it is enough."""
+
+    cov: tuple[str, ...]
+    cov_report: tuple[CoverageReport, ...]
+    cov_fail_under: float | None
+    branch_fail_under: float | None
+
+
+coverage_options = option_group(
+    "to_cover",
+    CoverageOptions,
+    click.option(
+        "--cov",
+        multiple=True,
+        metavar="PACKAGE",
+        help="Say which of the hand-written gradients in PACKAGE a pair that passed ran; repeatable. "
+        "With --changed, of those in files that have changed.",
+    ),
+    click.option(
+        "--cov-report",
+        multiple=True,
+        metavar="KIND[:FILE]",
+        callback=_reports,
+        help=f"Beside the line of counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
+    ),
+    click.option(
+        "--cov-fail-under",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Exit with 3 where less than this share of the gradients is covered. What a file or the "
+        "environment says isn't held against a run of selected cases.",
+    ),
+    click.option(
+        "--branch-fail-under",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Exit with 3 where less than this share of the sides of branches is seen, over all "
+        "cases, in graphs; those under 'unreached' aside.",
+    ),
+)
 
 
 @dataclass
@@ -105,18 +109,18 @@ class Coverage:
     branch_fail_under: float | None = None
 
     @classmethod
-    def begin(cls, ctx: click.Context, folders: Sequence[str], asked: Mapping[str, Any]) -> Coverage:
+    def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
         """Read the packages' text, and begin to import their modules beside the run.
 
         Args:
             ctx: the command's.
             folders: of the specs.
-            asked: the values of `OPTIONS`.
+            options: the command line's.
 
         Raises:
             UsageError: there is no such package.
         """
-        names, changed = asked["cov"], ctx.params["changed"] or ""
+        names, changed = options.cov, ctx.params["changed"] or ""
         if not names:
             return cls((), None, {}, None, "", (), _least(ctx, "branch_fail_under"))
         # Late imports: most runs do without.
@@ -139,7 +143,7 @@ class Coverage:
             excuses,
             _least(ctx, "cov_fail_under"),
             changed,
-            asked["cov_report"],
+            options.cov_report,
             _least(ctx, "branch_fail_under"),
         )
 

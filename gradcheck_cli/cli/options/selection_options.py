@@ -6,20 +6,21 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.options.option_group import Function, option_group
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gradcheck_cli.gate import Shard
+    from gradcheck_cli.results import Policy
+    from gradcheck_cli.running.run_loop import Stopper
     from gradcheck_cli.spec.case import Case
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -43,136 +44,125 @@ cache_option = click.option(
 )
 
 
-def naming_options(function: Function) -> Function:
-    """Add the options by which cases are asked for by name, as `choose` reads them."""
-    for option in reversed(
-        (
-            click.option(
-                "--op",
-                "ops",
-                multiple=True,
-                metavar="NAME",
-                shell_complete=completing.ops,
-                help="Check this op only; repeatable.",
-            ),
-            click.option(
-                "--case",
-                "names",
-                multiple=True,
-                metavar="NAME",
-                shell_complete=completing.cases,
-                help="Check this case only; repeatable.",
-            ),
-            click.option(
-                "-k",
-                "expression",
-                metavar="EXPR",
-                help="Check cases whose path, op and case hold these words, joined by and, or, not and "
-                "brackets: -k 'huber and not wide'.",
-            ),
-            click.option(
-                "--tag",
-                "tags",
-                multiple=True,
-                metavar="TAG",
-                shell_complete=completing.tags,
-                help="Check specs with this tag; repeatable.",
-            ),
-            click.option(
-                "--op-type",
-                "op_types",
-                multiple=True,
-                metavar="TYPE",
-                shell_complete=completing.op_types,
-                help="Check specs with this op_type, or that cover it; repeatable.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+def _op_option(text: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--op",
+        "ops",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completing.ops,
+        help=text,
+    )
 
 
-def one_of_several(function: Function) -> Function:
-    """Add the options that pick ops and cases of a spec that holds several; `each_case` takes all else."""
-    for option in reversed(
-        (
-            click.option(
-                "--op",
-                "ops",
-                multiple=True,
-                metavar="NAME",
-                shell_complete=completing.ops,
-                help="Which op, where the spec has several; repeatable. [default: all]",
-            ),
-            click.option(
-                "--case",
-                "names",
-                multiple=True,
-                metavar="NAME",
-                shell_complete=completing.cases,
-                help="Which case, where the op has several; repeatable. [default: all]",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+def _case_option(text: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--case",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completing.cases,
+        help=text,
+    )
 
 
-def selection_options(function: Function) -> Function:
-    """Add the options that `select` reads, and those of a `Stopper`."""
-    for option in reversed(
-        (
-            naming_options,
-            click.option(
-                "--lf",
-                "--last-failed",
-                "last_failed",
-                is_flag=True,
-                help="Check what failed when it last ran; all, if nothing did.",
-            ),
-            click.option(
-                "--ff",
-                "--failed-first",
-                "failed_first",
-                is_flag=True,
-                help="Check what failed when it last ran first.",
-            ),
-            click.option(
-                "--changed",
-                is_flag=False,
-                flag_value="HEAD",
-                metavar="[REV]",
-                help="Check specs that changed since git's REV, or whose modules did, also those that they "
-                "import. [without REV: HEAD, so what isn't committed]",
-            ),
-            click.option(
-                "--shard",
-                callback=_shard,
-                metavar="K/N",
-                help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins "
-                "the reports.",
-            ),
-            click.option(
-                "-x", "--exitfirst", "stop_first", is_flag=True, help="End with the first case that fails."
-            ),
-            click.option(
-                "--max-failures",
-                type=click.IntRange(min=1),
-                metavar="N",
-                help="End with the Nth case that fails.",
-            ),
-            click.option(
-                "--max-time",
-                type=click.FloatRange(min=0, min_open=True),
-                metavar="SECONDS",
-                help="End the run after this long; what it didn't get to is unchecked (exit 3).",
-            ),
-            click.option("--collect-only", is_flag=True, help="List the cases, and check none."),
-            cache_option,
-        )
-    ):
-        function = option(function)
-    return function
+_NAMING = (
+    _op_option("Check this op only; repeatable."),
+    _case_option("Check this case only; repeatable."),
+    click.option(
+        "-k",
+        "expression",
+        metavar="EXPR",
+        help="Check cases whose path, op and case hold these words, joined by and, or, not and brackets: "
+        "-k 'huber and not wide'.",
+    ),
+    click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="TAG",
+        shell_complete=completing.tags,
+        help="Check specs with this tag; repeatable.",
+    ),
+    click.option(
+        "--op-type",
+        "op_types",
+        multiple=True,
+        metavar="TYPE",
+        shell_complete=completing.op_types,
+        help="Check specs with this op_type, or that cover it; repeatable.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class NamedCases:
+    """Cases that are asked for by name; empty fields ask for all."""
+
+    ops: tuple[str, ...]
+    names: tuple[str, ...]
+    expression: str | None
+    tags: tuple[str, ...]
+    op_types: tuple[str, ...]
+
+    def choose(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+        """Return the cases that are asked for.
+
+        Raises:
+            NoSpecsError: something is asked for that isn't there.
+        """
+        from gradcheck_cli.running.selection.filters import Wanted, choose
+
+        return choose(cases, Wanted(self.names, self.tags, self.op_types, self.expression, self.ops))
+
+
+naming_options = option_group("named", NamedCases, *_NAMING)
+
+
+@dataclass(frozen=True)
+class PickedCases:
+    """Cases of one spec, and the pair that is asked for; `None` for all pairs."""
+
+    spec: str
+    label: str | None
+    ops: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def load(self) -> list[Case]:
+        """Read the spec, and return the cases that are asked for and can have the pair.
+
+        Raises:
+            NoSpecsError: there is no such case, or no such op.
+            UsageError: no case can have such a pair.
+        """
+        from gradcheck_cli.cli.pick_case import cases_with, select_cases
+        from gradcheck_cli.spec.load import load_cases
+
+        return cases_with(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
+
+
+def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
+    """Return a decorator that adds the options by which cases and a pair of one spec are picked.
+
+    Args:
+        text: the help of `--pair`.
+        required: whether `--pair` must be given.
+    """
+    return option_group(
+        "picked",
+        PickedCases,
+        click.argument("spec", type=click.Path(), shell_complete=completing.spec_files),
+        click.option(
+            "--pair",
+            "label",
+            required=required,
+            metavar="dOUT/dIN",
+            shell_complete=completing.pairs,
+            help=text,
+        ),
+        _op_option("Which op, where the spec has several; repeatable. [default: all]"),
+        _case_option("Which case, where the op has several; repeatable. [default: all]"),
+    )
 
 
 @dataclass(frozen=True)
@@ -184,73 +174,140 @@ class Selected:
     shard: Shard | None = None
 
 
-def select(  # noqa: PLR0913 (one argument per option)
-    cases: Sequence[Case],
-    cache: Path,
-    *,
-    ops: Sequence[str],
-    names: Sequence[str],
-    expression: str | None,
-    tags: Sequence[str],
-    op_types: Sequence[str],
-    last_failed: bool,
-    failed_first: bool,
-    changed: str | None,
-    shard: tuple[int, int] | None,
-) -> Selected:
-    """Return which of the cases to run.
+@dataclass(frozen=True)
+class SelectionOptions(NamedCases):
+    """The options that say which cases run, and when a run ends early."""
 
-    What is asked for by name and isn't there is an error (exit 5); what git or the past leave empty isn't:
-    there is nothing to check then, and that is fine.
-    """
-    # Late imports, option by option: git and the reading of modules cost time.
-    from gradcheck_cli.running.selection.filters import Wanted, choose
-    from gradcheck_cli.running.selection.history import failed_before, read_history
+    last_failed: bool
+    failed_first: bool
+    changed: str | None
+    shard: tuple[int, int] | None
+    stop_first: bool
+    max_failures: int | None
+    max_time: float | None
+    collect_only: bool
+    cache: Path | None
 
-    chosen = choose(cases, Wanted(names, tags, op_types, expression, ops))
-    notices = []
-    cut = None
-    if last_failed:
-        failed = failed_before(chosen, read_history(cache))
-        if not failed:
-            notices.append("--last-failed: nothing is known to have failed; checking all")
-        chosen = failed or chosen
-    elif failed_first:
-        failed = failed_before(chosen, read_history(cache))
-        first = {id(case) for case in failed}
-        chosen = (*failed, *(case for case in chosen if id(case) not in first))
-    if changed is not None:
-        from gradcheck_cli.running.selection.changed import changed_cases
+    @property
+    def cache_folder(self) -> Path:
+        """Where past runs are remembered."""
+        return self.cache or default_cache()
 
-        touched = changed_cases(chosen, changed)
-        notices.append(f"--changed {changed}: {len(touched)} of {_cases(len(chosen))} may be touched")
-        chosen = touched
-    if shard is not None:
-        from gradcheck_cli.running.selection.shards import shard_of
+    def select(self, cases: Sequence[Case]) -> Selected:
+        """Return which of the cases to run.
 
-        whole = len(chosen)
-        chosen, cut = shard_of(chosen, *shard, read_history(cache))
-        notices.append(f"shard {shard[0]}/{shard[1]}: {len(chosen)} of {_cases(whole)}")
-    return Selected(chosen, tuple(notices), cut)
+        What is asked for by name and isn't there is an error (exit 5); what git or the past leave empty
+        isn't: there is nothing to check then, and that is fine.
+        """
+        # Late imports, option by option: git and the reading of modules cost time.
+        from gradcheck_cli.running.selection.history import failed_before, read_history
+
+        chosen = self.choose(cases)
+        notices = []
+        shard = None
+        if self.last_failed:
+            failed = failed_before(chosen, read_history(self.cache_folder))
+            if not failed:
+                notices.append("--last-failed: nothing is known to have failed; checking all")
+            chosen = failed or chosen
+        elif self.failed_first:
+            failed = failed_before(chosen, read_history(self.cache_folder))
+            first = {id(case) for case in failed}
+            chosen = (*failed, *(case for case in chosen if id(case) not in first))
+        if self.changed is not None:
+            from gradcheck_cli.running.selection.changed import changed_cases
+
+            touched = changed_cases(chosen, self.changed)
+            notices.append(
+                f"--changed {self.changed}: {len(touched)} of {_cases(len(chosen))} may be touched"
+            )
+            chosen = touched
+        if self.shard is not None:
+            from gradcheck_cli.running.selection.shards import shard_of
+
+            whole = len(chosen)
+            chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
+            notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
+        return Selected(chosen, tuple(notices), shard)
+
+    def narrowing(self) -> list[str]:
+        """Return the options that narrow a run down, or end it early, as on a command line."""
+        several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
+        words = [f"{option} {value}" for option, values in several for value in values]
+        words += [f"--op-type {value}" for value in self.op_types]
+        words += [] if self.expression is None else [f"-k {self.expression!r}"]
+        words += ["--last-failed"] if self.last_failed else []
+        words += [] if self.changed is None else [f"--changed {self.changed}"]
+        words += [] if self.shard is None else ["--shard {}/{}".format(*self.shard)]
+        words += ["-x"] if self.stop_first else []
+        words += [] if self.max_failures is None else [f"--max-failures {self.max_failures}"]
+        return words if self.max_time is None else [*words, f"--max-time {self.max_time:g}"]
+
+    def stopper(self, policy: Policy, began: float) -> Stopper:
+        """Return what ends the run early, if anything; time counts from `began`, of `time.monotonic`."""
+        from gradcheck_cli.running.run_loop import Stopper
+
+        return Stopper(
+            policy.is_failure,
+            max_failures=1 if self.stop_first else self.max_failures,
+            max_time=self.max_time,
+            began=began,
+        )
 
 
-def narrowing(
-    options: Mapping[str, Any], *, stop_first: bool, max_failures: int | None, max_time: float | None
-) -> list[str]:
-    """Say in words what narrows a run down: the selection's options, and those that end it early."""
-    several = (("--op", "ops"), ("--case", "names"), ("--tag", "tags"), ("--op-type", "op_types"))
-    words = [f"{option} {value}" for option, key in several for value in options[key]]
-    words += [] if options["expression"] is None else [f"-k {options['expression']!r}"]
-    words += ["--last-failed"] if options["last_failed"] else []
-    words += [] if options["changed"] is None else [f"--changed {options['changed']}"]
-    words += [] if options["shard"] is None else ["--shard {}/{}".format(*options["shard"])]
-    words += ["-x"] if stop_first else []
-    words += [] if max_failures is None else [f"--max-failures {max_failures}"]
-    return words if max_time is None else [*words, f"--max-time {max_time:g}"]
+selection_options = option_group(
+    "selection",
+    SelectionOptions,
+    *_NAMING,
+    click.option(
+        "--lf",
+        "--last-failed",
+        "last_failed",
+        is_flag=True,
+        help="Check what failed when it last ran; all, if nothing did.",
+    ),
+    click.option(
+        "--ff",
+        "--failed-first",
+        "failed_first",
+        is_flag=True,
+        help="Check what failed when it last ran first.",
+    ),
+    click.option(
+        "--changed",
+        is_flag=False,
+        flag_value="HEAD",
+        metavar="[REV]",
+        help="Check specs that changed since git's REV, or whose modules did, also those that they import. "
+        "[without REV: HEAD, so what isn't committed]",
+    ),
+    click.option(
+        "--shard",
+        callback=_shard,
+        metavar="K/N",
+        help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the "
+        "reports.",
+    ),
+    click.option("-x", "--exitfirst", "stop_first", is_flag=True, help="End with the first case that fails."),
+    click.option(
+        "--max-failures",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="End with the Nth case that fails.",
+    ),
+    click.option(
+        "--max-time",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End the run after this long; what it didn't get to is unchecked (exit 3).",
+    ),
+    click.option("--collect-only", is_flag=True, help="List the cases, and check none."),
+    cache_option,
+)
 
 
-def _cases(number: int) -> str:
-    return f"{number} case" if number == 1 else f"{number} cases"
+def _cases(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
 
 
 def list_cases(cases: Sequence[Case], form: str) -> None:

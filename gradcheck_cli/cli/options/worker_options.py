@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.running.processes.limits import (
     DEFAULT_TIMEOUT,
+    Limits,
     default_jobs,
     default_memory,
     hold_to_one_thread,
@@ -19,61 +22,34 @@ from gradcheck_cli.running.processes.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from gradcheck_cli.results import CaseResult, Report
     from gradcheck_cli.running.processes.workers import Workers
-    from gradcheck_cli.running.stopping import Stopper
-    from gradcheck_cli.spec.case import Case
 
-Function = TypeVar("Function", bound="Callable[..., Any]")
-
-
-OPTIONS = ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
 _HERE = "dask"
 
 
-class CaseRunner(Protocol):
-    """Runs cases and returns the report; `session.run_cases` says what the arguments mean."""
-
-    def __call__(  # noqa: PLR0913 (who is told of what)
-        self,
-        cases: Sequence[Case],
-        *,
-        seed: int | None,
-        on_case: Callable[[CaseResult], None],
-        on_start: Callable[[Case], None],
-        on_progress: Callable[[Case, float], None] | None = None,
-        stopper: Stopper | None = None,
-    ) -> Report:
-        """Run cases."""
-        ...
-
-
-class InWorkers:
-    """Runs cases in workers.
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Where cases run, and what they may take there.
 
     Attributes:
-        told: what they say of their work, for whoever waits.
+        jobs: how many processes at a time; 0 is in this process.
+        isolate: a process for each case, not for each document.
+        timeout: seconds for a case.
+        memory: bytes for a process.
+        place: the Dask cluster; `None` for this machine without one.
+        allow_version_skew: whether versions there may differ.
     """
 
-    def __init__(self, workers: Workers) -> None:
-        """Keep the workers."""
-        self._workers = workers
-        self.told = workers.told
-
-    def __call__(self, cases: Sequence[Case], **options: Any) -> Report:  # noqa: ANN401 (a CaseRunner's)
-        """Run cases; see `CaseRunner`."""
-        from gradcheck_cli.running.processes.workers import run_in_workers
-
-        return run_in_workers(self._workers, cases, **options)
-
-
-def told_by(run: CaseRunner) -> Callable[[], str] | None:
-    """Return what says how far a run is, where something does."""
-    return run.told if isinstance(run, InWorkers) else None
+    jobs: int | None
+    isolate: bool
+    timeout: float | None
+    memory: int | None
+    place: str | None
+    allow_version_skew: bool
 
 
 def _size(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -91,152 +67,114 @@ def _cluster(_ctx: click.Context, _parameter: click.Parameter, value: str | None
     return value
 
 
-def process_options(function: Function) -> Function:
-    """Add the options, for `case_runner` to read."""
-    for option in (
-        click.option(
-            "--allow-version-skew",
-            is_flag=True,
-            help="With --on: go on though the workers' versions of TensorFlow, NumPy, Python or gradcheck "
-            "differ.",
-        ),
-        click.option(
-            "--on",
-            "place",
-            metavar="CLUSTER",
-            callback=_cluster,
-            help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: one made on this "
-            "machine.",
-        ),
-        click.option(
-            "--isolate", is_flag=True, help="Give each case a process of its own, not each document."
-        ),
-        click.option(
-            "--memory",
-            metavar="SIZE",
-            callback=_size,
-            help="Memory that a process may use, such as 4GiB. [default: half of the machine's]",
-        ),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="SECONDS",
-            help="Give a case up after this long, unless its spec sets a timeout. "
-            f"[default: {DEFAULT_TIMEOUT:g}]",
-        ),
-        click.option(
-            "-j",
-            "--jobs",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Check N documents at a time, each in a process of its own; 0: all in this process, "
-            "for a debugger. [default: the cores there are]",
-        ),
-    ):
-        function = option(function)
-    return function
+worker_options = option_group(
+    "workers",
+    WorkerOptions,
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Check N documents at a time, each in a process of its own; 0: all in this process, "
+        "for a debugger. [default: the cores there are]",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Give a case up after this long, unless its spec sets a timeout. "
+        f"[default: {DEFAULT_TIMEOUT:g}]",
+    ),
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        callback=_size,
+        help="Memory that a process may use, such as 4GiB. [default: half of the machine's]",
+    ),
+    click.option("--isolate", is_flag=True, help="Give each case a process of its own, not each document."),
+    click.option(
+        "--on",
+        "place",
+        metavar="CLUSTER",
+        callback=_cluster,
+        help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: one made on this machine.",
+    ),
+    click.option(
+        "--allow-version-skew",
+        is_flag=True,
+        help="With --on: go on though the workers' versions of TensorFlow, NumPy, Python or gradcheck "
+        "differ.",
+    ),
+)
 
 
-def case_runner(  # noqa: PLR0913 (one argument per option)
+def start_workers(
     ctx: click.Context,
-    reports: Sequence[Path],
+    options: WorkerOptions,
+    reports: Sequence[Path] = (),
     *,
-    jobs: int | None,
-    isolate: bool,
-    timeout: float | None,
-    memory: int | None,
-    place: str | None = None,
-    allow_version_skew: bool = False,
-) -> CaseRunner:
-    """Start what cases are to run in, and return what runs them.
+    writes_bytecode: bool = True,
+) -> Workers:
+    """Start what cases are to run in. TensorFlow is imported meanwhile, if that is another process.
 
     Args:
         ctx: the command's context; workers are closed as it ends, however that comes about.
+        options: where they run, and what they may take there.
         reports: files that reports go to; what failed cases have printed is kept beside the first.
-        jobs: how many processes at a time; 0 is in this process.
-        isolate: a process for each case.
-        timeout: seconds for a case.
-        memory: bytes for a process.
-        place: the Dask cluster; `None` for this machine without one.
-        allow_version_skew: whether versions there may differ.
+        writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
     """
-    if jobs == 0 or (jobs is None and place is None and default_jobs() == 0):
-        if isolate or timeout is not None or memory is not None or place is not None:
-            raise click.UsageError(
-                "--isolate, --timeout, --memory and --on need processes: choose -j 1 or more.", ctx
-            )
-        # As in a worker, so that the last digits are the same: before NumPy is imported.
-        hold_to_one_thread(os.environ)
-        return _run_here
-    workers = start_workers(
-        ctx,
-        reports,
-        jobs=jobs,
-        isolate=isolate,
-        timeout=timeout,
-        memory=memory,
-        place=place,
-        allow_version_skew=allow_version_skew,
-    )
-    return InWorkers(workers)
-
-
-def start_workers(  # noqa: PLR0913 (one argument per option)
-    ctx: click.Context,
-    reports: Sequence[Path],
-    *,
-    jobs: int | None,
-    isolate: bool,
-    timeout: float | None,
-    memory: int | None,
-    place: str | None = None,
-    allow_version_skew: bool = False,
-    writes_bytecode: bool = True,
-) -> Workers:
-    """Start the processes that cases are to run in; see `case_runner`. TensorFlow is imported meanwhile."""
-    timeout = DEFAULT_TIMEOUT if timeout is None else timeout
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers
-    if place is None:
+    if options.jobs == 0 or (options.jobs is None and options.place is None and default_jobs() == 0):
+        workers = _in_process(ctx, options)
+    elif options.place is None:
         from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
         workers = LocalWorkers(
-            default_jobs() if jobs is None else jobs,
-            timeout=timeout,
-            memory=default_memory() if memory is None else memory,
-            isolate=isolate,
+            default_jobs() if options.jobs is None else options.jobs,
+            _limits(options, default_memory()),
+            isolate=options.isolate,
             output=output,
             writes_bytecode=writes_bytecode,
         )
     else:
-        scheduler = _SCHEDULER.fullmatch(place)
-        asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
-        if scheduler is not None and asked_now:
-            raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
-        from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
-        from gradcheck_cli.running.processes.running_task import Limits
-
-        workers = DaskWorkers(
-            "" if scheduler is None else scheduler["address"],
-            Limits(timeout, memory),
-            jobs=usable_cores() if jobs is None else jobs,
-            isolate=isolate,
-            output=output,
-            allows_skew=allow_version_skew,
-        )
+        workers = _in_cluster(ctx, options, options.place, output)
     ctx.call_on_close(workers.close)
     return workers
 
 
-def _run_here(  # noqa: PLR0913 (who is told of what)
-    cases: Sequence[Case],
-    *,
-    seed: int | None,
-    on_case: Callable[[CaseResult], None],
-    on_start: Callable[[Case], None],
-    on_progress: Callable[[Case, float], None] | None = None,  # noqa: ARG001 (nobody draws while it works)
-    stopper: Stopper | None = None,
-) -> Report:
-    from gradcheck_cli.running.session import run_cases
+def _limits(options: WorkerOptions, memory: int | None) -> Limits:
+    """Return what a case may take, with at most so much memory unless the options say how much."""
+    return Limits(
+        DEFAULT_TIMEOUT if options.timeout is None else options.timeout,
+        memory if options.memory is None else options.memory,
+    )
 
-    return run_cases(cases, seed=seed, on_case=on_case, on_start=on_start, threads=1, stopper=stopper)
+
+def _in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
+    limits = (options.timeout, options.memory, options.place)
+    if options.isolate or any(limit is not None for limit in limits):
+        raise click.UsageError(
+            "--isolate, --timeout, --memory and --on need processes: choose -j 1 or more.", ctx
+        )
+    # As in a worker, so that the last digits are the same: before NumPy is imported.
+    hold_to_one_thread(os.environ)
+    from gradcheck_cli.running.session import InProcess
+
+    return InProcess(threads=1)
+
+
+def _in_cluster(ctx: click.Context, options: WorkerOptions, place: str, output: Path | None) -> Workers:
+    scheduler = _SCHEDULER.fullmatch(place)
+    asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
+    if scheduler is not None and asked_now:
+        raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
+    from gradcheck_cli.running.cluster.dask_connection import Cluster
+    from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
+
+    cluster = Cluster(
+        "" if scheduler is None else scheduler["address"],
+        usable_cores() if options.jobs is None else options.jobs,
+        options.allow_version_skew,
+    )
+    return DaskWorkers(cluster, _limits(options, None), isolate=options.isolate, output=output)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.gate import Change
+from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, entries_of, name_of, named
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.report_text import summary_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,3 +143,25 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     if first.change is not Change.NEW:  # the word says it, and there may be many
         lines += layout.wrap(first.message, width=width, indent=4)
     return lines
+
+
+def closing_lines(
+    report: Report, width: int, *, verbose: bool = False, durations: int = 0, missing: bool = False
+) -> list[Text]:
+    """Lay out all that a table ends with: what was slow, what wasn't checked or covered, and the summary.
+
+    Args:
+        report: the run.
+        width: of a line.
+        verbose: tell more in the summary.
+        durations: how many of the slowest cases to list.
+        missing: name the gradients that aren't covered.
+    """
+    return [
+        *duration_lines(report, durations),
+        *(baseline_lines(report.baseline, width) if report.baseline else ()),
+        *unchecked_lines(report, width),
+        *branch_lines(report),
+        *(coverage_lines(report.coverage, width, missing=missing) if report.coverage else ()),
+        *summary_lines(report, width=width, verbose=verbose),
+    ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.running.processes.limits import shown_size
+from gradcheck_cli.running.processes.limits import format_size
 from gradcheck_cli.running.selection.imports import dependencies
 from gradcheck_cli.running.selection.modules import is_installed
 
@@ -117,7 +117,7 @@ def _zipped(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
             if room < 0:
                 raise CaseFailedError(
                     "workers",
-                    f"{folder}: holds more than {shown_size(LIMIT)}, which aren't sent to a cluster "
+                    f"{folder}: holds more than {format_size(LIMIT)}, which aren't sent to a cluster "
                     f"(stopped at {file}). Move the specs and their code to a folder of their own.",
                 )
             name = str(file).lstrip("/")

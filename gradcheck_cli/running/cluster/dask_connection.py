@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.running.cluster.dask_versions import Fleet, describe
@@ -29,6 +29,20 @@ _LEAVES = 0.5  # seconds for the connection to be closed
 _TTL = "30s"  # after which a worker of our own cluster that gives no sign of life is lost
 
 
+class Cluster(NamedTuple):
+    """Which Dask cluster to use.
+
+    Attributes:
+        address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
+        jobs: how many workers a cluster of its own has.
+        allows_skew: whether versions there may differ from those here.
+    """
+
+    address: str
+    jobs: int = 1
+    allows_skew: bool = False
+
+
 class Connection:
     """A client of a cluster whose workers have what a case needs.
 
@@ -39,13 +53,8 @@ class Connection:
         resources: the names of those that some worker offers.
     """
 
-    def __init__(self, address: str, *, jobs: int, allows_skew: bool) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         """Connect, and compare versions.
-
-        Args:
-            address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
-            jobs: how many workers a cluster of its own has.
-            allows_skew: whether versions there may differ from those here.
 
         Raises:
             UsageError: Dask isn't installed.
@@ -60,11 +69,11 @@ class Connection:
         for name in logging.root.manager.loggerDict:
             if name.startswith("distributed"):
                 logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say, we say
-        self.where = address or "this machine"
-        self._cluster = None if address else _own_cluster(jobs)
+        self.where = cluster.address or "this machine"
+        self._cluster = None if cluster.address else _own_cluster(cluster.jobs)
         try:
             self.client: Client = Client(
-                address or self._cluster, timeout=_ANSWERS, set_as_default=False, name="gradcheck"
+                cluster.address or self._cluster, timeout=_ANSWERS, set_as_default=False, name="gradcheck"
             )
         except (OSError, ValueError) as error:
             raise CaseFailedError(
@@ -74,7 +83,7 @@ class Connection:
             ) from error
         self._is_closed = threading.Event()
         try:
-            fleet = self._fleet(allows_skew=allows_skew)
+            fleet = self._fleet(allows_skew=cluster.allows_skew)
         except BaseException:
             self.close(())
             raise

@@ -21,7 +21,7 @@ from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running.cluster import wire
 from gradcheck_cli.running.cluster.code_folder import below, lay_out, moved
 from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
-from gradcheck_cli.running.processes.limits import default_memory
+from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
 from gradcheck_cli.running.processes.messages import Place
 from gradcheck_cli.running.processes.workers import Ended, Started
@@ -135,9 +135,9 @@ def _checked(worker: Any, asked: Order, archive: bytes) -> _Found:  # noqa: ANN4
     try:
         for event in workers.run([moved(case, root) for case in cases], place=place):
             if isinstance(event, Started):
-                tell(worker, asked, {"case": event.number, "name": str(worker.name)})
+                tell(worker, asked, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
-                found[event.number] = event.result
+                found[event.index] = event.result
             if not _is_wanted(worker, key):
                 raise Reschedule  # for whoever still wants it, elsewhere
         is_done = True
@@ -187,7 +187,7 @@ class _Servers:
         Path(store).mkdir(parents=True, exist_ok=True)
         output = Path(tempfile.mkdtemp(dir=store, prefix="output-"))
         memory = default_memory() if memory is None else memory
-        workers = LocalWorkers(1, timeout=timeout, memory=memory, output=output)
+        workers = LocalWorkers(1, Limits(timeout, memory), output=output)
         with self._lock:
             self._keys[workers] = key
         return workers, output

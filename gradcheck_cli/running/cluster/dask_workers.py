@@ -22,11 +22,11 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.cluster import wire
 from gradcheck_cli.running.cluster.code_folder import CodeFolder, pack
-from gradcheck_cli.running.cluster.dask_connection import Connection
+from gradcheck_cli.running.cluster.dask_connection import Cluster, Connection
 from gradcheck_cli.running.cluster.dask_versions import versions
 from gradcheck_cli.running.failed_case import failed_case
-from gradcheck_cli.running.processes.output import Kept
-from gradcheck_cli.running.processes.running_task import Limits, Numbered
+from gradcheck_cli.running.processes.output import OutputFolder
+from gradcheck_cli.running.processes.running_task import Numbered
 from gradcheck_cli.running.processes.workers import Ended, Started, Waited, WorkersLostError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
+    from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.spec.case import Case
 
     Event = Started | Ended | Waited
@@ -57,29 +58,25 @@ class _Document:
 class DaskWorkers:
     """Runs cases in the workers of a Dask cluster."""
 
-    def __init__(  # noqa: PLR0913 (what is set once for all of them)
+    def __init__(
         self,
-        address: str,
+        cluster: Cluster,
         limits: Limits,
         *,
-        jobs: int = 1,
         isolate: bool = False,
         output: Path | None = None,
-        allows_skew: bool = False,
     ) -> None:
         """Keep what is asked for; connecting is `run`'s.
 
         Args:
-            address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
+            cluster: which one.
             limits: what a case may take.
-            jobs: how many workers a cluster of its own has.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
-            allows_skew: whether versions there may differ from those here.
         """
-        self._cluster, self._limits = (address, jobs), limits
-        self._isolate, self._allows_skew = isolate, allows_skew
-        self._kept = Kept(output)
+        self._cluster, self._limits = cluster, limits
+        self._isolate = isolate
+        self._kept = OutputFolder(output)
         self._connection: Connection | None = None
         self._run = ""
         self._version = ""
@@ -95,18 +92,18 @@ class DaskWorkers:
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases; see `Workers.run`."""
-        client = self._connected().client
+        client = self._connect().client
         self._run = uuid.uuid4().hex
         self._news = queue.Queue()
         self._codes = {}
-        numbered = [Numbered(number, case) for number, case in enumerate(cases)]
-        documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
+        numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+        documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
         self._open = {number: _Document(number, list(part)) for number, (_, part) in enumerate(documents)}
         folders: dict[str, list[Case]] = {}
         for case in cases:
             folders.setdefault(case.folder, []).append(case)
         for folder, inside in folders.items():
-            self._codes[folder] = self._sent(client, pack(inside))
+            self._codes[folder] = self._send_code(client, pack(inside))
         for document in self._open.values():
             self._submit(client, document)
         while self._open:
@@ -120,8 +117,8 @@ class DaskWorkers:
         except queue.Empty:
             return self._idle
 
-    def told(self) -> str:
-        """Say how many workers there are, and which case has run longest; see `Workers.told`."""
+    def status(self) -> str:
+        """Say how many workers there are, and which case has run longest; see `Workers.status`."""
         if self._connection is None:
             return ""
         workers, running = f"{self._connection.count} workers", list(self._running.values())
@@ -138,18 +135,17 @@ class DaskWorkers:
             self._open, self._codes = {}, {}
             connection.close(futures)
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         """Return the connection, made as it is asked for first."""
         if self._connection is None:
-            address, jobs = self._cluster
-            self._connection = Connection(address, jobs=jobs, allows_skew=self._allows_skew)
+            self._connection = Connection(self._cluster)
             from gradcheck_cli.running.cluster.dask_task import TOPIC
 
             for topic in (TOPIC, "all"):
-                self._connection.client.subscribe_topic(topic, self._hear)
+                self._connection.client.subscribe_topic(topic, self._on_event)
         return self._connection
 
-    def _sent(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
+    def _send_code(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
         """Have the cluster hold a code folder: a task's result, since Dask makes that anew if it is lost."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
@@ -171,7 +167,7 @@ class DaskWorkers:
             directory=str(Path.cwd()),
             path=code.path,
             digest=code.digest,
-            versions={} if self._allows_skew else versions(),
+            versions={} if self._cluster.allows_skew else versions(),
         )
         document.counted = len(document.begun)
         future = client.submit(
@@ -179,27 +175,27 @@ class DaskWorkers:
             order.dumps(),
             archive,
             key=(f"gradcheck-{self._run}", document.number, document.counted),
-            resources=dict.fromkeys(self._needed(cases), 1),
+            resources=dict.fromkeys(self._resources_for(cases), 1),
             pure=False,
         )
         document.future = future
         future.add_done_callback(partial(self._fetch, document))
 
-    def _needed(self, cases: Sequence[Case]) -> frozenset[str]:
+    def _resources_for(self, cases: Sequence[Case]) -> frozenset[str]:
         """Return the resources that cases need: GPU for `device: GPU:0`.
 
         Where no worker offers it, any will do: a case says itself that there's no such device.
         """
         devices = {case.device.partition(":")[0] for case in cases if case.device is not None}
-        return frozenset(devices & self._connected().resources)
+        return frozenset(devices & self._connect().resources)
 
-    def _hear(self, event: tuple[float, Any]) -> None:
+    def _on_event(self, event: tuple[float, Any]) -> None:
         """Take an event of this run, of another or of the scheduler; Dask's thread calls this."""
         _, message = event
         if message.get("action") == "remove-worker":
-            self._news.put(partial(self._lost, message["worker"]))
+            self._news.put(partial(self._on_lost, message["worker"]))
         elif message.get("run") == self._run:
-            self._news.put(partial(self._begun, message))
+            self._news.put(partial(self._on_begun, message))
 
     def _fetch(self, document: _Document, future: Future[Any]) -> None:
         """Fetch what has become of a task; a thread of Dask's calls this."""
@@ -207,38 +203,38 @@ class DaskWorkers:
             answer = future.result()
         except BaseException as error:  # noqa: BLE001 (whatever a worker, or the way there, raises)
             answer = error
-        self._news.put(partial(self._settle, document, future, answer))
+        self._news.put(partial(self._on_answer, document, future, answer))
 
     def _idle(self) -> Iterator[Event]:
         """Look whether somebody is left who could end what is open."""
-        self._connected().require()
+        self._connect().require()
         yield Waited()
 
-    def _begun(self, message: dict[str, Any]) -> Iterator[Event]:
+    def _on_begun(self, message: dict[str, Any]) -> Iterator[Event]:
         document = self._open.get(message["document"])
         if document is None:
             return
         if "case" in message:
             one = document.cases[message["case"]]
             self._running[document.number] = time.monotonic(), f"{one.case.op} on {message['name']}"
-            yield Started(one.number)
+            yield Started(one.index)
             return
         document.begun.append(f"{message['name']} on {message['host']}")
         document.runs_on = message["worker"]
         if len(document.begun) > _ATTEMPTS:  # its loss went by unheard
             yield from self._give_up(document)
 
-    def _lost(self, address: str) -> Iterator[Event]:
+    def _on_lost(self, address: str) -> Iterator[Event]:
         """Deal with the loss of a worker: Dask runs anew what ran there, if that may be tried again."""
         for document in list(self._open.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
 
-    def _settle(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
+    def _on_answer(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
         """Deal with the end of a task: results, or the loss of whoever was to have them."""
         if document.future is not future or document.number not in self._open:
             return
-        connection = self._connected()
+        connection = self._connect()
         if isinstance(answer, bytes):
             yield from self._results(document, json.loads(answer))
         elif isinstance(answer, CancelledError):
@@ -268,7 +264,7 @@ class DaskWorkers:
         for place, (one, result) in enumerate(zip(document.cases, results, strict=True)):
             printed = answer["printed"].get(str(place))
             file = "" if printed is None else self._kept.keep_text(one.case, printed)
-            yield Ended(one.number, _named(replace(result, output_file=file)))
+            yield Ended(one.index, _name_worker(replace(result, output_file=file)))
 
     def _end(self, document: _Document) -> None:
         del self._open[document.number]
@@ -285,12 +281,12 @@ class DaskWorkers:
     def _failed(self, document: _Document, message: str) -> Iterator[Event]:
         self._end(document)
         if document.future is not None:
-            self._connected().client.cancel([document.future], force=True)
+            self._connect().client.cancel([document.future], force=True)
         for one in document.cases:
-            yield Ended(one.number, failed_case(one.case, CaseError("worker", message), 0.0))
+            yield Ended(one.index, failed_case(one.case, CaseError("worker", message), 0.0))
 
 
-def _named(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
+def _name_worker(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
     """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
     error = result.error
     if error is None or "ModuleNotFoundError" not in error.message:

@@ -1,4 +1,4 @@
-"""How a process that checked a case may end, in words: a crash, a time limit, a lack of memory."""
+"""Errors of cases whose process ended: a crash, a time limit, a lack of memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running.processes.limits import shown_size
+from gradcheck_cli.running.processes.limits import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,12 +26,12 @@ _GENERATED = "__autograph_generated_file"
 _NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
 
 
-def tells_of_memory(message: str) -> bool:
-    """Whether a message, or a line that was printed, is of memory that wasn't there."""
+def is_about_memory(message: str) -> bool:
+    """Whether a message, or a printed line, is about a lack of memory."""
     return _NO_MEMORY.search(message) is not None
 
 
-def timed_out(seconds: float, stacks: str) -> CaseError:
+def error_of_timeout(seconds: float, stacks: str) -> CaseError:
     """Say that a case took too long, and where it was, by faulthandler's stacks."""
     return CaseError(
         "timeout",
@@ -41,12 +41,14 @@ def timed_out(seconds: float, stacks: str) -> CaseError:
     )
 
 
-def printed_too_much(limit: int) -> CaseError:
+def error_of_output(limit: int) -> CaseError:
     """Say that a case filled the disk with what it printed."""
-    return CaseError("crash", f"printed more than {shown_size(limit)}, and was ended. Print less.")
+    return CaseError("crash", f"printed more than {format_size(limit)}, and was ended. Print less.")
 
 
-def died(code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool) -> CaseError:
+def error_of_exit(
+    code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool
+) -> CaseError:
     """Say how a process ended that should have gone on.
 
     Args:
@@ -58,7 +60,7 @@ def died(code: int, output: Iterable[str], stacks: str, memory: int | None, *, f
     """
     frames = user_frames(stacks)
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    if (code == -signal.SIGKILL and for_memory) or any(map(tells_of_memory, output)):
+    if (code == -signal.SIGKILL and for_memory) or any(map(is_about_memory, output)):
         return with_limit(CaseError("memory", f"ran out of memory: the process {how}.", frames), memory)
     if code < 0:
         return CaseError("crash", f"the process {how}.", frames)
@@ -66,10 +68,10 @@ def died(code: int, output: Iterable[str], stacks: str, memory: int | None, *, f
 
 
 def with_limit(error: CaseError, memory: int | None) -> CaseError:
-    """Add to an error of kind "memory" how much the process might use, and what to do; leave others alone."""
+    """Add the memory limit, and what to do, to an error of kind "memory"; return others as they are."""
     if error.kind != "memory" or memory is None:
         return error
-    limit = f"The process may use {shown_size(memory)} (--memory). Make the inputs smaller, or give it more."
+    limit = f"The process may use {format_size(memory)} (--memory). Make the inputs smaller, or give it more."
     return replace(error, message=f"{error.message.rstrip('.')}. {limit}")
 
 

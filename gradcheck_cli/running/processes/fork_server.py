@@ -1,7 +1,7 @@
 """The process that imports TensorFlow once, runs nothing of it, and forks a process for each task.
 
-It is the program of `ForkServer` in `forking`, which says what passes between the two. A small one of our own
-rather than multiprocessing's, for what that can't do: docs/decisions/0010.
+It is the program that `ForkServer` in `forking` starts; what passes between the two is described there.
+docs/decisions/0010 says why it isn't multiprocessing's.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def serve(orders: int, reports: int, scratch: str) -> None:
 
 
 def _load() -> str:
-    """Import whatever a case needs; no op may run, as a process that ran one can't fork any more."""
+    """Import whatever a case needs. No op may run: a process that ran one can't fork any more."""
     gc.disable()  # an import makes little garbage, and much that would be looked through in vain
-    from gradcheck_cli.running import session  # noqa: F401
-    from gradcheck_cli.running.processes import task  # noqa: F401
+    from gradcheck_cli.running import session  # noqa: F401 (imported for the children)
+    from gradcheck_cli.running.processes import task  # noqa: F401 (as above)
     from gradcheck_cli.tensorflow_backend import startup
 
     startup.load()
     startup.load_engine()
-    gc.freeze()  # a child that collects garbage would write to, and so copy, all that was imported
+    gc.freeze()  # else a child's garbage collection would write to all that was imported, and so copy it
     gc.enable()
     return startup.version()
 
@@ -74,7 +74,7 @@ class _Server:
         self._tasks: dict[int, int] = {}  # pid -> task
 
     def report(self, message: tuple[object, ...]) -> None:
-        with suppress(OSError):  # whoever orders is gone; the next order will say so
+        with suppress(OSError):  # the parent is gone; reading the next order will show it
             self._reports.send(message)
 
     def serve(self) -> None:
@@ -159,7 +159,7 @@ class _Server:
             process.kill_group(pid)
 
     def end(self) -> None:
-        """Kill every process there is below this one, and remove what they left in the scratch folder."""
+        """Kill every descendant, and remove what they left in the scratch folder."""
         signal.set_wakeup_fd(-1)
         for pid in self._tasks:
             process.kill_group(pid)
@@ -169,7 +169,7 @@ class _Server:
                 os.wait()
             except ChildProcessError:
                 break
-            self._kill_children()  # whom the one that just went has left behind
+            self._kill_children()  # those that the process that just ended has left behind
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

@@ -35,7 +35,7 @@ _PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to be gone
 
 
 class ForkServer:
-    """A fork server, which starts as this is made, and imports TensorFlow while its maker goes on.
+    """A fork server. It starts when this object is made, and imports TensorFlow meanwhile.
 
     Attributes:
         reports: where its reports come from: `(READY, version)` or `(BROKEN, message)`, then one
@@ -46,8 +46,8 @@ class ForkServer:
         """Start the process.
 
         Args:
-            writes_bytecode: whether what is imported may be kept compiled. Python tells that a file has
-                changed by its size and the second: saved again within one, it may be taken for the old one.
+            writes_bytecode: whether Python may keep what is imported compiled. It compares a file's size and
+                its time in seconds, so it can miss a change that is saved within the same second.
         """
         ours, theirs = socket.socketpair()
         receiving, sending = os.pipe()
@@ -71,7 +71,7 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C is for this process to answer
             )
         os.close(sending)
-        ours.settimeout(_PATIENCE)  # a server that reads no orders must not hold up whoever gives them
+        ours.settimeout(_PATIENCE)  # a server that reads no orders must not block this process
         self._orders = ours
         self._is_ready = False
         self.reports: Connection = Connection(receiving, writable=False)
@@ -109,18 +109,18 @@ class ForkServer:
         self._order(KILL, task)
 
     def wake(self) -> None:
-        """Let the server go on, if somebody has stopped it: it is ours, and everything waits for it."""
+        """Continue the server if somebody has stopped it: everything waits for it."""
         with suppress(OSError, IndexError):
             state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
             if state in _STOPPED and self._process.returncode is None:
                 self._process.send_signal(signal.SIGCONT)
 
     def give_up(self) -> None:
-        """Kill a server that doesn't do what it is ordered; its reports end, and another takes its place."""
+        """Kill a server that doesn't follow orders. Its reports end, and another takes its place."""
         self._process.kill()  # which takes its children along
 
     def _order(self, what: bytes, task: int) -> None:
-        with suppress(OSError):  # a server that is gone: its reports end, and tell so
+        with suppress(OSError):  # the server is gone: the end of its reports says so
             self._orders.sendall(ORDER.pack(what, task))
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class ForkServer:
         with suppress(OSError):
             self._is_ready = self._is_ready or self.reports.poll()
         try:
-            # While it still imports, nothing is below it, and there's nothing to wait for.
+            # While it still imports, it has no children, and there's nothing to wait for.
             self._process.wait(_PATIENCE if self._is_ready else 0)
         except subprocess.TimeoutExpired:
             self._process.kill()  # which takes its children along

@@ -1,4 +1,4 @@
-"""How much of the machine a run may take: cores, memory, threads."""
+"""How much of the machine a run may use: cores, memory, threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -18,6 +18,13 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?)(i?b)?", re.IGNORECASE)
 # What threads NumPy's libraries start is read from here, once, as they are loaded.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+class Limits(NamedTuple):
+    """What a case may take: seconds, where its spec doesn't say, and bytes of memory; `None` for any."""
+
+    timeout: float = DEFAULT_TIMEOUT
+    memory: int | None = None
 
 
 def usable_cores() -> int:
@@ -32,7 +39,7 @@ def usable_cores() -> int:
 def default_jobs() -> int:
     """Return how many processes check cases unless somebody says: a core each.
 
-    0, which is in-process, where TensorFlow isn't known to survive a fork: anywhere but on Linux.
+    0, which is in-process, on anything but Linux: TensorFlow isn't known to survive a fork there.
     """
     return usable_cores() if sys.platform == "linux" else 0
 
@@ -53,10 +60,10 @@ def size_of(text: str) -> int | None:
     if match is None:
         return None
     size = float(match["number"]) * _UNITS[match["unit"].lower()]
-    return int(min(size, sys.maxsize))  # so many digits are no number that a computer has
+    return int(min(size, sys.maxsize))  # no computer has more
 
 
-def shown_size(size: float) -> str:
+def format_size(size: float) -> str:
     """Return a number of bytes as a person reads it: `4.0 GiB`."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 2**10:
@@ -68,8 +75,9 @@ def shown_size(size: float) -> str:
 def hold_to_one_thread(environment: MutableMapping[str, str]) -> None:
     """Have NumPy's libraries take one thread in a process that starts with this environment.
 
-    A process a core leaves none for more. It must be done wherever cases run, for sums added up by another
-    number of threads differ in their last digits, and a result must not depend on where it came about.
+    One process runs on each core, which leaves none for further threads. This must be done wherever cases
+    run: sums that another number of threads adds up differ in their last digits, and results must not depend
+    on where they were computed.
     """
     for name in _THREADS:
         environment.setdefault(name, "1")

@@ -9,16 +9,17 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.running.processes.forking import ForkServer
-from gradcheck_cli.running.processes.limits import DEFAULT_TIMEOUT
-from gradcheck_cli.running.processes.messages import Exit, Place
-from gradcheck_cli.running.processes.output import Kept
-from gradcheck_cli.running.processes.running_task import Limits, Numbered, RunningTask
+from gradcheck_cli.running.processes.limits import Limits
+from gradcheck_cli.running.processes.messages import Exit
+from gradcheck_cli.running.processes.output import OutputFolder
+from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions
 from gradcheck_cli.running.processes.workers import Event, Progressed, Started, Waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from gradcheck_cli.running.processes.messages import Place
     from gradcheck_cli.spec.case import Case
 
 _TICK = 0.5  # seconds between two looks at how much is printed
@@ -27,16 +28,15 @@ _TICK = 0.5  # seconds between two looks at how much is printed
 class LocalWorkers:
     """Runs cases in processes of this machine.
 
-    What a process does to itself (a crash, an endless loop, its working directory, seeds, modules) stays in
-    it: it costs the case that was running, and the document goes on in a process of its own.
+    Whatever happens in a process stays there: a crash, an endless loop, a changed working directory, seeds,
+    modules. Only the case that was running is lost; the rest of its document goes on in a new process.
     """
 
-    def __init__(  # noqa: PLR0913 (what is set once for all of them)
+    def __init__(
         self,
         jobs: int,
+        limits: Limits | None = None,
         *,
-        timeout: float = DEFAULT_TIMEOUT,
-        memory: int | None = None,
         isolate: bool = False,
         output: Path | None = None,
         writes_bytecode: bool = True,
@@ -45,24 +45,23 @@ class LocalWorkers:
 
         Args:
             jobs: how many processes check cases at a time.
-            timeout: seconds after which a case is given up that sets no time of its own.
-            memory: bytes that a process may use; `None` sets no limit.
+            limits: what a case may take.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
             writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
         """
         self._jobs, self._isolate = jobs, isolate
-        self._limits = Limits(timeout, memory)
-        self._kept = Kept(output)
+        self._options = TaskOptions(limits or Limits())
+        self._kept = OutputFolder(output)
         self._writes_bytecode = writes_bytecode
         self._server = ForkServer(writes_bytecode=writes_bytecode)
         self._waiting: deque[list[Numbered]] = deque()
-        self._suspects: deque[list[Numbered]] = deque()  # what ran as a fork server was killed
-        self._is_alone = False  # whether a suspect runs
+        self._suspects: deque[list[Numbered]] = (
+            deque()
+        )  # documents that were running when a fork server was killed
+        self._is_alone = False  # whether a suspect is running
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
-        self._listing = False
-        self._place: Place | None = None
         self._version = ""
 
     @property
@@ -73,21 +72,21 @@ class LocalWorkers:
     def run(
         self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
     ) -> Iterator[Event]:
-        """Run cases, or only list their pairs, in a place of their own if one is given; see `Workers.run`."""
-        self._listing, self._place = listing, place
-        numbered = [Numbered(number, case) for number, case in enumerate(cases)]
-        documents = groupby(numbered, key=lambda one: one.number if self._isolate else one.case.spec)
+        """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
+        self._options = self._options._replace(listing=listing, place=place)
+        numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+        documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
         self._waiting.extend(list(document) for _, document in documents)
         while not self._version and not self._server.reports.poll(_TICK):
             self._server.wake()
-            yield Waited()  # the import counts, where a run has so much time
+            yield Waited()  # the import counts towards --max-time
         self._version = self._version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
-            yield from self._attend()
+            yield from self._poll()
 
-    def told(self) -> str:
-        """Say nothing: which case began last is told of each run; see `Workers.told`."""
+    def status(self) -> str:
+        """Say nothing: the progress bar shows which case began last; see `Workers.status`."""
         return ""
 
     def close(self) -> None:
@@ -98,7 +97,7 @@ class LocalWorkers:
         self._running.clear()
 
     def _fill(self) -> None:
-        """Fork processes for what waits, as many as there may be; suspects run alone."""
+        """Fork processes for waiting documents, as many as are allowed. Suspects run alone."""
         if self._running and (self._suspects or self._is_alone):
             return
         self._is_alone = bool(self._suspects)
@@ -109,18 +108,16 @@ class LocalWorkers:
 
     def _fork(self, cases: list[Numbered]) -> None:
         self._forked += 1
-        self._running[self._forked] = RunningTask(
-            self._server, self._forked, cases, self._limits, listing=self._listing, place=self._place
-        )
+        self._running[self._forked] = RunningTask(self._server, self._forked, cases, self._options)
 
-    def _attend(self) -> Iterator[Event]:
-        """Wait until something happens, and deal with it."""
+    def _poll(self) -> Iterator[Event]:
+        """Wait until something happens, and handle it."""
         now = time.monotonic()
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
         talking = [task.connection for task in self._running.values() if task.is_open]
         ready = wait([self._server.reports, *talking], max(pause, 0.0))
-        # Waiting took longer than was asked for: all of it stood still, and the processes too. A machine that
-        # is paused does so, and its clock goes on.
+        # If waiting took longer than asked for, the machine was paused, and the processes with it. Its clock
+        # went on, so they get that time back.
         stood_still = time.monotonic() - now - max(pause, 0.0)
         if stood_still > 0:
             for task in self._running.values():
@@ -132,7 +129,7 @@ class LocalWorkers:
             if task.connection in ready:
                 yield from self._listen(task)
         if self._server.reports in ready:
-            yield from self._bury()
+            yield from self._on_report()
         now = time.monotonic()
         for task in self._running.values():
             task.enforce(now)
@@ -142,24 +139,24 @@ class LocalWorkers:
     def _listen(self, task: RunningTask) -> Iterator[Event]:
         while (message := task.receive()) is not None:
             if message.share is not None:
-                yield Progressed(task.left[0].number, message.share)
+                yield Progressed(task.left[0].index, message.share)
             elif message.result is None:
-                yield Started(task.start(message).number)
+                yield Started(task.start(message).index)
             else:
                 yield task.finish(message, message.result, self._kept)
 
-    def _bury(self) -> Iterator[Event]:
-        """Take note of a process that has ended, or of the end of the server, which takes them all along."""
+    def _on_report(self) -> Iterator[Event]:
+        """Handle the end of a process, or that of the server, which ends all processes."""
         try:
             _, exit_ = self._server.reports.recv()
         except (EOFError, OSError):
             yield from self._replace_server()
             return
-        yield from self._conclude(self._running.pop(exit_.task), exit_)
+        yield from self._on_exit(self._running.pop(exit_.task), exit_)
 
-    def _conclude(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
+    def _on_exit(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
         yield from self._listen(task)
-        ended = task.conclude(exit_, self._kept)
+        ended = task.on_exit(exit_, self._kept)
         if ended is not None:
             yield ended
         if task.left:
@@ -167,19 +164,19 @@ class LocalWorkers:
         task.close()
 
     def _replace_server(self) -> Iterator[Event]:
-        """Start another server in place of one that was killed: by a process that it forked, or from outside.
+        """Start another server in place of one that was killed, by a process that it forked or from outside.
 
-        Only a process that ran alone is to blame. Where there were several, each gets a chance to show alone
-        that it's innocent.
+        A process that ran alone is to blame. Where several ran, each of their documents runs again, alone, to
+        see which of them kills the server.
         """
         self._server.close()
         self._server = ForkServer(writes_bytecode=self._writes_bytecode)
         self._server.wait_until_ready()
         lost, self._running = self._running, {}
         if len(lost) == 1:
-            ((number, task),) = lost.items()
+            ((task_id, task),) = lost.items()
             message = "the process that forked this one was killed, and this one with it."
-            yield from self._conclude(task, Exit(number, 1, message))
+            yield from self._on_exit(task, Exit(task_id, 1, message))
             return
         for task in lost.values():
             yield from self._listen(task)

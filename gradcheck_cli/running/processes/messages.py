@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where code runs that came from another machine: the working directory, and where modules are too."""
+    """Where code from another machine runs: the working directory, and further folders of modules."""
 
     directory: str
     path: tuple[str, ...] = ()
@@ -20,9 +20,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Task:
-    """What a process is to do: check cases, in order, with at most so many bytes of memory.
+    """What a process is to do.
 
-    `listing`: only open them, and say which pairs they have. `place`: where; `None` for where it is.
+    Attributes:
+        cases: are checked in this order.
+        memory: the most bytes that the process may use; `None` sets no limit.
+        listing: only open the cases, and say which pairs they have.
+        place: where to do that; `None` for the current directory.
     """
 
     cases: tuple[Case, ...]
@@ -32,9 +36,9 @@ class Task:
 
 
 class Message(NamedTuple):
-    """A case has started, or ended if there is a result; so many bytes of output stood there then.
+    """A case has started; with a result, it has ended; with a share, that much of it is done.
 
-    With a share, it only says that so much of the case is done.
+    `printed` is how many bytes of output there were by then.
     """
 
     printed: int

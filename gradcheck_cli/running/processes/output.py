@@ -1,4 +1,4 @@
-"""What code prints in a process of its own: caught in a file, its last lines shown, kept if need be."""
+"""What code prints in a process of its own: caught in a file, of which the last lines are shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 2**20
 
 
 class Output:
-    """The file that a process prints to; it has no name, so that nothing is left of it, whatever happens."""
+    """The file that a process prints to. It has no name, so nothing is ever left of it."""
 
     def __init__(self) -> None:
         """Make the file."""
@@ -35,7 +35,7 @@ class Output:
         return os.fstat(self._file.fileno()).st_size
 
     def tail(self, start: int, end: int) -> tuple[tuple[str, ...], bool]:
-        """Return the last lines between two places in the file, and whether they are all there is."""
+        """Return the last lines between two offsets in the file, and whether they are all there is."""
         first = max(start, end - _TAIL)
         text = os.pread(self._file.fileno(), max(end - first, 0), first).decode(errors="replace")
         lines = text.rstrip().splitlines()
@@ -47,7 +47,7 @@ class Output:
         return os.pread(self._file.fileno(), _CHUNK, 0).decode(errors="replace")
 
     def copy(self, path: Path, start: int, end: int) -> None:
-        """Write what lies between two places of the file to `path`."""
+        """Write what lies between two offsets of the file to `path`."""
         with path.open("wb") as target:
             while start < end:
                 chunk = os.pread(self._file.fileno(), min(_CHUNK, end - start), start)
@@ -61,8 +61,8 @@ class Output:
         self._file.close()
 
 
-class Kept:
-    """The folder in which the output of failed cases is kept; made when there is something to keep."""
+class OutputFolder:
+    """The folder in which the output of failed cases is kept. It is made when there is something to keep."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Keep it in `folder`, or in a new one among the system's temporary files."""

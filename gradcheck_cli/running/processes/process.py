@@ -1,4 +1,4 @@
-"""What a process asks of the system: to end with its parent, to be the first to go, to have a limit."""
+"""What a process asks the system for: to end with its parent, a memory limit, an early OOM kill."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Makes a process say where it is (faulthandler); one that hardly anybody else uses.
 DUMP_SIGNAL = signal.SIGXCPU
-_FIRST_TO_GO = "500"  # of 1000: half of the memory on top of what the process really has
+_OOM_SCORE = "500"  # of 1000: half of the memory on top of what the process really has
 
 
 def end_with_parent(*, signal_number: int = signal.SIGKILL) -> None:
-    """Have the kernel kill this process as its parent dies; 0 takes that back. Linux only."""
+    """Have the kernel kill this process when its parent dies; signal 0 undoes that. Linux only."""
     _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent dies. Linux only."""
+    """Become the parent of every descendant whose own parent dies. Linux only."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -32,10 +32,10 @@ def _prctl(option: int, value: int) -> None:
             ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def volunteer() -> None:
-    """Be the one that the kernel kills where memory runs out, rather than the run or another program."""
+def prefer_as_oom_victim() -> None:
+    """Have the kernel kill this process, not the run or another program, where memory runs out."""
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def limit_memory(size: int | None) -> None:
@@ -55,7 +55,7 @@ def limit_memory(size: int | None) -> None:
 
 
 def flush_c() -> None:
-    """Write out what C code has printed, and what still stands in C's buffers."""
+    """Write out what C code has printed and still holds in its buffers."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 
@@ -71,8 +71,8 @@ def times_memory_ran_out() -> int:
 
 
 def kill_group(leader: int) -> None:
-    """Kill a process, and every other one of the group that it leads."""
-    for kill in (os.killpg, os.kill):  # both: one that was just forked leads no group yet
+    """Kill a process and the whole group that it leads."""
+    for kill in (os.killpg, os.kill):  # both: a process that was just forked leads no group yet
         with suppress(ProcessLookupError, PermissionError):
             kill(leader, signal.SIGKILL)
 

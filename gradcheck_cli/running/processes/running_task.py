@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,36 +12,39 @@ from gradcheck_cli.results import CaseError, CaseResult, Status
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import exit_errors, process
 from gradcheck_cli.running.processes.messages import Message, Task
-from gradcheck_cli.running.processes.output import Kept, Output
+from gradcheck_cli.running.processes.output import Output, OutputFolder
 from gradcheck_cli.running.processes.workers import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.running.processes.forking import ForkServer
+    from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.running.processes.messages import Exit, Place
     from gradcheck_cli.spec.case import Case
 
 _STARTING = 60.0  # seconds from a process's fork to its first case
 _DUMPING = 0.3  # seconds that a process gets to write where it is, before it is killed
-_BURIED = 10.0  # seconds from the order to kill a process to the report of its exit
+_KILLING = 10.0  # seconds from the order to kill a process to the report of its exit
 _LEAVING = 5.0  # seconds from a process's last result to its end
 _MOST_OUTPUT = 2**30  # bytes; the disk belongs to others too
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
-class Numbered(NamedTuple):
-    """A case and its place in the run."""
+@dataclass(frozen=True)
+class Numbered:
+    """A case and its index in the run."""
 
-    number: int
+    index: int
     case: Case
 
 
-class Limits(NamedTuple):
-    """What a case may take: seconds, where it sets none of its own, and bytes of memory."""
+class TaskOptions(NamedTuple):
+    """How a process works off its cases; see `Task`."""
 
-    timeout: float
-    memory: int | None
+    limits: Limits
+    listing: bool = False
+    place: Place | None = None
 
 
 class RunningTask:
@@ -50,37 +53,31 @@ class RunningTask:
     Attributes:
         connection: where its messages come from.
         is_open: whether more may come.
-        left: the cases that have not ended, the one that runs first.
+        left: the cases that have not ended; the first of them is running.
     """
 
-    def __init__(  # noqa: PLR0913 (what is set once)
-        self,
-        server: ForkServer,
-        number: int,
-        cases: Sequence[Numbered],
-        limits: Limits,
-        *,
-        listing: bool = False,
-        place: Place | None = None,
+    def __init__(
+        self, server: ForkServer, task_id: int, cases: Sequence[Numbered], options: TaskOptions
     ) -> None:
         """Have the process forked."""
         self.left = list(cases)
         self.is_open = True
-        self._server, self._number, self._limits = server, number, limits
+        self._server, self._id, self._limits = server, task_id, options.limits
         self._output, self._stacks = Output(), Output()
         self._offset = 0  # where the output of the case that runs begins
         self._began = time.monotonic()
         self._deadline = self._began + _STARTING
-        self._seconds = _STARTING  # which the deadline gave
+        self._seconds = _STARTING  # how long the deadline allowed
         self._given_up: CaseError | None = None
         self._is_killed = False
         self._kill_at: float | None = None
         self._kills = process.times_memory_ran_out()
         self.connection, theirs = Pipe()
         with theirs:
-            server.fork(number, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
-        with suppress(OSError):  # dead already: its exit will be reported
-            self.connection.send(Task(tuple(case for _, case in cases), limits.memory, listing, place))
+            server.fork(task_id, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
+        with suppress(OSError):  # already dead: its exit will be reported
+            work = tuple(one.case for one in cases)
+            self.connection.send(Task(work, options.limits.memory, options.listing, options.place))
 
     def receive(self) -> Message | None:
         """Return the next message that has come, if there is one."""
@@ -94,27 +91,27 @@ class RunningTask:
 
     def start(self, message: Message) -> Numbered:
         """Note that the next case has started; return it."""
-        one = self.left[0]
+        numbered = self.left[0]
         self._given_up = self._kill_at = None
         self._offset = message.printed
         self._began = time.monotonic()
-        self._seconds = self._limits.timeout if one.case.timeout is None else one.case.timeout
+        self._seconds = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
         self._deadline = self._began + self._seconds
-        return one
+        return numbered
 
-    def finish(self, message: Message, result: CaseResult, kept: Kept) -> Ended:
-        """Note that the case that runs has ended; return that, with what it has printed."""
-        one = self.left.pop(0)
+    def finish(self, message: Message, result: CaseResult, kept: OutputFolder) -> Ended:
+        """Note that the running case has ended; return its end, with what it printed."""
+        numbered = self.left.pop(0)
         self._given_up = self._kill_at = None
         self._deadline = time.monotonic() + _LEAVING
         lines, is_all = self._output.tail(self._offset, message.printed)
         file = ""
         if result.status not in _GREEN and not is_all:
-            file = kept.keep(one.case, self._output, self._offset, message.printed)
-        return Ended(one.number, replace(result, output=lines, output_file=file))
+            file = kept.keep(numbered.case, self._output, self._offset, message.printed)
+        return Ended(numbered.index, replace(result, output=lines, output_file=file))
 
     def extend(self, seconds: float) -> None:
-        """Give the process the time for which it couldn't run, as the machine or this process stood still."""
+        """Extend the deadline by the time for which the machine, or this process, stood still."""
         self._deadline += seconds
         if self._kill_at is not None:
             self._kill_at += seconds
@@ -124,44 +121,44 @@ class RunningTask:
         if self._kill_at is not None:
             if now >= self._kill_at and not self._is_killed:
                 self._is_killed = True
-                self._server.kill(self._number)
+                self._server.kill(self._id)
         elif now >= self._deadline:
-            self._server.dump(self._number)
+            self._server.dump(self._id)
             self._kill_at = now + _DUMPING
         elif self._output.size > _MOST_OUTPUT:
-            self._given_up = exit_errors.printed_too_much(_MOST_OUTPUT)
+            self._given_up = exit_errors.error_of_output(_MOST_OUTPUT)
             self._kill_at = now
 
     def outlives_its_end(self, now: float) -> bool:
-        """Whether it was to be killed, and hasn't been: whoever was to do so has no life in it."""
-        return self._is_killed and self._kill_at is not None and now >= self._kill_at + _BURIED
+        """Whether it should have been killed by now: the fork server doesn't respond."""
+        return self._is_killed and self._kill_at is not None and now >= self._kill_at + _KILLING
 
     @property
     def next_look(self) -> float:
         """When it is to be looked at again, whatever it sends."""
         if self._kill_at is None:
             return self._deadline
-        return self._kill_at + _BURIED if self._is_killed else self._kill_at
+        return self._kill_at + _KILLING if self._is_killed else self._kill_at
 
-    def conclude(self, exit_: Exit, kept: Kept) -> Ended | None:
-        """Return the end of the case that the process's end has cost, if any; `left` is what that leaves."""
+    def on_exit(self, exit_: Exit, kept: OutputFolder) -> Ended | None:
+        """Return the end of the case that the process's exit interrupted, if any; `left` holds the others."""
         if not self.left or (self._is_killed and self._kill_at is None):
-            return None  # killed for a case that ended after all, just then: the next isn't to blame
-        one = self.left.pop(0)
+            return None  # the case that it was killed for ended just in time; the next isn't to blame
+        numbered = self.left.pop(0)
         size = self._output.size
         lines, _ = self._output.tail(self._offset, size)
-        error = self._given_up or self._why(exit_, lines)
-        result = failed_case(one.case, error, time.monotonic() - self._began)
-        file = kept.keep(one.case, self._output, self._offset, size) if size > self._offset else ""
-        return Ended(one.number, replace(result, output=lines, output_file=file))
+        error = self._given_up or self._error(exit_, lines)
+        result = failed_case(numbered.case, error, time.monotonic() - self._began)
+        file = kept.keep(numbered.case, self._output, self._offset, size) if size > self._offset else ""
+        return Ended(numbered.index, replace(result, output=lines, output_file=file))
 
-    def _why(self, exit_: Exit, lines: Sequence[str]) -> CaseError:
+    def _error(self, exit_: Exit, lines: Sequence[str]) -> CaseError:
         stacks = self._stacks.text()
         if self._kill_at is not None:
-            return exit_errors.timed_out(self._seconds, stacks)
+            return exit_errors.error_of_timeout(self._seconds, stacks)
         if exit_.message:
             return CaseError("crash", exit_.message)
-        return exit_errors.died(
+        return exit_errors.error_of_exit(
             exit_.code,
             lines,
             stacks,

@@ -42,17 +42,17 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
         The exit code.
     """
     connection, output, stacks = descriptors
-    os.setsid()  # a group of its own, that can be killed with all it starts, and hears of no Ctrl-C
+    os.setsid()  # a group of its own: it can be killed with all it starts, and gets no Ctrl-C
     process.end_with_parent()
     if os.getppid() != parent:
         return 1
-    process.volunteer()
+    process.prefer_as_oom_victim()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout, sys.stderr = _printing_to(output, 1), _printing_to(output, 2)
     faulthandler.enable(file=stacks)
     faulthandler.register(process.DUMP_SIGNAL, file=stacks, all_threads=True)
-    # AutoGraph's files are removed as Python exits, which such a process doesn't do.
+    # AutoGraph's files are removed as Python exits; this process ends by os._exit.
     Path(scratch).mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     _Runner(Connection(connection), output).run()
@@ -60,9 +60,9 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
 
 
 def _printing_to(output: int, descriptor: int) -> TextIO:
-    """Let a descriptor lead to a file, and return the text stream on it."""
+    """Redirect a descriptor to a file, and return a text stream on it."""
     os.dup2(output, descriptor)
-    # By lines: what a process has printed before it crashes must be there.
+    # By lines: what a process printed before it crashed must be in the file.
     return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
@@ -88,7 +88,7 @@ class _Runner:
             self._send(result)
 
     def _tell(self, share: float) -> None:
-        """Send how far the case is; nothing in a process that the user's code forked."""
+        """Send how far the case is, unless the user's code forked this process."""
         if os.getpid() == self._process:
             self._connection.send(Message(0, share=share))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.running.selection.modules import file_of, find, forget_folders, is_installed, parsed
-from gradcheck_cli.running.selection.sources import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +125,7 @@ def _imports(file: Path, module: str) -> _Imports:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = absolute(node, module, is_package=is_package)
+            base = _absolute(node, module, is_package=is_package)
             if base is not None:
                 names |= {base, *_members(base, node, file)}
         elif isinstance(node, ast.Call) and _imports_by_call(node):
@@ -137,6 +136,17 @@ def _imports(file: Path, module: str) -> _Imports:
             else:
                 is_open = True
     return _Imports(frozenset(names - {""}), is_open)
+
+
+def _absolute(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
+    """Return the module that a `from ... import` names; `None` where it leads out of the package."""
+    if not statement.level:
+        return statement.module
+    parts = module.split(".")
+    keep = len(parts) - statement.level + (1 if is_package else 0)
+    if keep <= 0:
+        return None
+    return ".".join([*parts[:keep], *([statement.module] if statement.module else [])])
 
 
 def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:

@@ -13,8 +13,8 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.running.pair_labels import open_pair
-from gradcheck_cli.running.session import check, start_tensorflow, users_code
-from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code_of, held_to_run
+from gradcheck_cli.running.session import check, start_tensorflow, user_code
+from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
         CaseFailedError: forward or gradient can't be evaluated.
     """
     start_tensorflow()
-    with users_code(case):
+    with user_code(case):
         from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
         _, op, paths = _paths(case, label)
@@ -89,7 +89,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         CaseFailedError: forward or gradient can't be evaluated.
     """
     start_tensorflow()
-    with users_code(case):
+    with user_code(case):
         from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
         opener, op, paths = _paths(case, label)
@@ -97,7 +97,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         found = [_blame(opener, op, output, numbers, samples) for output, numbers in paths]
         if exit_code_of(found):
             return tuple(found)
-        held = held_to_run(found, check(case, explains=False), label)
+        held = hold_to_run(found, check(case, explains=False), label)
         return tuple(
             _again(one, opener, op, path, samples) if one.blame.run else one
             for one, path in zip(held, paths, strict=True)
@@ -110,7 +110,7 @@ def _blame(
     """Find the op to blame between an output and those of some inputs that aren't variables."""
     arguments = [number for number in numbers if number < op.at.count]
     if arguments:
-        return blame_path(opener.case, output, arguments, samples, opener)
+        return blame_path(output, arguments, samples, opener)
     names = tuple(op.inputs[number].name for number in numbers)
     told = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
     return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
@@ -134,7 +134,7 @@ def _again(
     arguments = [number for number in numbers if number < op.at.count]
     variables = [number for number in numbers if number >= op.at.count]
     if arguments and opener.in_float64(op) is not None:
-        again = blame_path(opener.case, output, arguments, samples, opener, declared=True)
+        again = blame_path(output, arguments, samples, opener, declared=True)
         if again.blame.named:
             return again
     makers = [told_of(place) for number in variables for place in walk(op, output, [number]).makers]

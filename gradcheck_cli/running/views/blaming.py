@@ -48,8 +48,7 @@ class PathBlame:
     blame: Blame
 
 
-def blame_path(  # noqa: PLR0913 (a path, and how it is looked at)
-    case: Case,
+def blame_path(
     output: int,
     numbers: Sequence[int],
     samples: Sequence[int],
@@ -60,7 +59,6 @@ def blame_path(  # noqa: PLR0913 (a path, and how it is looked at)
     """Find the op to blame between an output and some inputs.
 
     Args:
-        case: the case.
         output: number of the output.
         numbers: numbers of the inputs.
         samples: numbers of the sample points; the first at which an op is named is the last to be looked at.
@@ -75,7 +73,7 @@ def blame_path(  # noqa: PLR0913 (a path, and how it is looked at)
     found: PathBlame | None = None
     for sample in samples:
         op = opener.declared(sample)
-        reason = _no_truth(case, op.random_types) or _cut_off(_stops(op, output, numbers))
+        reason = _no_truth(opener.case, op.random_types) or _cut_off(_stops(op, output, numbers))
         if reason:
             blame = Blame((), None, reason)
         else:
@@ -108,7 +106,7 @@ def _of_form(error: GradientFormError) -> Blame:
     )
 
 
-def held_to_run(
+def hold_to_run(
     found: Sequence[PathBlame], findings: Findings, label: str | None = None
 ) -> tuple[PathBlame, ...]:
     """Leave undecided what is right op by op where a run fails.
@@ -156,7 +154,7 @@ def _no_truth(case: Case, random_types: Sequence[str]) -> str:
     return ""
 
 
-def with_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
     """Add to each mismatched pair of a forward of several ops which of them is to blame.
 
     Args:
@@ -224,7 +222,7 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
             return cut_off
         if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
             return ""
-        found = blame_path(opener.case, output, [number], points(case), opener).blame
+        found = blame_path(output, [number], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)

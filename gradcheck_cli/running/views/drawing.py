@@ -26,7 +26,7 @@ _LONG = 15.0
 _MOST_OPS = 200
 
 
-def with_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (an Opener of any op)
+def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (an Opener of any op)
     """Add figures to the pairs that `Case.drawn` asks for.
 
     Args:
@@ -49,7 +49,7 @@ def with_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (
     return replace(findings, pairs=tuple(pairs))
 
 
-def drawn_pair(case: Case, label: str) -> CaseResult:
+def draw_pair(case: Case, label: str) -> CaseResult:
     """Check a case, and return its result with one pair alone, drawn.
 
     Raises:
@@ -89,7 +89,7 @@ def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:
 def _path(opener: Any, place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:  # noqa: ANN401 (as above)
     """Return the ops between output and input with what blame says of each, in the order of the forward."""
     try:
-        found = blame_path(opener.case, place[0], [place[1]], [sample], opener).blame
+        found = blame_path(place[0], [place[1]], [sample], opener).blame
     except Exception:  # noqa: BLE001 (what can't be drawn is left out; the verdict stands)
         return ()
     told = [

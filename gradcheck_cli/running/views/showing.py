@@ -9,7 +9,7 @@ from gradcheck_cli.checking.checks.gradient_form import FORM
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
-from gradcheck_cli.running.session import check, start_tensorflow, users_code
+from gradcheck_cli.running.session import check, start_tensorflow, user_code
 from gradcheck_cli.spec.case import PairRule
 from gradcheck_cli.spec.cases.pair_rules import rule_for
 
@@ -33,7 +33,7 @@ def pair_view(case: Case, label: str) -> PairView:
         CaseFailedError: the case can't be checked, or its gradient has no Jacobian to show.
     """
     start_tensorflow()
-    with users_code(case):
+    with user_code(case):
         found = check(case, explains=False)
         if label in {pair.label for pair in found.pairs} and not _is_whole(found, label):
             # Skipped by its spec, or too large to be judged whole unless someone asks for it.

@@ -50,7 +50,7 @@ def _forget_namesakes(front: list[str]) -> None:
         own = {**_modules_in(folder), **own}
     for name in own.keys() & sys.modules.keys() - {_OWN}:
         found_at = _origin(sys.modules[name])
-        if found_at is None or own[name].resolve() == found_at or _is_installed(found_at):
+        if found_at is None or own[name].resolve() == found_at or is_installed(found_at):
             continue
         for stale in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
             del sys.modules[stale]
@@ -77,7 +77,7 @@ def _origin(module: object) -> Path | None:
     return Path(file).resolve() if isinstance(file, str) else None
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
     """Whether a file belongs to the interpreter or an installed package: such modules are never replaced."""
     return "site-packages" in path.parts or str(path).startswith(str(Path(os.__file__).resolve().parent))
 

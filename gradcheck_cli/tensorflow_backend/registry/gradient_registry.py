@@ -181,6 +181,18 @@ def where(function: Any) -> tuple[str, str, int]:
 
     The line is 0 and the file empty where there is no Python code.
     """
+    inner = innermost(function)
+    name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    call = inspect.getattr_static(type(inner), "__call__", None)  # of an object that is called like one
+    code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
+    if code is None:
+        return f"{module}:{name}", "", 0
+    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
+
+
+def innermost(function: Any) -> Any:
+    """Return the function below decorators, partial applications and bound methods."""
     inner = function
     for _ in range(_DEEPEST):
         inner = inspect.unwrap(inner)
@@ -190,13 +202,7 @@ def where(function: Any) -> tuple[str, str, int]:
         if decorated is None:
             break
         inner = decorated
-    name = getattr(inner, "__qualname__", type(inner).__qualname__)
-    module = getattr(inner, "__module__", None) or type(inner).__module__
-    call = inspect.getattr_static(type(inner), "__call__", None)  # of an object that is called like one
-    code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
-    if code is None:
-        return f"{module}:{name}", "", 0
-    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
+    return inner
 
 
 def _decorated(wrapper: Any) -> Any | None:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from gradcheck_cli.running.given import MODULE, written
+from gradcheck_cli.running.entrance import MODULE, plain_spec
 
 
 def named(x):
@@ -16,15 +16,15 @@ def named(x):
 
 def test_what_a_file_would_hold_is_left_as_it_is():
     spec = {"op": "a", "forward": "tensorflow:exp", "inputs": {"x": {"shape": [2]}}, "attrs": {"axis": [0]}}
-    assert written(spec) == spec
+    assert plain_spec(spec) == spec
 
 
 def test_a_function_goes_by_its_name_where_it_has_one():
-    assert written({"forward": named}) == {"op": "named", "forward": f"{__name__}:named"}
+    assert plain_spec({"forward": named}) == {"op": "named", "forward": f"{__name__}:named"}
 
 
 def test_a_function_without_a_name_is_put_where_it_is_found():
-    found = written({"op": "it", "forward": lambda x: 2 * x, "gradient": {"numpy": lambda u, x: u * x}})
+    found = plain_spec({"op": "it", "forward": lambda x: 2 * x, "gradient": {"numpy": lambda u, x: u * x}})
     module, _, name = found["forward"].partition(":")
     assert module == MODULE
     assert getattr(sys.modules[MODULE], name)(3) == 6
@@ -42,9 +42,9 @@ def test_a_function_without_a_name_is_put_where_it_is_found():
     ],
 )
 def test_an_array_says_what_its_input_is(array, value):
-    assert written({"inputs": {"x": array}}) == {"inputs": {"x": value}}
+    assert plain_spec({"inputs": {"x": array}}) == {"inputs": {"x": value}}
 
 
 def test_an_array_elsewhere_is_a_list():
-    found = written({"inputs": {"x": {"value": np.ones(2)}}, "attrs": {"axis": np.array([0, 1])}})
+    found = plain_spec({"inputs": {"x": {"value": np.ones(2)}}, "attrs": {"axis": np.array([0, 1])}})
     assert found == {"inputs": {"x": {"value": [1.0, 1.0]}}, "attrs": {"axis": [0, 1]}}

@@ -27,7 +27,7 @@ def test_the_users_frames_are_those_of_no_library():
     # This file's fourth line is blank: no code beside it.
     frames = exit_errors.user_frames(STACKS)
     assert frames[:2] == ("/somewhere/else.py:2: in outer", "as rewritten by AutoGraph: in forward")
-    assert frames[2].endswith("tests/running/test_endings.py:4: in inner")
+    assert frames[2].endswith("tests/running/test_exit_errors.py:4: in inner")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_users_frames_are_those_of_no_library():
     ],
 )
 def test_how_a_process_died(code, kind, message):
-    error = exit_errors.died(code, ["last words"], "", 2**30, for_memory=False)
+    error = exit_errors.error_of_exit(code, ["last words"], "", 2**30, for_memory=False)
     assert (error.kind, error.message) == (kind, message)
 
 
@@ -49,7 +49,7 @@ def test_how_a_process_died(code, kind, message):
     [(-9, "", True), (-6, "terminate called after throwing an instance of 'std::bad_alloc'", False)],
 )
 def test_what_is_known_to_be_for_lack_of_memory(code, line, for_memory):
-    error = exit_errors.died(code, [line], "", 3 * 2**30, for_memory=for_memory)
+    error = exit_errors.error_of_exit(code, [line], "", 3 * 2**30, for_memory=for_memory)
     assert error.kind == "memory"
     assert error.message.endswith(
         "The process may use 3.0 GiB (--memory). Make the inputs smaller, or give it more."
@@ -64,7 +64,7 @@ def test_only_a_lack_of_memory_speaks_of_its_limit():
 
 
 def test_a_timeout_says_how_long_and_what_to_do():
-    assert exit_errors.timed_out(2.5, "").message == (
+    assert exit_errors.error_of_timeout(2.5, "").message == (
         "still running after 2.5 s, and was ended. Allow it longer (timeout in the spec, or --timeout), "
         "or make the inputs smaller."
     )

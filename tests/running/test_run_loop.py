@@ -10,8 +10,8 @@ import pytest
 
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.failed_case import failed_case
-from gradcheck_cli.running.processes.workers import Ended, Progressed, Started, Waited, run_in_workers
-from gradcheck_cli.running.stopping import Stopper
+from gradcheck_cli.running.processes.workers import Ended, Progressed, Started, Waited
+from gradcheck_cli.running.run_loop import Listener, Stopper, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
@@ -48,8 +48,9 @@ def run(*script):
         workers,
         CASES,
         seed=5,
-        on_case=lambda result: told.append(result.op),
-        on_start=lambda case: started.append(case.op),
+        listener=Listener(
+            on_case=lambda result: told.append(result.op), on_start=lambda case: started.append(case.op)
+        ),
     )
     assert workers.closed == 1
     assert [result.op for result in report.cases] == sorted(told)
@@ -72,7 +73,7 @@ def test_a_result_is_told_as_soon_as_those_before_it_are_there():
     seen = []
     steps = [(number, lambda: counts.append(len(seen))) for number in (1, 0, 2, 3)]
     workers = Scripted(*(step for pair in steps for step in pair))
-    run_in_workers(workers, CASES, on_case=seen.append)
+    run_in_workers(workers, CASES, listener=Listener(on_case=seen.append))
     assert counts == [0, 2, 3, 4]
 
 
@@ -90,7 +91,7 @@ def test_an_interrupt_never_cuts_a_result_in_two():
         interrupt()
         told.append(result.op)
 
-    report = run_in_workers(Scripted(1, 0, 2), CASES, on_case=tell)
+    report = run_in_workers(Scripted(1, 0, 2), CASES, listener=Listener(on_case=tell))
     # Those that were next in turn as the interrupt came are still told with the one that it hit.
     assert told == ["op0", "op1"]
     assert report.interrupted
@@ -115,10 +116,11 @@ def test_a_second_interrupt_does_not_stop_the_closing():
 
 
 def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
-    stopper = Stopper(lambda result: result.op != "op1", max_failures=1)
+    stopper = Stopper(lambda result: result.op == "op1", max_failures=1)
     told = []
     workers = Scripted(0, 2, 1, 3)
-    report = run_in_workers(workers, CASES, on_case=lambda result: told.append(result.op), stopper=stopper)
+    listener = Listener(on_case=lambda result: told.append(result.op))
+    report = run_in_workers(workers, CASES, listener=listener, stopper=stopper)
     assert told == ["op0", "op1", "op2"]
     assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
     assert workers.closed == 1
@@ -127,8 +129,8 @@ def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
 
 def test_a_run_is_stopped_by_the_clock_while_nothing_comes(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("gradcheck_cli.running.stopping.time.monotonic", lambda: now[0])
-    stopper = Stopper(lambda _: True, max_time=10)
+    monkeypatch.setattr("gradcheck_cli.running.run_loop.time.monotonic", lambda: now[0])
+    stopper = Stopper(max_time=10)
 
     def wait():
         now[0] += 6
@@ -142,5 +144,6 @@ def test_a_run_is_stopped_by_the_clock_while_nothing_comes(monkeypatch):
 def test_how_far_a_case_is_comes_with_the_case():
     told = []
     workers = Scripted((0,), lambda: Progressed(0, 0.25), lambda: Progressed(0, 0.5), 0)
-    run_in_workers(workers, CASES[:1], on_progress=lambda case, share: told.append((case.op, share)))
+    listener = Listener(on_progress=lambda case, share: told.append((case.op, share)))
+    run_in_workers(workers, CASES[:1], listener=listener)
     assert told == [("op0", 0.25), ("op0", 0.5)]

@@ -1,0 +1,189 @@
+"""The run loop: takes cases to workers, puts their results in order, and makes the report."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from gradcheck_cli import __version__
+from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.running.processes.workers import Ended, Progressed, Started, WorkersLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.spec.case import Case
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Functions that are called as a run goes on.
+
+    Attributes:
+        on_start: called as a case begins. Cases may begin in any order.
+        on_progress: called now and then with the share of a case's work that is done.
+        on_case: called with each result, in the order of the cases, as soon as those before it are there.
+    """
+
+    on_start: Callable[[Case], None] = _ignore
+    on_progress: Callable[[Case, float], None] = _ignore
+    on_case: Callable[[CaseResult], None] = _ignore
+
+
+class Stopper:
+    """Ends a run before all of its cases have run: after some number of failures, or after some time."""
+
+    def __init__(
+        self,
+        is_failure: Callable[[CaseResult], bool] = lambda _: False,
+        *,
+        max_failures: int | None = None,
+        max_time: float | None = None,
+        began: float | None = None,
+    ) -> None:
+        """Start the clock.
+
+        Args:
+            is_failure: whether a result counts as a failure.
+            max_failures: end the run with this many failed cases; `None` never does.
+            max_time: seconds after which the run ends; `None` never does.
+            began: when these began, by `time.monotonic`; default now.
+        """
+        self._is_failure = is_failure
+        self._max_failures, self._max_time = max_failures, max_time
+        self._failures = 0
+        self._began = time.monotonic() if began is None else began
+        self._reason = ""
+
+    def count(self, result: CaseResult) -> None:
+        """Take note of a result."""
+        self._failures += self._is_failure(result)
+
+    def is_time(self) -> bool:
+        """Whether the run is to end now."""
+        if self._max_failures is not None and self._failures >= self._max_failures:
+            self._reason = f"stopped after {self._failures} failed case{'s'[: self._failures > 1]}"
+        elif self._max_time is not None and time.monotonic() - self._began >= self._max_time:
+            self._reason = f"stopped after --max-time {self._max_time:g} s"
+        return bool(self._reason)
+
+    def unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
+        """Say how many cases were left out, and why; nothing where all were done.
+
+        Args:
+            cases: how many there are.
+            done: how many have a result.
+            lost: why the workers were lost, if they were.
+        """
+        reason = lost or self._reason
+        if not reason or done >= cases:
+            return ()
+        return (f"{reason}: {cases - done} of {cases} cases weren't checked",)
+
+
+def run_in_workers(
+    workers: Workers,
+    cases: Sequence[Case],
+    *,
+    seed: int | None = None,
+    listener: Listener | None = None,
+    stopper: Stopper | None = None,
+) -> Report:
+    """Run cases in workers, which are closed afterwards.
+
+    Args:
+        workers: where the cases run.
+        cases: what to run.
+        seed: the seed that the command line gave, for the report.
+        listener: is told how the run goes on.
+        stopper: asked after each event whether to end the run now; what runs then is given up.
+
+    Returns:
+        The report; `interrupted` if Ctrl-C ended it early, with every case that had ended by then.
+    """
+    began = time.perf_counter()
+    listener, stopper = listener or Listener(), stopper or Stopper()
+    done: dict[int, CaseResult] = {}
+    told: set[int] = set()
+    cut: BaseException | None = None
+
+    def tell(index: int) -> None:
+        told.add(index)
+        stopper.count(done[index])
+        listener.on_case(done[index])
+
+    try:
+        for event in workers.run(cases):
+            with _interrupts_held_back():
+                if isinstance(event, Ended):
+                    done[event.index] = event.result
+                    while len(told) in done:
+                        tell(len(told))
+                elif isinstance(event, Started):
+                    listener.on_start(cases[event.index])
+                elif isinstance(event, Progressed):
+                    listener.on_progress(cases[event.index], event.share)
+            if stopper.is_time():
+                break
+    except (KeyboardInterrupt, WorkersLostError) as error:
+        cut = error
+    finally:
+        with _interrupts_held_back(for_good=True):
+            workers.close()
+    for index in sorted(done.keys() - told):
+        tell(index)
+    interrupted = isinstance(cut, KeyboardInterrupt)
+    return Report(
+        gradcheck_version=__version__,
+        tensorflow_version=workers.tensorflow_version,
+        python_version=platform.python_version(),
+        seed=seed if seed is not None else next((case.seed for case in cases), 0),
+        cases=tuple(done[index] for index in sorted(done)),
+        duration_s=time.perf_counter() - began,
+        interrupted=interrupted,
+        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        keras_version=_version("keras"),
+        numpy_version=_version("numpy"),
+        platform=f"{platform.system()}-{platform.release()}-{platform.machine()}",
+    )
+
+
+def _version(package: str) -> str:
+    """Return an installed package's version without importing it; empty where it isn't installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+@contextmanager
+def _interrupts_held_back(*, for_good: bool = False) -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended, lest a result be printed in part, or twice.
+
+    Args:
+        for_good: forget it then: a second Ctrl-C must not cut the closing short.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    # Only the main thread hears of signals; a handler that isn't Python's can't be put back.
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came and not for_good:
+        raise KeyboardInterrupt
