@@ -9,14 +9,14 @@ from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gradcheck_cli import typed_json
+from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import Status  # noqa: TC001 (lines are read by this type)
 from gradcheck_cli.running.baseline.compare import is_same
 from gradcheck_cli.running.baseline.locked_pair import GREEN, Entry
-from gradcheck_cli.typed_json import TypeFault
+from gradcheck_cli.serial import TypeFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def read_lock(file: Path) -> dict[Key, Entry]:
     faults = []
     for number, line in enumerate(lines[1:], start=2):
         try:
-            entry = _read(typed_json.parse(line), file.parent)
+            entry = _read(serial.parse(line), file.parent)
         except ValueError as error:
             faults.append(f"{file}:{number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
@@ -192,7 +192,7 @@ def _read(content: object, folder: Path) -> Entry:
     """
     if not isinstance(content, dict):
         raise TypeFault("it must be a mapping")
-    line = typed_json.read(_Line, {**_Line.OPTIONAL, **content})
+    line = serial.read(_Line, {**_Line.OPTIONAL, **content})
     entry = Entry(
         op=line.op,
         case=line.case,
