@@ -54,6 +54,7 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED, PairRule
 from gradcheck_cli.spec.cases.pair_rules import rule_for, unmatched_rules
+from gradcheck_cli.spec.words import BINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -342,7 +343,7 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
             if not _is_wrong(judged[pair])
         }
     gathered.seen_upstreams = True
-    if (case.binding == "py_func" or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
+    if (BINDINGS[case.binding].is_numpy or op.modified_inputs) and "inputs_unmodified" not in case.checks_off:
         gathered.checks.append(check_inputs_unmodified(op))
     if case.reference_forward:
         gathered.checks.append(check_reference_forward(case, op, operations.differenced))

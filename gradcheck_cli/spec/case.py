@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.cases.argument_form import TENSOR, Form
+from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +29,8 @@ class FunctionRef:
 class Source:
     """Where an input's values come from: a generator's name and its arguments.
 
-    `kind` is one of value, file, uniform, normal, integers, choice, bool, permutation, one_hot, spd,
-    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans); places,
-    the indices of a sparse tensor of the dense shape `shape`; or
-    variable, where the backend has found one: its value is the array `value`.
+    `kind` is one of `words.SOURCES`. The arguments of "places" hold the dense `shape`; those of "variable",
+    which the backend adds, the array `value`.
     """
 
     kind: str = "default"
@@ -208,7 +207,7 @@ class Case:
     seed: int = 0
     timeout: float | None = None
     tags: tuple[str, ...] = ()
-    method: str = "auto"  # auto, central, ladder, complex_step, full, probe
+    method: str = "auto"
     power: Power = Power()
     budget: float = 10.0
     full_only: bool = False
@@ -258,4 +257,4 @@ class Case:
     @property
     def is_generated(self) -> bool:
         """Whether any value is drawn: such a case is checked at `samples` points."""
-        return any(tensor.source.kind not in ("value", "file", "variable") for tensor in self.tensors)
+        return any(not SOURCES[tensor.source.kind].is_fixed for tensor in self.tensors)

@@ -31,7 +31,7 @@ from gradcheck_cli.checking.pairs.sample import label_of, pairs_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
-from gradcheck_cli.spec.models.document_model import ChecksModel
+from gradcheck_cli.spec.words import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         case: the case.
         opener: makes ops of it.
         samples: numbers of the sample points.
-        corruptions: names among `CORRUPTIONS`.
+        corruptions: names among `words.CORRUPTIONS`.
 
     Returns:
         What is found without any corruption, with what became of each corruption (`mutants`) that changes a
@@ -71,7 +71,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         CaseFailedError: the case can't be checked as it is.
     """
     own = RememberingOpener(opener)
-    unneeded = frozenset(ChecksModel.model_fields) - _NEEDED
+    unneeded = CHECKS.keys() - _NEEDED
     plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
     first = own.declared(samples[0])
     labels = [label_of(first, pair) for pair in pairs_of(first)] if case.second_order else []

@@ -28,6 +28,7 @@ from gradcheck_cli.checking.probing.method_choice import is_probed
 from gradcheck_cli.numerics import Precision, ToleranceRule, judge, judge_complex_step, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
+from gradcheck_cli.spec.words import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,9 +42,6 @@ _LEFT_BY_ROUNDING = 4.0
 
 Points = TypeVar("Points")
 Pair = tuple[int, int]  # output number, input number
-
-# A spec's words for how much is judged, in the numerics' word for how.
-_WAYS = {"full": "auto", "probe": "auto"}
 
 
 @dataclass(frozen=True)
@@ -191,7 +189,7 @@ def _judge_sparse(
         low=low,
         high=high,
         scale=case.tensors[number].scale,
-        method=_WAYS.get(case.method, case.method),
+        method=METHODS[case.method].differences,
         base_value=packed_magnitude(op.base_values[output], op.outputs[output]),
         moves=_within(operations.budget, packed_moves(op, number, [output])),
         may_round=bool(op.quantisers),
@@ -275,7 +273,7 @@ def _judge_input(  # noqa: PLR0913, PLR0917 (an input, its pairs and what judges
             low=low,
             high=high,
             scale=case.tensors[number].scale,
-            method=_WAYS.get(case.method, case.method),
+            method=METHODS[case.method].differences,
             base_value=np.concatenate(
                 [packed_magnitude(op.base_values[output], op.outputs[output]) for output in outputs]
             ),

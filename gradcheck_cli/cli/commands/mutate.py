@@ -13,6 +13,7 @@ from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options import worker_options
 from gradcheck_cli.cli.options.selection_options import naming_options
 from gradcheck_cli.cli.options.worker_options import case_runner, process_options, told_by
+from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 UNCHECKED = 3
-KINDS = (
-    *("factor", "sign", "element", "upstream", "none", "transpose", "swap", "conjugate"),
-    *("small", "mean", "axis", "row", "zero", "branch", "ones", "repeats", "size"),
-)
 
 
 def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
@@ -42,7 +39,7 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice(KINDS),
+    type=click.Choice(list(CORRUPTIONS)),
     help="Corrupt gradients in this way only; repeatable. factor: by 1 %. element: one element by 1 %. "
     "small: the smallest element by what the tolerance claims to see. upstream: the upstream ignored. none: "
     "None instead. swap: another input's gradient. mean: divided by a size. axis: along another axis. row: a "
@@ -105,7 +102,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         replace(
             case,
             corruptions=tuple(
-                kind for kind in kinds or KINDS if kind != "size" or (case.path, case.op) not in varied
+                kind for kind in kinds or CORRUPTIONS if kind != "size" or (case.path, case.op) not in varied
             ),
         )
         for case in cases

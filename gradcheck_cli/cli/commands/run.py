@@ -34,6 +34,7 @@ from gradcheck_cli.cli.options.selection_options import (
 )
 from gradcheck_cli.cli.options.worker_options import case_runner, process_options, told_by
 from gradcheck_cli.cli.outlet import go_on_without_output
+from gradcheck_cli.spec.words import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     "--mode",
     "modes",
     multiple=True,
-    type=click.Choice(["graph", "dynamic", "eager", "xla"]),
+    type=click.Choice(MODES),
     help="Check in this mode, whatever specs say; repeatable.",
 )
 @click.option(

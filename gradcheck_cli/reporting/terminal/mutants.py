@@ -14,6 +14,7 @@ from rich.text import Text
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Status
 from gradcheck_cli.serial import plain
+from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,8 +114,6 @@ def _why(mutant: Mutant) -> str:
 
 def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
     """Lay out the counts of each kind, and of all."""
-    from gradcheck_cli.checking.mutation.corruptions import CORRUPTIONS
-
     outcomes = OUTCOMES if tally.count(HIDES) else OUTCOMES[:-1]
     rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]
     kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]

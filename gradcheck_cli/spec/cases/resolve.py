@@ -20,6 +20,7 @@ from gradcheck_cli.spec.cases.structures import check_known, leaves_of
 from gradcheck_cli.spec.cases.variants import expectation_of, main_dtype, read_variant, rules_of
 from gradcheck_cli.spec.models.document_model import OpModel
 from gradcheck_cli.spec.values.constraints import few_values
+from gradcheck_cli.spec.words import GENERATORS
 from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def resolve(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
 
 
 def _lacks_shape(model: InputModel) -> bool:
-    return all(given is None for given in (model.shape, model.value, model.file, model.ragged))
+    has_own = any(GENERATORS[kind].is_fixed for kind in model.sources)
+    return model.shape is None and model.ragged is None and not has_own
 
 
 def _check_name(log: FaultLog, name: Node, taken: dict[str, Node], *, is_template: bool) -> None:

@@ -10,6 +10,7 @@ from gradcheck_cli.spec.cases.bindings import binding_of
 from gradcheck_cli.spec.cases.composites import Read, read_ragged, read_sparse
 from gradcheck_cli.spec.faults import FaultLog, suggest
 from gradcheck_cli.spec.models.input_model import InputModel
+from gradcheck_cli.spec.words import BINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ def _fits_leaf(log: FaultLog, node: Node, leaf: InputModel, model: OpModel) -> b
             "Name the op type's own arguments, such as its indices and its values",
         )
         return False
-    if binding_of(model) == "py_func" or isinstance(model.forward, dict):
+    if BINDINGS[binding_of(model)].is_numpy or isinstance(model.forward, dict):
         log.add(
             node,
             f"must be of arrays for a NumPy forward, but got a {kind} tensor. "

@@ -10,13 +10,11 @@ from gradcheck_cli.spec.cases.inputs import InputReader
 from gradcheck_cli.spec.cases.pair_rules import could_match, unmatched_rules
 from gradcheck_cli.spec.cases.structures import read_arguments
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
+from gradcheck_cli.spec.words import BINDINGS
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.models.document_model import MismatchModel, OpModel
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
-
-# Bindings whose forward tells TensorFlow nothing of its outputs.
-UNTYPED = ("py_func", "defun")
 
 
 def read_variant(  # noqa: PLR0913, PLR0917 (one case's context, used by `resolve` alone)
@@ -68,14 +66,15 @@ def expectation_of(written: str | MismatchModel) -> tuple[str, str]:
 
 def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> tuple[OutputSpec, ...]:
     binding, written = binding_of(model), model.outputs
+    tells_outputs = BINDINGS[binding].tells_outputs
     if written is None:
-        if binding in UNTYPED:
+        if not tells_outputs:
             log.add(
                 node, f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs"
             )
         return ()
     if isinstance(written, list):
-        if binding in UNTYPED:
+        if not tells_outputs:
             log.add(
                 node,
                 f"must be a mapping of names to dtypes for binding {binding}, but got {show(written)}. "
@@ -90,7 +89,7 @@ def _outputs(log: FaultLog, node: Node, model: OpModel, variant: str | None) -> 
     for name, output in written.items():
         dtype = (output.dtype if output else None) or variant
         shape = tuple(output.shape) if output and output.shape is not None else None
-        if dtype is None and binding in UNTYPED:
+        if dtype is None and not tells_outputs:
             log.add(
                 node,
                 f"is missing; binding {binding} needs the dtype of each output",
