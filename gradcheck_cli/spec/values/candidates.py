@@ -7,13 +7,13 @@ it is nobody's claim.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradcheck_cli.spec.case import Source
-from gradcheck_cli.spec.values.constraints import element_generator
+from gradcheck_cli.spec.values.distributions import Normal, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
         sample: the point's number, from `FIRST` on.
     """
     factor = _factor(sample)
-    generator = element_generator(tensor)
-    if generator is None or generator.kind != "normal" or not tensor.is_differentiable:
+    distribution = distribution_of(tensor)
+    if not isinstance(distribution, Normal) or not tensor.is_differentiable:
         return draw(case, tensor, sample)
     way = (sample - FIRST) % _PERIOD
     is_free = tensor.domain == (None, None) and not tensor.away_from and tensor.min_gap is None
@@ -65,6 +65,5 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
         return sided
     if factor == 1.0:
         return draw(case, tensor, sample)
-    arguments = dict(generator.arguments)
-    arguments["stddev"] = factor * float(str(arguments["stddev"]))
-    return draw(case, replace(tensor, source=Source("normal", arguments)), sample)
+    wider = replace(distribution, stddev=factor * distribution.stddev)
+    return draw(case, replace(tensor, source=Source("normal", asdict(wider))), sample)
