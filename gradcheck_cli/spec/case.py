@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.cases.argument_form import TENSOR, Form
 from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
@@ -67,6 +66,37 @@ class InputSpec:
     def is_differentiable(self) -> bool:
         """Whether gradients with respect to this tensor exist: a float or complex dtype, not switched off."""
         return self.differentiate and self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an argument is put together of tensors: one node of its structure, which the backend builds.
+
+    Attributes:
+        kind: "tensor"; "list", "tuple", "dict" or "object", of `parts`; "sparse" (of the tensors indices,
+            values, dense_shape) or "ragged" (of flat values and then row splits, the outermost first).
+        parts: what a structure holds, in order.
+        keys: the names of the parts of a dict or an object.
+        target: the class of an object, as `module:Class`.
+        shape: the dense shape of a sparse tensor.
+        splits: how many ragged dimensions a ragged tensor has.
+    """
+
+    kind: str = "tensor"
+    parts: tuple[Form, ...] = ()
+    keys: tuple[str, ...] = ()
+    target: str = ""
+    shape: tuple[int, ...] = ()
+    splits: int = 0
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every class named in it."""
+        inner = tuple(target for part in self.parts for target in part.targets)
+        return (self.target, *inner) if self.target else inner
+
+
+TENSOR = Form()
 
 
 @dataclass(frozen=True)

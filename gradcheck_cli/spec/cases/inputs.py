@@ -53,7 +53,7 @@ class InputReader:
             node: where it is written.
             model: what is written, sound as to its structure.
         """
-        before = len(self.log.faults)
+        before = self.log.count
         kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
         if len(kinds) > 1:
             self.log.add(
@@ -70,7 +70,7 @@ class InputReader:
         checks = LiteralChecks(self.log, node, dtype)
         shape = self._check_source(checks, source, model)
         if shape is None:
-            if len(self.log.faults) == before:
+            if self.log.count == before:
                 self.log.add(
                     node, "is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape"
                 )
@@ -89,11 +89,11 @@ class InputReader:
             min_gap=model.min_gap,
             symmetric=bool(model.symmetric),
         )
-        if len(self.log.faults) == before:
+        if self.log.count == before:
             check_moving(self.log, node, tensor)
-        if len(self.log.faults) == before and tensor.symmetric:
+        if self.log.count == before and tensor.symmetric:
             check_symmetric(self.log, node, tensor)
-        return tensor if len(self.log.faults) == before else None
+        return tensor if self.log.count == before else None
 
     def _check_source(
         self, checks: LiteralChecks, source: Source, model: InputModel
