@@ -92,10 +92,10 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.cli.progress import progress_bar
     from gradcheck_cli.cli.project import default_paths
-    from gradcheck_cli.running.selection.filters import Wanted, choose
+    from gradcheck_cli.running.selection.filters import CaseFilter, choose
     from gradcheck_cli.spec.load import load_cases
 
-    wanted = Wanted(names, tags, op_types, expression, ops)
+    wanted = CaseFilter(names, tags, op_types, expression, ops)
     cases = choose(load_cases(paths or default_paths(), seed=seed), wanted)
     varied = {key for key, sizes in _sizes(cases).items() if len(sizes) > 1}
     cases = tuple(

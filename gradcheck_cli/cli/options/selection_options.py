@@ -204,10 +204,10 @@ def select(  # noqa: PLR0913 (one argument per option)
     there is nothing to check then, and that is fine.
     """
     # Late imports, option by option: git and the reading of modules cost time.
-    from gradcheck_cli.running.selection.filters import Wanted, choose
+    from gradcheck_cli.running.selection.filters import CaseFilter, choose
     from gradcheck_cli.running.selection.history import failed_before, read_history
 
-    chosen = choose(cases, Wanted(names, tags, op_types, expression, ops))
+    chosen = choose(cases, CaseFilter(names, tags, op_types, expression, ops))
     notices = []
     cut = None
     if last_failed:
@@ -226,7 +226,7 @@ def select(  # noqa: PLR0913 (one argument per option)
         notices.append(f"--changed {changed}: {len(touched)} of {_cases(len(chosen))} may be touched")
         chosen = touched
     if shard is not None:
-        from gradcheck_cli.running.selection.shards import shard_of
+        from gradcheck_cli.running.selection.filters import shard_of
 
         whole = len(chosen)
         chosen, cut = shard_of(chosen, *shard, read_history(cache))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.gate import Projection
-    from gradcheck_cli.running.baseline.locked_pair import Entry, Key
+    from gradcheck_cli.running.baseline.locked_pair import Key, LockedPair
 
 # An error has drifted when it is this much larger than it was, and than all that may move it by itself: the
 # numeric value's own uncertainty, and a rounding in another order. The latter is taken as 10^-4 of the
@@ -30,10 +30,10 @@ _LOOSER = 10.0
 
 
 def compare(
-    old: Mapping[Key, Entry],
-    new: Mapping[Key, Entry],
+    old: Mapping[Key, LockedPair],
+    new: Mapping[Key, LockedPair],
     *,
-    is_expected: Callable[[Entry], bool] = lambda _: True,
+    is_expected: Callable[[LockedPair], bool] = lambda _: True,
     breaks: bool = False,
 ) -> tuple[BaselineFinding, ...]:
     """Compare a run with what is remembered.
@@ -79,7 +79,7 @@ def compare(
 
 
 def _renamed(
-    old: Mapping[Key, Entry], new: Mapping[Key, Entry], is_expected: Callable[[Entry], bool]
+    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], is_expected: Callable[[LockedPair], bool]
 ) -> dict[Key, Key]:
     """Find pairs whose op or case is gone under one name and new under another, by their fingerprints.
 
@@ -95,14 +95,14 @@ def _renamed(
     return {key: others[0] for key, others in fits.items() if len(others) == 1 and taken[others[0]] == 1}
 
 
-def _is_alike(old: Entry, new: Entry) -> bool:
+def _is_alike(old: LockedPair, new: LockedPair) -> bool:
     prints = (old.fingerprint, new.fingerprint)
     is_known = all(one is not None and one.analytic and one.forward for one in prints)
     is_same_pair = old.key[2:] == new.key[2:] and old.status is new.status
     return is_known and is_same_pair and _moved(old, new) == ("", "")
 
 
-def is_same(old: Entry, new: Entry) -> bool:
+def is_same(old: LockedPair, new: LockedPair) -> bool:
     """Whether there's nothing that a baseline should remember anew: errors may move within their noise."""
     same_error = new.error <= _drift_limit(old, new) and old.error <= _drift_limit(new, old)
     tolerances = (old.tolerance, new.tolerance)
@@ -117,11 +117,11 @@ def is_same(old: Entry, new: Entry) -> bool:
     )
 
 
-def _finding(entry: Entry, change: Change, message: str) -> BaselineFinding:
+def _finding(entry: LockedPair, change: Change, message: str) -> BaselineFinding:
     return BaselineFinding(*entry.key, change, message, entry.spec)
 
 
-def _changes(old: Entry, new: Entry, *, breaks: bool) -> Iterator[tuple[Change, str]]:
+def _changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator[tuple[Change, str]]:
     if new.status not in GREEN:
         if new.status is Status.SKIPPED and old.status is not Status.SKIPPED:
             yield Change.WEAKENED, f"was {_words(old)}, and is skipped now"
@@ -141,7 +141,7 @@ def _changes(old: Entry, new: Entry, *, breaks: bool) -> Iterator[tuple[Change, 
         yield from _moves(old, new)
 
 
-def _less(old: Entry, new: Entry) -> str:
+def _less(old: LockedPair, new: LockedPair) -> str:
     """Say what of a case isn't checked any more; empty where all of it is."""
     parts = [f"check {name} is turned off now" for name in new.checks_off if name not in old.checks_off]
     if new.samples < old.samples:
@@ -154,7 +154,7 @@ def _less(old: Entry, new: Entry) -> str:
     return "; ".join(parts)
 
 
-def _moves(old: Entry, new: Entry) -> Iterator[tuple[Change, str]]:
+def _moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
     """Yield what is different about a gradient that was right and still is."""
     analytic, forward = _moved(old, new)
     if forward:  # then errors and gradients are those of another function
@@ -171,15 +171,15 @@ def _moves(old: Entry, new: Entry) -> Iterator[tuple[Change, str]]:
         )
 
 
-def _words(entry: Entry) -> str:
+def _words(entry: LockedPair) -> str:
     return str(entry.status).replace("_", " ")
 
 
-def _drift_limit(old: Entry, new: Entry) -> float:
+def _drift_limit(old: LockedPair, new: LockedPair) -> float:
     return GROWTH * max(old.error, old.noise, new.noise, _ROUNDING * min(old.allowed, new.allowed))
 
 
-def _loosened(old: Entry, new: Entry) -> str:
+def _loosened(old: LockedPair, new: LockedPair) -> str:
     """Say how a tolerance is wider than it was; empty where it isn't."""
     before, after = old.tolerance, new.tolerance
     if before is None or after is None:
@@ -200,7 +200,7 @@ def _loosened(old: Entry, new: Entry) -> str:
     return f"scaled tolerance {before.scaled:.1e} -> {after.scaled:.1e} of the row" if wider else ""
 
 
-def _moved(old: Entry, new: Entry) -> tuple[str, str]:
+def _moved(old: LockedPair, new: LockedPair) -> tuple[str, str]:
     """Say how gradient and forward have changed, by their projections; empty where they haven't."""
     if old.fingerprint is None or new.fingerprint is None:
         return "", ""

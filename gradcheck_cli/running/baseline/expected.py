@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.gate import BaselineFinding, Change, Selection
 from gradcheck_cli.results import FAILING, UNDECIDED
 from gradcheck_cli.running.baseline.compare import compare
-from gradcheck_cli.running.baseline.locked_pair import GREEN, entries_of
+from gradcheck_cli.running.baseline.locked_pair import GREEN, locked_pairs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.baseline.locked_pair import Entry
+    from gradcheck_cli.running.baseline.locked_pair import LockedPair
     from gradcheck_cli.spec.case import Case
 
 
@@ -52,7 +52,7 @@ class Expected:
             self._folders = [Path(path).resolve() for path in self._selection.paths]
         self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
 
-    def __call__(self, entry: Entry) -> bool:
+    def __call__(self, entry: LockedPair) -> bool:
         """Whether it should have been in it."""
         if self._selection is None:
             return True
@@ -78,7 +78,7 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     Returns:
         What has changed, sorted; and how many pairs of `before` `after` wasn't asked for.
     """
-    old, new = entries_of(before.cases), entries_of(after.cases)
+    old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)
     lost, were_lost = _without_pairs(after), _without_pairs(before)
     found: list[BaselineFinding] = []

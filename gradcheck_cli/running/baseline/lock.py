@@ -15,7 +15,7 @@ from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import Status  # noqa: TC001 (lines are read by this type)
 from gradcheck_cli.running.baseline.compare import is_same
-from gradcheck_cli.running.baseline.locked_pair import GREEN, Entry
+from gradcheck_cli.running.baseline.locked_pair import GREEN, LockedPair
 from gradcheck_cli.serial import TypeFault
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Update:
         return ", ".join(f"{number} {what}" for number, what in counts if number) or "no pairs"
 
 
-def read_lock(file: Path) -> dict[Key, Entry]:
+def read_lock(file: Path) -> dict[Key, LockedPair]:
     """Read a lock file; specs are named from the working directory.
 
     Raises:
@@ -72,7 +72,7 @@ def read_lock(file: Path) -> dict[Key, Entry]:
     _require_merged(file, lines)
     if lines[0] != HEADER:
         raise UsageError(f"{file}:1: must be {HEADER}: is this a baseline, and of this gradcheck?")
-    found: dict[Key, Entry] = {}
+    found: dict[Key, LockedPair] = {}
     faults = []
     for number, line in enumerate(lines[1:], start=2):
         try:
@@ -94,8 +94,8 @@ def read_lock(file: Path) -> dict[Key, Entry]:
 
 
 def updated(
-    old: Mapping[Key, Entry], new: Mapping[Key, Entry], *, is_gone: Callable[[Entry], bool]
-) -> tuple[dict[Key, Entry], Update]:
+    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
+) -> tuple[dict[Key, LockedPair], Update]:
     """Return what a lock file is to hold after a run, and what that changes.
 
     A line whose pair hasn't changed stays as it is to the last digit, so that a diff shows changes alone.
@@ -126,7 +126,7 @@ def updated(
     return result, update
 
 
-def lock_text(entries: Mapping[Key, Entry], folder: Path) -> str:
+def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
     """Return a lock file's text.
 
     Args:
@@ -137,7 +137,7 @@ def lock_text(entries: Mapping[Key, Entry], folder: Path) -> str:
     return "".join(f"{line}\n" for line in [HEADER, *lines])
 
 
-def _line(entry: Entry, folder: Path) -> str:
+def _line(entry: LockedPair, folder: Path) -> str:
     content: Object = {
         "op": entry.op,
         "case": entry.case,
@@ -184,7 +184,7 @@ def _require_merged(file: Path, lines: Sequence[str]) -> None:
             )
 
 
-def _read(content: object, folder: Path) -> Entry:
+def _read(content: object, folder: Path) -> LockedPair:
     """Read a line's content.
 
     Raises:
@@ -193,7 +193,7 @@ def _read(content: object, folder: Path) -> Entry:
     if not isinstance(content, dict):
         raise TypeFault("it must be a mapping")
     line = serial.read(_Line, {**_Line.OPTIONAL, **content})
-    entry = Entry(
+    entry = LockedPair(
         op=line.op,
         case=line.case,
         dtype=line.dtype,

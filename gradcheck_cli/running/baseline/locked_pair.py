@@ -21,7 +21,7 @@ Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 
 @dataclass(frozen=True)
-class Entry:
+class LockedPair:
     """One pair.
 
     Attributes:
@@ -66,14 +66,14 @@ class Entry:
         return self.op, self.case, self.dtype, self.mode, self.pair
 
 
-def entries_of(cases: Iterable[CaseResult]) -> dict[Key, Entry]:
+def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
     """Return what a run found, pair by pair."""
     found = (_entry(case, pair) for case in cases for pair in case.pairs)
     return {entry.key: entry for entry in found}
 
 
-def _entry(case: CaseResult, pair: PairResult) -> Entry:
-    return Entry(
+def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
+    return LockedPair(
         op=case.op,
         case=case.case,
         dtype=case.dtype,

@@ -141,7 +141,7 @@ Outputs = Annotated[
 ]
 
 
-class Shared(Strict):
+class CaseKeys(Strict):
     """The keys that an op and each of its cases may hold."""
 
     inputs: (
@@ -263,13 +263,13 @@ class Shared(Strict):
     description: Text | None = described("What the op is.", "Two chained sparse convolutions")
 
 
-class CaseModel(Shared):
+class CaseModel(CaseKeys):
     """A further case, merged over the spec's own keys."""
 
     name: OpName = Field(description="Name of the case, unique within the op.", examples=["square"])
 
 
-class Defaults(Shared):
+class Defaults(CaseKeys):
     """Keys merged under each op of the file."""
 
     forward: Module | None = described("The function under test.", "package.module:function")

@@ -125,7 +125,9 @@ def _stored(case: Case, tensor: InputSpec) -> Array:
     arguments = tensor.source.arguments
     key = arguments.get("key")
     try:
-        array = arrays.load(case.folder, str(arguments["path"]), None if key is None else str(key))
+        array = arrays.load(
+            arrays.ArrayPlace(case.folder, str(arguments["path"]), None if key is None else str(key))
+        )
         wide = arrays.fit(array, tensor.dtype)
     except arrays.ArrayError as error:
         raise _failed(tensor, f"file {error}") from error

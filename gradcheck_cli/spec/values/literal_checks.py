@@ -52,14 +52,8 @@ class LiteralChecks:
 
         key = arguments["key"]
         try:
-            found = arrays.check(
-                folder,
-                str(arguments["path"]),
-                None if key is None else str(key),
-                self.dtype,
-                shape,
-                self._domain(),
-            )
+            place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
+            found = arrays.check(place, self.dtype, shape, self._domain())
         except arrays.ArrayError as error:
             self.log.add(self.node, str(error), "file")
             return shape

@@ -12,9 +12,9 @@ from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.baseline.compare import compare, is_same
 from gradcheck_cli.running.baseline.lock import HEADER, lock_text, read_lock, updated
-from gradcheck_cli.running.baseline.locked_pair import Entry
+from gradcheck_cli.running.baseline.locked_pair import LockedPair
 
-BASE = Entry(
+BASE = LockedPair(
     op="huber",
     case="default",
     dtype="float64",
