@@ -124,7 +124,7 @@ class OutputSpec:
     gradient_of: str = ""
 
 
-# The number of a sample point beside the first: its values, each moved a little.
+# The number of the sample point beside the first one, whose values are each moved a little.
 MOVED = -1
 
 

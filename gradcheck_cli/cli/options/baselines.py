@@ -109,14 +109,14 @@ class Baseline:
             return 0
         from gradcheck_cli.reporting.files import held_alone, write_text
         from gradcheck_cli.running.baseline.expected import Expected
-        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated
+        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 
         file = self._update
         try:
             with held_alone(file):
                 old = read_lock(file) if file.exists() else {}
-                entries, update = updated(old, locked_pairs_of(report.cases), is_gone=Expected(report))
+                entries, update = update_pairs(old, locked_pairs_of(report.cases), is_gone=Expected(report))
                 write_text(file, lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)

@@ -34,7 +34,7 @@ _CONFLICT = ("<<<<<<< ", "||||||| ", ">>>>>>> ", "=======")
 
 @dataclass(frozen=True)
 class Update:
-    """What writing a lock file did: how many pairs are new, changed, removed, as they were, or not right."""
+    """How many pairs writing a lock file added, changed, removed, kept, or left out as not right."""
 
     new: int
     changed: int
@@ -43,7 +43,7 @@ class Update:
     left_out: int
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return it as one line."""
         counts = (
             (self.new, "new"),
             (self.changed, "changed"),
@@ -58,7 +58,7 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     """Read a lock file; specs are named from the working directory.
 
     Raises:
-        UsageError: it can't be read, or has faults: the first ten.
+        UsageError: it can't be read, or has faults, of which the first ten are listed.
     """
     try:
         text = read_plain(file, _LIMIT).decode("utf-8")
@@ -93,18 +93,18 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     return found
 
 
-def updated(
+def update_pairs(
     old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
 ) -> tuple[dict[Key, LockedPair], Update]:
     """Return what a lock file is to hold after a run, and what that changes.
 
-    A line whose pair hasn't changed stays as it is to the last digit, so that a diff shows changes alone.
-    A pair that isn't right isn't taken up; what is remembered of it stays.
+    The line of a pair that hasn't changed stays the same to the last digit, so that a diff shows only
+    changes. A pair that isn't right isn't added; what is remembered of it stays.
 
     Args:
         old: what it holds.
         new: what the run found.
-        is_gone: whether a pair that the run hasn't got is to be forgotten.
+        is_gone: whether a pair that isn't in the run is to be forgotten.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
     kept = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
@@ -130,8 +130,8 @@ def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
     """Return a lock file's text.
 
     Args:
-        entries: what it shall hold.
-        folder: where it lies: specs are named from there.
+        entries: what it is to hold.
+        folder: the folder of the lock file: specs are named from there.
     """
     lines = [_line(entries[key], folder) for key in sorted(entries)]
     return "".join(f"{line}\n" for line in [HEADER, *lines])
@@ -157,7 +157,7 @@ def _line(entry: LockedPair, folder: Path) -> str:
         content["sides"] = list(entry.sides)
     if entry.tolerance is not None:
         tolerance = entry.tolerance
-        # As they are: a rounded one would read as loosened by the next run.
+        # Not rounded: the next run would take a rounded tolerance for a loosened one.
         content |= {"rtol": tolerance.rtol, "scaled": tolerance.scaled, "atol": tolerance.atol}
     if entry.fingerprint is not None:
         content["analytic"] = [_projection(one) for one in entry.fingerprint.analytic]
@@ -174,7 +174,7 @@ def _projection(projection: Projection) -> str:
 
 
 def _require_merged(file: Path, lines: Sequence[str]) -> None:
-    """Refuse a file that git left in conflict, and say how to go on."""
+    """Refuse a file with git's marks of a conflict, and say how to resolve it."""
     for number, line in enumerate(lines, start=1):
         if line.startswith(_CONFLICT):
             raise UsageError(

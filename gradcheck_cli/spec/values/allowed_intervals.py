@@ -1,6 +1,6 @@
-"""Where drawn values may lie: a generator's range, less what `domain` and `away_from` take from it.
+"""Where drawn values may lie: a distribution's range, without what `domain` and `away_from` exclude.
 
-Pure arithmetic on intervals: validation asks whether there is room, drawing asks which values are in it.
+Pure arithmetic on intervals: validation asks whether enough is left, drawing which values are in it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval
 
-# DESIGN: elements keep 0.1 of the generator's own standard deviation away from each point. The hair more
-# covers the rounding in measuring the distance.
+# DESIGN: elements keep 0.1 of the distribution's own standard deviation away from each point. The little more
+# covers rounding when the distance is measured.
 AWAY = 0.1 * (1 + 1e-9)
-# Values from within a domain keep this part of a standard deviation (or of the domain's width in the
-# generator's range, if that is less) away from its ends, so that a step fits between.
+# Values inside a domain keep this part of a standard deviation (or of the domain's width within the range, if
+# that is less) away from its ends, so that a step fits in between.
 MARGIN = 0.01
 # Below this chance per value, redrawing takes too long: 100 draws a value.
 LEAST_CHANCE = 0.01

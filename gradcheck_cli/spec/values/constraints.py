@@ -1,4 +1,4 @@
-"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and where to."""
+"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and how far."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import InputSpec
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-# A drawn input of at most so many elements, each of at most so many values, takes all of them in turn; with
-# more of either, two draws see enough of what there is to see.
+# A drawn input with at most so many elements, each with at most so many possible values, takes all of these in
+# turn. With more of either, two draws see enough.
 FEW_ELEMENTS = 8
 FEW_VALUES = 4
 
 
 def few_values(tensor: InputSpec) -> tuple[object, ...]:
-    """Return the values that each element of an input takes in turn; none where they are too many.
+    """Return the values that each element of an input takes in turn; none if there are too many.
 
-    A boolean that is drawn twice is the same in every second case: half of a function isn't seen.
+    A boolean that is drawn twice is the same in every second case, which leaves half of a function unseen.
     """
     source, kind = tensor.source, kind_of(tensor.dtype)
     if not 0 < math.prod(tensor.shape) <= FEW_ELEMENTS:
@@ -47,7 +47,7 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
 
 
 def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
-    """Log what can't be done about an input's `domain`, `away_from` and `min_gap`.
+    """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied.
 
     Args:
         log: where faults go.

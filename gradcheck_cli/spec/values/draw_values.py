@@ -4,9 +4,9 @@ They depend on seed, op, case, input name, shape and sample number, and on nothi
 (a float32 case checks at the float64 case's points), nor on other inputs, nor on the order of drawing. The
 imaginary part of a complex value has a stream of its own, so that the real part is the real dtype's value.
 
-Of few elements two independent draws often see one side only of what a function does. So elements that have
-few values take each in turn, and of few numbers every other point lies on the other side of the middle: of
-zero, or of what is drawn from.
+With few elements, two independent draws often see only one side of what a function does. So elements that have
+few values take each in turn, and few numbers lie, at every other point, on the other side of the middle: of
+zero, or of the range that is drawn from.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # With the least chance that validation lets pass (`allowed_intervals`), a value is still outside after this
 # many draws with a probability of 0.99**5000, or 1e-22.
 MAX_ROUNDS = 5_000
-# A side that is drawn with a chance of 1 % is found with one of 99.8 %; else elements stay on one side.
+# A side with a chance of 1 % per draw is found with one of 99.8 %; otherwise elements stay on their side.
 TURNS = 600
 
 
@@ -68,7 +68,7 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
 
 
 def _next_value(first: Array, values: Array, sample: int) -> Array:
-    """Return the values that follow the first sample's, in turn, after so many samples."""
+    """Return the values of a later sample: each element goes on through `values` from its first one."""
     which = np.argmax(first[..., np.newaxis] == values, axis=-1)
     return np.asarray(values[(which + sample) % len(values)])
 
@@ -193,7 +193,7 @@ def _bounded(tensor: InputSpec, distribution: ElementDistribution) -> list[tuple
 
 
 def _placed(tensor: InputSpec, distribution: ElementDistribution, sample: Callable[[int], Array]) -> Array:
-    """Draw elements, and redraw those that lie outside the allowed intervals until none does."""
+    """Draw elements, and redraw those outside the allowed intervals until there are none."""
     drawn = sample(math.prod(tensor.shape))
     if not tensor.away_from and tensor.domain == (None, None):
         return drawn
@@ -216,9 +216,9 @@ def _turned(
     other: Array,
     sample: Callable[[int], Array],
 ) -> Array:
-    """Draw those elements again that lie on the same side as another point's, until they don't.
+    """Redraw the elements that lie on the same side as another point's, until none does.
 
-    Their sizes stay independent: at -x what a gradient kept of x would often be right.
+    Their sizes stay independent: at -x, a gradient that keeps a value of x would often be right.
     """
     middle = distribution.middle
     for _ in range(TURNS):
@@ -230,7 +230,7 @@ def _turned(
             break
         drawn[same] = sample(same.size)
         if tensor.away_from or tensor.domain != (None, None):
-            # What falls outside is as it was: on the same side, to be drawn once more.
+            # An element that falls outside goes back to the same side, and is drawn once more.
             outside = same[~_inside(tensor, distribution, drawn[same])]
             drawn[outside] = other[outside]
     return drawn
@@ -249,7 +249,7 @@ def _inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) 
 
 
 def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
-    """Draw an array with structure; as its elements can't be redrawn one by one, it is drawn again whole."""
+    """Draw an array with structure; its elements can't be redrawn one by one, so all of it is."""
     low, high = tensor.domain
     is_complex = kind_of(tensor.dtype) == "complex"
     drawing = Drawing(rng, tensor.shape, tensor.source.arguments, is_complex)
