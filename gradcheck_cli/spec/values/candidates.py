@@ -1,8 +1,8 @@
 """Candidate points, drawn beside the samples; those that take another side of a branch are kept.
 
-They are sample points with high numbers, drawn like any other. Normal values are also drawn wider and narrower,
-within their bounds, and with all elements of one sign. A stated range is never left: a spec claims nothing of
-the function beyond it.
+They are sample points with high numbers, drawn like any other. Normal values are also drawn wider and
+narrower, within their bounds, and with all elements of one sign. A stated range is never left: a spec claims
+nothing of the function beyond it.
 """
 
 from __future__ import annotations

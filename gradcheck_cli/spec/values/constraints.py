@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import InputSpec
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-# A drawn input with at most so many elements, each with at most so many possible values, takes all of these in
-# turn. With more of either, two draws see enough.
+# A drawn input with at most so many elements, each with at most so many possible values, takes all of these
+# in turn. With more of either, two draws see enough.
 FEW_ELEMENTS = 8
 FEW_VALUES = 4
 

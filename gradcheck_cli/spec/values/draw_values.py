@@ -4,9 +4,9 @@ They depend on seed, op, case, input name, shape and sample number, and on nothi
 (a float32 case checks at the float64 case's points), nor on other inputs, nor on the order of drawing. The
 imaginary part of a complex value has a stream of its own, so that the real part is the real dtype's value.
 
-With few elements, two independent draws often see only one side of what a function does. So elements that have
-few values take each in turn, and few numbers lie, at every other point, on the other side of the middle: of
-zero, or of the range that is drawn from.
+With few elements, two independent draws often see only one side of what a function does. So elements that
+have few values take each in turn, and few numbers lie, at every other point, on the other side of the middle:
+of zero, or of the range that is drawn from.
 """
 
 from __future__ import annotations
