@@ -1,4 +1,4 @@
-"""What a run has seen of the code under test, as frozen values: hand-written gradients, sides of branches."""
+"""Which parts of the code under test a run has seen: hand-written gradients, and sides of branches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class GradientRun:
     """A custom gradient that a case made, or ran.
 
     Attributes:
-        function: `module:qualname` of the function that it is of.
+        function: `module:qualname` of the function that it belongs to.
         places: `file:line` of that function, then of the functions that it closes over.
-        makers: `file:line` of the lines that asked for it, the innermost first: a decorator, or a call.
-        pairs: labels of the pairs whose gradient it ran for; empty where it was made, and didn't run.
+        makers: `file:line` of the lines that made it, the innermost first: a decorator, or a call.
+        pairs: labels of the pairs whose gradients ran it; empty where it was made but didn't run.
     """
 
     function: str
@@ -29,11 +29,11 @@ class GradientRun:
 
 
 class CoverageStatus(str, Enum):
-    """What becomes of a gradient that somebody wrote; the words are a contract."""
+    """Whether a hand-written gradient is covered; the words are a contract."""
 
     COVERED = "covered"  # a pair that passed ran it
     MISSING = "missing"
-    EXCUSED = "excused"  # not covered, for a reason that is written in the specs
+    EXCUSED = "excused"  # not covered, for a reason that the specs give
 
     def __str__(self) -> str:
         """Return the word itself."""
@@ -42,17 +42,16 @@ class CoverageStatus(str, Enum):
 
 @dataclass(frozen=True)
 class WrittenGradient:
-    """A gradient that somebody wrote, or a module of which nobody knows, since it can't be imported.
+    """A hand-written gradient, or a module that may hold some but can't be imported.
 
     Attributes:
-        name: `module:qualname` of the function that it is of; of a module its dotted name.
-        kind: by what it is made: "custom_gradient", "RegisterGradient", "Defun", ...; or "module".
-        file: where, from `site-packages` or the working directory.
-        line: 1-based; 0 of a module.
-        status: what becomes of it.
+        name: `module:qualname` of the function that it belongs to; the dotted name of a module.
+        kind: what makes it: "custom_gradient", "RegisterGradient", "Defun", ...; or "module".
+        file: its file, from `site-packages` or the working directory.
+        line: 1-based; 0 for a module.
+        status: whether it is covered.
         cases: the cases with a pair that passed and ran it, as "op · case", each once.
-        reason: of an excused one, why; of a module, why it can't be imported; of a missing one, how far it
-            came.
+        reason: why it is excused, why the module can't be imported, or how far a missing gradient came.
     """
 
     name: str
@@ -69,10 +68,10 @@ class GradientCoverage:
     """The gradients of some packages, and which of them passing pairs ran.
 
     Attributes:
-        packages: what was measured.
-        gradients: each with what becomes of it.
-        fail_under: the least share, in percent, that isn't a failure; `None` for none.
-        changed: the revision since which a file must have changed for its gradients to count; empty for any.
+        packages: the packages measured.
+        gradients: all of their gradients.
+        fail_under: the share, in percent, below which the run fails; `None` for no limit.
+        changed: a revision: only gradients in files changed since then count; empty for all.
     """
 
     packages: tuple[str, ...]
@@ -82,7 +81,7 @@ class GradientCoverage:
 
     def count(self, status: CoverageStatus) -> int:
         """Return how many have a status."""
-        return sum(one.status is status for one in self.gradients)
+        return sum(gradient.status is status for gradient in self.gradients)
 
     @property
     def percent(self) -> float:
@@ -98,16 +97,16 @@ class GradientCoverage:
 
 
 def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
-    """Return the coverage of a run whose parts these are: what one covers is covered. `None` of none."""
+    """Join the coverage of several parts of a run: what one part covers is covered. `None` for no parts."""
     if not parts:
         return None
     order = (CoverageStatus.COVERED, CoverageStatus.EXCUSED, CoverageStatus.MISSING)
     best: dict[tuple[str, int, str], WrittenGradient] = {}
-    for one in (gradient for part in parts for gradient in part.gradients):
-        known = best.setdefault((one.file, one.line, one.name), one)
-        first, other = sorted((known, one), key=lambda each: order.index(each.status))
-        cases = tuple(sorted({*first.cases, *other.cases}))
-        best[one.file, one.line, one.name] = replace(first, cases=cases)
+    for gradient in (gradient for part in parts for gradient in part.gradients):
+        key = (gradient.file, gradient.line, gradient.name)
+        known = best.setdefault(key, gradient)
+        first, other = sorted((known, gradient), key=lambda each: order.index(each.status))
+        best[key] = replace(first, cases=tuple(sorted({*first.cases, *other.cases})))
     return replace(
         parts[0],
         packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
@@ -118,15 +117,15 @@ def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
 
 @dataclass(frozen=True)
 class Branch:
-    """A place where the forward or its gradient goes one of several ways, and which of them were taken.
+    """A branch of the forward or of its gradient, and which of its sides were taken.
 
     Attributes:
-        text: the condition, as far as the graph tells it: `x > 3.5`.
-        place: `file:line` that asked for it.
+        text: the condition, as far as the graph shows it: `x > 3.5`.
+        place: `file:line` of the code that branches.
         part: "forward" or "gradient".
-        sides: every way.
-        seen: those that some element took at some point.
-        excused: those that a spec says its inputs can't take, each with the reason.
+        sides: all of its sides.
+        seen: the sides that some element took at some point.
+        excused: the sides that the inputs can't take, as a spec says, each with the reason.
     """
 
     text: str
@@ -138,7 +137,7 @@ class Branch:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The sides that nothing took, and nobody excused."""
+        """The sides that were neither taken nor excused."""
         excused = {side for side, _ in self.excused}
         return tuple(side for side in self.sides if side not in self.seen and side not in excused)
 
@@ -148,26 +147,26 @@ class Branch:
 
 
 def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
-    """Return a branch with reasons why sides of it aren't taken.
+    """Return a branch with the reasons why some of its sides aren't taken.
 
     Args:
-        branch: as it was seen.
+        branch: the branch.
         excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
-            reason; of several that match, the last one counts.
+            reason; if several match, the last one counts.
     """
-    found = {}
+    excused = {}
     for side in branch.sides:
         names = (branch.label(side), f"{branch.text} {side}")
         for glob, reason in excuses:
             if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
-                found[side] = reason
-    return replace(branch, excused=tuple(found.items()))
+                excused[side] = reason
+    return replace(branch, excused=tuple(excused.items()))
 
 
 def side_counts(branches: Iterable[Branch]) -> tuple[int, int]:
-    """Return how many sides were seen, and how many there are that nobody excused.
+    """Return how many sides were seen, and how many there are, excused ones aside.
 
-    A branch that several cases have is one: a side counts where one of them took it.
+    A branch that occurs in several cases counts once; its side was seen if it was taken in any of them.
     """
     every: set[tuple[str, ...]] = set()
     seen: set[tuple[str, ...]] = set()

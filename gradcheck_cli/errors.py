@@ -48,7 +48,7 @@ class SpecError(GradcheckError):
 
     def __init__(self, faults: list[Fault]) -> None:
         """Keep the faults, sorted; the message lists one a line."""
-        self.faults = tuple(sorted(set(faults)))
+        self.faults = tuple(sorted(faults))
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 

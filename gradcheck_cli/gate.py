@@ -1,4 +1,4 @@
-"""What a run hands to the gate beside its verdicts: what a baseline remembers of a pair, a shard's part."""
+"""What a run tells CI beside its verdicts: fingerprints, changes since a baseline, shards, its selection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 @dataclass(frozen=True)
 class Projection:
-    """A number that a baseline remembers, and how far rounding alone may move it on another machine."""
+    """A number that a baseline remembers, and how far rounding may move it on another machine."""
 
     value: float
     slack: float
@@ -16,9 +16,10 @@ class Projection:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The rule by which a pair was judged: `atol` replaces the scaled absolute terms where a spec gives it.
+    """The rule by which a pair was judged.
 
-    `scaled` is the default's own absolute term, relative to the row; 0 where `atol` replaces it.
+    `scaled` is the default's absolute term, relative to the row. Where a spec gives `atol`, that replaces it,
+    and `scaled` is 0.
     """
 
     rtol: float
@@ -28,9 +29,9 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a pair's gradient and its forward are, in a few numbers: projections u'Jv with seeded u and v.
+    """A pair's gradient and its forward in a few numbers: projections u'Jv with seeded u and v.
 
-    `analytic` is of the gradient under test, `forward` of the forward's secants; the same number of each.
+    `analytic` holds those of the gradient under test, `forward` those of the forward's secants, as many.
     """
 
     analytic: tuple[Projection, ...]
@@ -44,7 +45,7 @@ class Change(str, Enum):
     LOOSENED = "loosened"
     DRIFTED = "drifted"
     GRADIENT = "gradient_changed"
-    WEAKENED = "weakened"  # what was checked is now skipped, or expected to be wrong, or None
+    WEAKENED = "weakened"  # it was checked; now it is skipped, expected to be wrong, or its gradient is None
     BROKE = "broke"  # between two reports: it was right
     MENDED = "mended"  # between two reports: it wasn't right, and is
     BOTH = "both_changed"
@@ -57,14 +58,14 @@ class Change(str, Enum):
         return self.value
 
 
-HARMLESS = frozenset(  # to be told, and no failure
+HARMLESS = frozenset(  # reported, but no failure
     {Change.BOTH, Change.FORWARD, Change.NEW, Change.RENAMED, Change.MENDED}
 )
 
 
 @dataclass(frozen=True, order=True)
 class BaselineFinding:
-    """One pair that differs from what a baseline remembers; `spec` is where it is, or was."""
+    """One pair that differs from what a baseline remembers; `spec` is the file that holds it, or held it."""
 
     op: str
     case: str
@@ -83,7 +84,7 @@ class BaselineFinding:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of a run this is: number `index` (from 1) of `count`; `plan` lists all (op, case, dtype)."""
+    """Which part of a run this is: part `index` (from 1) of `count`; `plan` lists every (op, case, dtype)."""
 
     index: int
     count: int
@@ -92,13 +93,13 @@ class Shard:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run was asked for, so that what isn't in its report can be told from what is gone.
+    """What a run was asked for, so that a pair that wasn't selected can be told from one that is gone.
 
     Attributes:
         paths: the files and folders of specs.
         options: what narrows these down, as on a command line: "--op huber", "--shard 1/4".
-        modes: those that were asked for; none: each spec's own.
-        left_out: (op, case, dtype) of what these specs hold, and the run has no pairs of.
+        modes: the modes that were asked for; empty for each spec's own.
+        left_out: (op, case, dtype) of the cases in these specs of which the run has no pairs.
     """
 
     paths: tuple[str, ...]

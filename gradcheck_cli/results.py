@@ -38,7 +38,7 @@ class Status(str, Enum):
         return self.value
 
 
-# The first of these that occurs among a case's pairs and checks is the case's own status.
+# A case has the first of these statuses that occurs among its pairs and checks.
 SEVERITY = (
     Status.MISMATCHED,
     Status.UNEXPECTED_PASS,
@@ -49,7 +49,7 @@ SEVERITY = (
     Status.SKIPPED,
 )
 
-# The check under which a case is skipped that its spec doesn't mean for the TensorFlow that is here.
+# The check that skips a case whose spec is for other versions of TensorFlow.
 VERSION_CHECK = "tensorflow"
 
 FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
@@ -60,9 +60,9 @@ UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
 class WorstElement:
     """The element with the largest ratio of error to bound.
 
-    Indices are those of the output's and the input's own shape. Of a complex tensor the real and the
-    imaginary part are elements of their own: `output_part` and `input_part` say which ("re", "im", or ""
-    for a real tensor). `uncertainty` bounds the numeric value's own error.
+    Indices follow the output's and the input's own shape. The real and the imaginary part of a complex tensor
+    are elements of their own: `output_part` and `input_part` say which part ("re", "im", or "" for a real
+    tensor). `uncertainty` bounds the numeric value's own error.
     """
 
     output_index: tuple[int, ...]
@@ -78,21 +78,45 @@ class WorstElement:
 class PairResult:
     """The verdict on one output with one input, over all elements and all sample points.
 
-    `allowed` and `uncertainty` belong to the worst element. `note` is a few words for the table
-    ("as expected", "zero-size: shape only", "3 of 16 elements"); `message` explains a status that
-    isn't `passed`, remedy included. `reference_dtype` is the dtype in which the numeric derivative
-    was taken, or as good as which it was; `not_float64` says why that isn't float64. `evaluations` counts
-    evaluations of the forward, `columns` the input's real elements that they were for, over all samples;
-    pairs of one input share both. Where random probes judged, `miss_probability` is the chance that an error
-    of the relative size `miss_size` in one element was missed; errors and `allowed` are then relative to the
-    probes' own size. `order` is 2 where the output is itself a gradient. `stops` says where the
-    `stop_gradient`s are that change the derivative, by up to `stop_change` of it, where the spec leaves open
-    whether they are meant. `mismatch` says in what way a gradient is wrong, expected or not: "value", "none",
-    "nonfinite", "form", "raises", or several of them joined by "and". `worst_error` and `worst_bound` (what
-    was allowed, with what the numeric value may be off by) are those of the worst element, one at a kink left
-    aside where all is right; `None` where they are `max_abs_error` and `allowed` with `uncertainty`.
-    `undecided` says why a pair is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient".
-    `figure` is what pictures of it are drawn from, where somebody asked for them.
+    Attributes:
+        label: `dOUT/dIN`.
+        output: the output's name.
+        input: the input's name.
+        status: the verdict.
+        connected: whether its gradient is a tensor, rather than `None`.
+        method: how it was judged.
+        reference_dtype: the dtype of the numeric derivative, or the one that it is as accurate as.
+        evaluations: how often the forward was evaluated, over all samples; pairs of one input share this.
+        columns: the input's real elements that these evaluations were for, over all samples.
+        miss_probability: where random probes judged, the chance that they missed an error of `miss_size` in
+            one element. Errors and `allowed` are then relative to the probes' own size.
+        miss_size: the relative size of that error.
+        max_abs_error: the largest absolute error of all elements.
+        max_rel_error: the largest relative error of all elements.
+        allowed: the tolerance of the worst element.
+        uncertainty: the bound on the numeric value's own error there.
+        kinks: how many elements passed for lying between one-sided slopes.
+        elements: how many elements the Jacobian has.
+        wrong_elements: how many of them are wrong.
+        worst: the element with the largest ratio of error to bound.
+        diagnosis: what may be the cause, the likeliest first.
+        note: a few words for the table: "as expected", "zero-size: shape only", "3 of 16 elements".
+        message: why the status isn't `passed`, and what to do.
+        fingerprint: what a baseline remembers of gradient and forward.
+        tolerance: the rule behind `allowed`.
+        order: 2 where the output is itself a gradient.
+        stops: where the `stop_gradient`s are that change the derivative, if the spec doesn't say whether
+            they are intended.
+        stop_change: by what share of the derivative they change it, at most.
+        not_float64: why `reference_dtype` isn't float64.
+        mismatch: how a gradient is wrong, expected or not: "value", "none", "nonfinite", "form", "raises", or
+            several of them joined by "and".
+        undecided: why it is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient".
+        worst_error: the worst element's error; elements at kinks don't count if all are right. `None` where
+            it is `max_abs_error`.
+        worst_bound: what was allowed there, with the numeric value's own error added. `None` where it is
+            `allowed` plus `uncertainty`.
+        figure: what pictures of it are drawn from, if they were asked for.
     """
 
     label: str
@@ -131,19 +155,19 @@ class PairResult:
 
     @property
     def error(self) -> float:
-        """The worst element's error, absolute; of random probes the largest, relative."""
+        """The worst element's absolute error; where random probes judged, the largest relative error."""
         return self.max_abs_error if self.worst_error is None else self.worst_error
 
     @property
     def bound(self) -> float:
-        """What was allowed of that error: of what couldn't be decided the tolerance alone."""
+        """What was allowed of that error; for an inconclusive pair the tolerance alone."""
         if self.status is Status.INCONCLUSIVE:
             return self.allowed
         return self.allowed + self.uncertainty if self.worst_bound is None else self.worst_bound
 
     @property
     def ratio(self) -> float | None:
-        """That error as a share of what was allowed; `None` where it couldn't be decided."""
+        """That error as a share of what was allowed; `None` for an inconclusive pair."""
         if self.status is Status.INCONCLUSIVE:
             return None
         if self.error == 0:
@@ -164,18 +188,24 @@ class PairResult:
         return off / size if is_known else None
 
 
-# What becomes of a corruption.
+# The outcomes of a corruption.
 CAUGHT, LEFT_OPEN, MISSED, HIDES = "caught", "undecided", "missed", "out of sight"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """What became of one corruption of one pair's gradient.
+    """The outcome of one corruption of one pair's gradient.
 
-    `outcome` is `caught` (called a mismatch), `undecided` (not right either, so that a run fails), `missed`,
-    or `out of sight`: no point of the case could show it, and it wasn't tried. `change` is the error of the
-    worst element, `allowed` what was allowed of it, `kinks` how many elements passed for lying between
-    one-sided slopes.
+    Attributes:
+        pair: the pair's label.
+        corruption: one of `words.CORRUPTIONS`.
+        outcome: `caught` (called a mismatch), `undecided` (which fails a run too), `missed`, or
+            `out of sight`: no point of the case could show it, so it wasn't tried.
+        order: 2 where the output is itself a gradient.
+        change: the error of the worst element.
+        allowed: what was allowed of it.
+        kinks: how many elements passed for lying between one-sided slopes.
+        message: more about the outcome.
     """
 
     pair: str
@@ -208,13 +238,13 @@ class CaseError:
 
 @dataclass
 class Work:
-    """What a case cost, in counts that don't depend on the machine.
+    """What a case cost, in counts that are the same on every machine.
 
     Attributes:
         traces: how often the user's code, or a gradient of it, was traced.
         batch_traces: how often a graph was traced into one that takes many points.
-        calls: of traced graphs, each of one point or of many.
-        points: evaluated in these calls, of the forward or of a gradient.
+        calls: how often a traced graph was called, for one point or for many.
+        points: how many points these calls evaluated, of the forward or of a gradient.
     """
 
     traces: int = 0
@@ -241,31 +271,31 @@ class CaseResult:
     checks: tuple[CheckResult, ...] = ()
     pairs: tuple[PairResult, ...] = ()
     warnings: tuple[str, ...] = ()
-    output: tuple[str, ...] = ()  # the last lines that the user's code printed, where they were caught
-    output_file: str = ""  # where all of it is, where more is to be kept than those lines
+    output: tuple[str, ...] = ()  # the last lines that the user's code printed, if they were captured
+    output_file: str = ""  # the file that holds all of them, if there are more
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
-    samples: int = 0  # points at which it is checked; 0 where it wasn't
+    samples: int = 0  # points at which it was checked; 0 if it wasn't
     not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
     source: str = ""  # "path:line" of the gradient function; empty where its module wasn't imported
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
     held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
-    host: str = ""  # the machine that it ran on, where that was a cluster's
-    worker: str = ""  # the cluster's name of what it ran in
+    host: str = ""  # the machine of a cluster that it ran on
+    worker: str = ""  # the cluster's name for the worker that it ran in
     work: Work = field(default_factory=Work)
-    custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and for which pairs they ran
+    custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
-    chosen_points: int = 0  # checked besides the samples, since they take sides that these don't
+    chosen_points: int = 0  # points checked beside the samples, for sides of branches that these don't take
 
     @property
     def skipped(self) -> bool:
         """Whether anything of the case was skipped."""
-        found = {self.status, *(pair.status for pair in self.pairs), *(one.status for one in self.checks)}
-        return Status.SKIPPED in found
+        statuses = {*(pair.status for pair in self.pairs), *(check.status for check in self.checks)}
+        return Status.SKIPPED in {self.status, *statuses}
 
     @property
     def is_for_another_version(self) -> bool:
-        """Whether it was skipped since its spec means it for other versions of TensorFlow."""
+        """Whether it was skipped because its spec is for other versions of TensorFlow."""
         return self.status is Status.SKIPPED and any(check.name == VERSION_CHECK for check in self.checks)
 
 
@@ -322,9 +352,9 @@ def _leave_one_unchecked(cases: Iterable[CaseResult]) -> bool:
 class Report:
     """A whole run.
 
-    `strict` and `strict_precision` are the options of that name: they make failures of what was skipped
-    (exit 3), and of what loses digits (exit 1). `unchecked` says what wasn't run that should have been;
-    `selection` what was asked for, where that is known.
+    `strict` and `strict_precision` are the options of that name: with them, what was skipped fails the run
+    (exit 3), and so does what loses digits (exit 1). `unchecked` says what should have been run and wasn't;
+    `selection` says what was asked for, if that is known.
     """
 
     gradcheck_version: str
@@ -347,7 +377,7 @@ class Report:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the run was made with, by name, as far as that is known."""
+        """The versions, platform and seed of the run, by name, as far as they are known."""
         known = {
             "gradcheck": self.gradcheck_version,
             "TensorFlow": self.tensorflow_version,
@@ -360,14 +390,14 @@ class Report:
         return {name: value for name, value in known.items() if value}
 
     coverage: GradientCoverage | None = None  # with `--cov`
-    branch_fail_under: float | None = None  # the least share of sides, in percent, that isn't a failure
+    branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
 
     @property
     def summary(self) -> dict[str, int]:
         """Count ops (`specs`), cases, pairs, pairs by status, and structural checks that failed.
 
-        A case in which nothing but an error came about has no pairs: it counts once under `error`; one that
-        was skipped before there were any (a mode that it can't have), once under `skipped`.
+        A case that ended in an error has no pairs: it counts once under `error`. A case that was skipped
+        before it had any pairs (because of its mode) counts once under `skipped`.
         """
         statuses = Counter(pair.status for case in self.cases for pair in case.pairs)
         statuses[Status.ERROR] += sum(case.error is not None for case in self.cases)
@@ -388,9 +418,9 @@ class Report:
     def evaluations_per_element(self) -> float:
         """How many evaluations of the forward an input element cost, on average; 0 if none were made."""
         spent: dict[tuple[int, str], tuple[int, int]] = {}
-        for number, case in enumerate(self.cases):
+        for case_index, case in enumerate(self.cases):
             for pair in case.pairs:
-                key = (number, pair.input)
+                key = (case_index, pair.input)
                 spent[key] = max(spent.get(key, (0, 0)), (pair.evaluations, pair.columns))
         columns = sum(columns for _, columns in spent.values())
         return sum(evaluations for evaluations, _ in spent.values()) / columns if columns else 0.0
@@ -413,17 +443,17 @@ class Report:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """How many sides of branches were seen, over all cases, and how many there are to be seen."""
+        """How many sides of branches were seen in all cases, and how many there are."""
         return side_counts(branch for case in self.cases for branch in case.branches)
 
     @property
     def falls_short(self) -> bool:
-        """Whether fewer gradients, or fewer sides of branches, are covered than must be."""
+        """Whether too few gradients, or too few sides of branches, are covered."""
         return self.branches_fall_short or (self.coverage is not None and self.coverage.falls_short)
 
     @property
     def branches_fall_short(self) -> bool:
-        """Whether fewer sides of branches were seen than must be."""
+        """Whether too few sides of branches were seen."""
         seen, every = self.sides
         return self.branch_fail_under is not None and 100 * seen < self.branch_fail_under * every
 
@@ -437,7 +467,7 @@ def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) 
     if not pairs:
         found = {check.status for check in checks} & (FAILING | UNDECIDED | {Status.SKIPPED})
         return next((status for status in SEVERITY if status in found), Status.INCONCLUSIVE)
-    # A passed check alone doesn't make a case green: its pairs must be.
+    # A passed check alone doesn't make a case green: its pairs must have passed.
     found = {pair.status for pair in pairs} | {
         check.status for check in checks if check.status is not Status.PASSED
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
-from gradcheck_cli.running.selection.filters import Wanted, choose, meant
+from gradcheck_cli.running.selection.filters import CaseFilter, choose, meant
 from gradcheck_cli.spec.cases.pair_rules import could_match
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str]
         NoSpecsError: a name matches no case, or no op, even where another one does: nothing asked for is left
             out in silence.
     """
-    return choose(cases, Wanted(names=names, ops=ops))
+    return choose(cases, CaseFilter(names=names, ops=ops))
 
 
 def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:

@@ -14,9 +14,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradcheck_cli import typed_json
+from gradcheck_cli import serial
 from gradcheck_cli.covered import GradientRun
-from gradcheck_cli.typed_json import TypeFault
+from gradcheck_cli.serial import TypeFault
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Importing:
 
     def _take(self, made: object) -> None:
         try:
-            self._found.made += typed_json.read(tuple[GradientRun, ...], made)
+            self._found.made += serial.read(tuple[GradientRun, ...], made)
         except TypeFault:  # something else wrote to our pipe
             return
 
@@ -127,7 +127,7 @@ def _main() -> None:
                     behaviour.import_module(module)
             except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
                 failure = frames.first_line(error)
-            made = [vars(site.as_run()) for site in log.made]
+            made = serial.plain([site.as_run() for site in log.made])
             stream.write(json.dumps({"failure": failure, "made": made}) + "\n")
     os._exit(0)  # threads that modules have started don't hold it up
 

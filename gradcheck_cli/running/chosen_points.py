@@ -15,6 +15,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.values import candidates
+from gradcheck_cli.spec.words import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,20 +29,6 @@ if TYPE_CHECKING:
 _MOST = 2  # points; each costs about half as much as a case with two samples
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 # These say something of the op, not of a point, and were made at the samples.
-_CHECKS_OFF = frozenset(
-    {
-        "all_zero",
-        "inputs_unmodified",
-        "linearity",
-        "modes",
-        "override",
-        "precision",
-        "repeat",
-        "retrace",
-        "variables_order",
-        "zero_upstream",
-    }
-)
 _RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
 
@@ -84,7 +71,8 @@ def _may_choose(case: Case, findings: Findings) -> bool:
 
 def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None:
     numbers = candidates.numbers(as_stated=bool(findings.first and findings.first.low_precision))
-    case = replace(opener.case, checks_off=_CHECKS_OFF, second_order=False, remembered=False)
+    # Structural checks are the op's, whatever the point, and were made where the samples were.
+    case = replace(opener.case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
     for sample in sides.choose(numbers, opener.case.unreached, _MOST):
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_case(case, opener, [sample])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.cases.argument_form import TENSOR, Form
+from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +28,8 @@ class FunctionRef:
 class Source:
     """Where an input's values come from: a generator's name and its arguments.
 
-    `kind` is one of value, file, uniform, normal, integers, choice, bool, permutation, one_hot, spd,
-    orthogonal, triangular, probabilities, or default (standard normal, integers 0..9, fair booleans); places,
-    the indices of a sparse tensor of the dense shape `shape`; or
-    variable, where the backend has found one: its value is the array `value`.
+    `kind` is one of `words.SOURCES`. The arguments of "places" hold the dense `shape`; those of "variable",
+    which the backend adds, the array `value`.
     """
 
     kind: str = "default"
@@ -71,6 +69,37 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
+class Form:
+    """How an argument is put together of tensors: one node of its structure, which the backend builds.
+
+    Attributes:
+        kind: "tensor"; "list", "tuple", "dict" or "object", of `parts`; "sparse" (of the tensors indices,
+            values, dense_shape) or "ragged" (of flat values and then row splits, the outermost first).
+        parts: what a structure holds, in order.
+        keys: the names of the parts of a dict or an object.
+        target: the class of an object, as `module:Class`.
+        shape: the dense shape of a sparse tensor.
+        splits: how many ragged dimensions a ragged tensor has.
+    """
+
+    kind: str = "tensor"
+    parts: tuple[Form, ...] = ()
+    keys: tuple[str, ...] = ()
+    target: str = ""
+    shape: tuple[int, ...] = ()
+    splits: int = 0
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every class named in it."""
+        inner = tuple(target for part in self.parts for target in part.targets)
+        return (self.target, *inner) if self.target else inner
+
+
+TENSOR = Form()
+
+
+@dataclass(frozen=True)
 class Argument:
     """One argument of forward: a tensor, or a structure of tensors, each named by its path in it.
 
@@ -95,7 +124,7 @@ class OutputSpec:
     gradient_of: str = ""
 
 
-# The number of a sample point beside the first: its values, each moved a little.
+# The number of the sample point beside the first one, whose values are each moved a little.
 MOVED = -1
 
 
@@ -208,7 +237,7 @@ class Case:
     seed: int = 0
     timeout: float | None = None
     tags: tuple[str, ...] = ()
-    method: str = "auto"  # auto, central, ladder, complex_step, full, probe
+    method: str = "auto"
     power: Power = Power()
     budget: float = 10.0
     full_only: bool = False
@@ -258,4 +287,4 @@ class Case:
     @property
     def is_generated(self) -> bool:
         """Whether any value is drawn: such a case is checked at `samples` points."""
-        return any(tensor.source.kind not in ("value", "file", "variable") for tensor in self.tensors)
+        return any(not SOURCES[tensor.source.kind].is_fixed for tensor in self.tensors)

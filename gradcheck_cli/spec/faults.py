@@ -31,13 +31,19 @@ REMEDIES = {
 
 
 class FaultLog:
-    """The faults of one file."""
+    """The faults of one file, each once: several cases, and several dtypes of a case, read the same text.
+
+    Attributes:
+        path: the file.
+        count: how many were added, in whatever case: what is read is sound where this stays the same.
+    """
 
     def __init__(self, path: str, faults: Iterable[Fault] = ()) -> None:
         """Start with faults already known; nothing more is said about their places."""
         self.path = path
-        self.faults = list(faults)
-        self._settled = {(fault.line, fault.place) for fault in self.faults if fault.place}
+        self.count = 0
+        self._faults = dict.fromkeys(faults)
+        self._settled = {(fault.line, fault.place) for fault in self._faults if fault.place}
 
     def add(self, node: Node, message: str, *path: str | int) -> None:
         """Add a fault about a node, or about what should stand at `path` below it."""
@@ -47,16 +53,24 @@ class FaultLog:
             place = f"{place}[{part}]" if isinstance(part, int) else join(place, part)
             if child is not None:
                 node, line, place = child, child.line, child.place
-        if (line, place) not in self._settled:
-            self.faults.append(Fault(self.path, line, place, message))
+        self._add(line, place, message)
 
     def add_key(self, node: Node, message: str, key: str) -> None:
         """Add a fault about the key of an entry, rather than its value."""
         child = node.children.get(key)
         place = child.place if child else join(node.place, key)
         line = (child.key_line or child.line) if child else node.line
+        self._add(line, place, message)
+
+    def _add(self, line: int, place: str, message: str) -> None:
         if (line, place) not in self._settled:
-            self.faults.append(Fault(self.path, line, place, message))
+            self.count += 1
+            self._faults[Fault(self.path, line, place, message)] = None
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults, in the order in which they were found."""
+        return tuple(self._faults)
 
     def validate(self, model: type[Model], node: Node) -> tuple[Model | None, set[str]]:
         """Check a node's structure; report what is broken, and read the rest.

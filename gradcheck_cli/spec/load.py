@@ -13,7 +13,7 @@ import yaml
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec.cases.merge_trees import in_order_of, merge_op
-from gradcheck_cli.spec.cases.resolve import Origin, resolve
+from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.models.document_model import Defaults
 from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
@@ -175,7 +175,7 @@ def _load_content(
     documents, broken = yaml_tree.parse(source.path, content)
     log = FaultLog(source.path, broken)
     if not documents and not broken:
-        log.faults.append(
+        faults.append(
             Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs")
         )
     for document in documents:
@@ -184,7 +184,7 @@ def _load_content(
     ops = [op for document in documents if not _holds_exceptions(document) for op in _ops(log, document)]
     for node in ops:
         name = _name(log, node, found.names, source.stem if len(ops) == 1 else None)
-        found.cases.extend(resolve(log, node, Origin(name, source.path, source.folder, node.line, seed)))
+        found.cases.extend(read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed)))
     faults += log.faults
 
 

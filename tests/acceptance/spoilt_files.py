@@ -30,7 +30,7 @@ from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection,
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
 from gradcheck_cli.running.baseline.lock import lock_text
-from gradcheck_cli.running.baseline.locked_pair import entries_of
+from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 from gradcheck_cli.running.selection.history import write_history
 from gradcheck_cli.tensorflow_backend import startup
 
@@ -186,7 +186,7 @@ class Campaign:
         from gradcheck_cli.cli.options.baselines import Baseline
 
         report = sample(Status.PASSED)
-        text, file = lock_text(entries_of(report.cases), self.folder), self.folder / "g.lock"
+        text, file = lock_text(locked_pairs_of(report.cases), self.folder), self.folder / "g.lock"
         header, *lines = text.splitlines()
 
         @click.command()

@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradcheck_cli.reporting.exchange.json_reading import read_report
+from gradcheck_cli.reporting.exchange.json_report import read_report
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load
 from gradcheck_cli.spec.models.versions import cases_by_type

@@ -11,8 +11,7 @@ import pytest
 from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.reporting.exchange.github import to_github
-from gradcheck_cli.reporting.exchange.json_reading import read_report
-from gradcheck_cli.reporting.exchange.json_report import to_json
+from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.reporting.exchange.markdown import to_markdown
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import case_lines

@@ -8,8 +8,7 @@ from figures import tanh_figure
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
-from gradcheck_cli.reporting.exchange.json_reading import read_report
-from gradcheck_cli.reporting.exchange.json_report import to_json
+from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.results import WorstElement
 
 

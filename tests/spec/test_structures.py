@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.spec.cases.argument_form import Form
+from gradcheck_cli.spec.case import Form
 
 HEAD = "op: f\nforward: m:f\n"
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from gradcheck_cli.spec.yaml import yaml_tree
-from gradcheck_cli.spec.yaml.yaml_scalars import read_scalar
+from gradcheck_cli.spec.yaml.yaml_nodes import read_scalar
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 from gradcheck_cli.checking.ops.packing import index_of, pack
 from gradcheck_cli.numerics.agreement import agree, largest_finite
 from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.spec.words import BINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ _AGREEMENT |= {"complex128": 1e-10, "complex64": 1e-4}
 def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
     """Find a NumPy forward that writes to its inputs: TensorFlow hands it memory that others read."""
     modified = view.op.modified_inputs
-    if view.case.binding != "py_func" and not modified:
+    if not BINDINGS[view.case.binding].is_numpy and not modified:
         return []
     return [report_modified(modified)]
 

@@ -22,26 +22,6 @@ FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
 NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
 SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
 ONES, REPEATS, SIZE = "ones", "repeats", "size"
-# By name, in the words of a report.
-CORRUPTIONS = {
-    FACTOR: "multiplied by 1.01",
-    SIGN: "its sign flipped",
-    ELEMENT: "one element changed by 1 %",
-    UPSTREAM: "its upstream ignored",
-    NONE: "None in its place",
-    TRANSPOSE: "transposed, where it is square",
-    SWAP: "swapped with another input's of the same shape",
-    CONJUGATE: "conjugated, where it is complex",
-    SMALL: "its smallest element off by what is claimed",
-    MEAN: "a mean for a sum, or a sum for a mean",
-    AXIS: "along another axis of the same size",
-    ROW: "a part of the upstream left out",
-    ZERO: "a part dropped, or a factor detached",
-    BRANCH: "a branch or mask taken as constant",
-    ONES: "a factor left out",
-    REPEATS: "repeated indices not added up",
-    SIZE: "a size replaced by its number",
-}
 # What can be out of sight of a spec's points.
 HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE})
 _FACTOR = 1.01
@@ -62,7 +42,7 @@ class CorruptedOperation:
 
     Attributes:
         inner: the op.
-        corruption: one of `CORRUPTIONS`.
+        corruption: one of `words.CORRUPTIONS`.
         numbers: the inputs whose gradients are corrupted.
         places: per output and input, the element that `ELEMENT` changes, in C order.
         shifts: per output and input, the element of the Jacobian that `SMALL` changes, and by how much.

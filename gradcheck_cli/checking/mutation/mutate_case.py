@@ -61,7 +61,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         case: the case.
         opener: makes ops of it.
         samples: numbers of the sample points.
-        corruptions: names among `CORRUPTIONS`.
+        corruptions: names among `words.CORRUPTIONS`.
 
     Returns:
         What is found without any corruption, with what became of each corruption (`mutants`) that changes a

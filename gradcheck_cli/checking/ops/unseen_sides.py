@@ -20,7 +20,7 @@ class Site:
     """A place of a forward where some corruption would show at one point, and not at another.
 
     Attributes:
-        corruption: its name, among `CORRUPTIONS`.
+        corruption: its name, among `words.CORRUPTIONS`.
         place: the op, and the line of the user's that made it.
         pairs: those on whose way it lies.
         unseen: what the corruption would have to be seen at, and isn't, in words; nothing where it would be.

@@ -9,6 +9,7 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, analytic_rows
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.structural_zeros import compressed_jacobian, find_sparsity
 from gradcheck_cli.checking.probing.method_choice import MOST_ELEMENTS, is_probed
+from gradcheck_cli.spec.words import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,14 +20,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
-# The others ask for every element by itself, or for none.
-_SPARSE_METHODS = frozenset({"auto", "central", "full"})
-
 
 def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
     """Guess which pairs' Jacobians have independent classes; at every sample point the guess is confirmed."""
     guessed: dict[PairKey, Sparsity] = {}
-    if case.method not in _SPARSE_METHODS:
+    if not METHODS[case.method].guesses_sparsity:
         return guessed
     for output in sorted({output for output, _ in pairs}):
         if case.method == "auto" and packed_size(op.outputs[output]) > MOST_ELEMENTS:

@@ -19,6 +19,7 @@ from gradcheck_cli.checking.pairs.ties import hold_ties
 from gradcheck_cli.checking.probing.method_choice import is_probed
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
+from gradcheck_cli.spec.words import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 # Roundings of the output's last operations: what a sum that cancels leaves.
 _LEFT_BY_ROUNDING = 4.0
-
-# A spec's words for how much is judged, in the numerics' word for how.
-_HOW = {"full": "auto", "probe": "auto"}
 
 
 def judge_pairs(
@@ -93,7 +91,7 @@ def _rounding(pair: Pair) -> tuple[float, float]:
 def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
     """Judge a compressed Jacobian; `None` where the function doesn't keep to its sparsity."""
     problem = pair.problem(sparsity=matrix.sparsity)
-    judgement = judge(problem, matrix.values, method=_HOW.get(pair.case.method, pair.case.method))
+    judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
     if not judgement.is_sparse:
         return None
     sample = _sample_of(pair, matrix.values, judgement, slice(None), is_connected=True)
@@ -113,7 +111,7 @@ def _judge_together(
     elif problem.evaluate_complex is not None:
         judgement = judge_complex_step(problem, whole)
     else:
-        judgement = judge(problem, whole, method=_HOW.get(method, method))
+        judgement = judge(problem, whole, method=METHODS[method].differences)
     ends = np.cumsum([len(values) for values in matrices]).tolist()
     return {
         pair.key: _sample_of(

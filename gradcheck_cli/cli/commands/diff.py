@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,10 +26,10 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     """
     # Late imports: `diff --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.exchange.json_reading import read_report
-    from gradcheck_cli.reporting.exchange.json_report import to_dict
+    from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report
     from gradcheck_cli.reporting.terminal.closing import baseline_lines, version_lines
     from gradcheck_cli.running.baseline.expected import compare_reports
+    from gradcheck_cli.serial import plain
 
     before, after = read_report(old), read_report(new)
     found, unasked = compare_reports(before, after)
@@ -40,7 +39,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         )
         click.echo(f"{new}: wasn't asked for {unasked:,} of the pairs in {old} (it is of {asked})", err=True)
     if form == "json":
-        content = {"schema_version": 1, "changes": to_dict(replace(after, baseline=found))["baseline"]}
+        content = {"schema_version": 1, "changes": plain(list(found), LAYOUTS)}
         content |= {"old": before.facts, "new": after.facts}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     elif form == "html":

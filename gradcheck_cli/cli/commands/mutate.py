@@ -13,6 +13,7 @@ from gradcheck_cli.cli.options.case_options import seed_option
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 UNCHECKED = 3
-KINDS = (
-    *("factor", "sign", "element", "upstream", "none", "transpose", "swap", "conjugate"),
-    *("small", "mean", "axis", "row", "zero", "branch", "ones", "repeats", "size"),
-)
 
 
 def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
@@ -59,7 +56,7 @@ class MutateOptions:
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice(KINDS),
+    type=click.Choice(list(CORRUPTIONS)),
     help="Corrupt gradients in this way only; repeatable. factor: by 1 %. element: one element by 1 %. "
     "small: the smallest element by what the tolerance claims to see. upstream: the upstream ignored. none: "
     "None instead. swap: another input's gradient. mean: divided by a size. axis: along another axis. row: a "
@@ -98,7 +95,7 @@ def command(ctx: click.Context, /, *, asked: MutateOptions) -> None:
     from gradcheck_cli.spec.load import load_cases
 
     cases = asked.named.choose(load_cases(asked.paths or default_paths(), seed=asked.seed))
-    cases = _with_corruptions(cases, asked.kinds or KINDS)
+    cases = _with_corruptions(cases, asked.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, asked.workers)
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.cli.progress import run_and_print

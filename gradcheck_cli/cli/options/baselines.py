@@ -14,7 +14,7 @@ from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import Report
-    from gradcheck_cli.running.baseline.locked_pair import Entry, Key
+    from gradcheck_cli.running.baseline.locked_pair import Key, LockedPair
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Baseline:
                 "--baseline and --update-baseline exclude each other: compare first, then update."
             )
         self._against, self._update = against, update
-        self._old: dict[Key, Entry] = {}
+        self._old: dict[Key, LockedPair] = {}
         file = against or update
         if file is None:
             return
@@ -98,9 +98,9 @@ class Baseline:
             return report
         from gradcheck_cli.running.baseline.compare import compare
         from gradcheck_cli.running.baseline.expected import Expected
-        from gradcheck_cli.running.baseline.locked_pair import entries_of
+        from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 
-        found = compare(self._old, entries_of(report.cases), is_expected=Expected(report))
+        found = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=found)
 
     def write(self, report: Report) -> int:
@@ -115,14 +115,14 @@ class Baseline:
             return 0
         from gradcheck_cli.reporting.files import held_alone, write_text
         from gradcheck_cli.running.baseline.expected import Expected
-        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, updated
-        from gradcheck_cli.running.baseline.locked_pair import entries_of
+        from gradcheck_cli.running.baseline.lock import lock_text, read_lock, update_pairs
+        from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 
         file = self._update
         try:
             with held_alone(file):
                 old = read_lock(file) if file.exists() else {}
-                entries, update = updated(old, entries_of(report.cases), is_gone=Expected(report))
+                entries, update = update_pairs(old, locked_pairs_of(report.cases), is_gone=Expected(report))
                 write_text(file, lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)

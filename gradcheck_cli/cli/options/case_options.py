@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.spec.words import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ case_options = option_group(
         "--mode",
         "modes",
         multiple=True,
-        type=click.Choice(["graph", "dynamic", "eager", "xla"]),
+        type=click.Choice(MODES),
         help="Check in this mode, whatever specs say; repeatable.",
     ),
     click.option(

@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ import click
 from gradcheck_cli.cli.outlet import print_commands
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.extensions import REPORTS, extensions
+from gradcheck_cli.reporting.formats import FORMATS, TO_FILES, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-# A kind of report -> the module and the function that render it, and whether that names files from the root.
-_KINDS = {
-    "json": ("exchange.json_report", "to_json", False),
-    "junit": ("exchange.junit", "to_junit", False),
-    "github": ("exchange.github", "to_github", True),
-    "markdown": ("exchange.markdown", "to_markdown", True),
-    "sarif": ("exchange.sarif", "to_sarif", True),
-    "html": ("html.page", "to_html", True),
-    "concise": ("terminal.concise", "to_concise", False),
-}
-TO_FILES = ("json", "junit", "markdown", "sarif", "html")
-FORMATS = ("table", *_KINDS)
 FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + " or github"
 
 
@@ -98,7 +86,9 @@ def report_options(function: Function) -> Function:
             help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
             "markdown to $GITHUB_STEP_SUMMARY.",
         ),
-        click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="What to print."),
+        click.option(
+            "--format", "form", type=click.Choice(["table", *FORMATS]), default="table", help="What to print."
+        ),
     ):
         function = option(function)
     return function
@@ -121,23 +111,13 @@ def root_folder() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
-def render(kind: str, report: Report) -> str:
-    """Return a report's text in one of the formats other than the table."""
-    if kind not in _KINDS:
-        return str(extensions(REPORTS)[kind](report, root_folder()))
-    module, function, is_rooted = _KINDS[kind]
-    # Late: each run needs one or two of these.
-    to_text = getattr(import_module(f"gradcheck_cli.reporting.{module}"), function)
-    return str(to_text(report, root_folder()) if is_rooted else to_text(report))
-
-
 def print_report(form: str, report: Report) -> None:
     """Print a report on standard output, in a format other than the table."""
-    text = render(form, report)
+    text = render(form, report, root_folder())
     if form == "github":
         print_commands(text, err=False)
         return
-    if form in {"json", "sarif"}:  # the same text to JSON, and no command to a CI service that reads it
+    if FORMATS[form].is_json:  # the same text to JSON, and no command to a CI service that reads it
         text = text.replace("##", "\\u0023#")
     try:
         sys.stdout.write(text)
@@ -162,9 +142,9 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
     failures = []
     for one in reports:
         if one.file is not None:
-            failures += write_file(one.file, render(one.kind, report))
+            failures += write_file(one.file, render(one.kind, report, root_folder()))
         elif form != "github":
-            print_commands(render("github", report), err=form != "table")
+            print_commands(render("github", report, root_folder()), err=form != "table")
     if form == "github" or any(one.kind == "github" for one in reports):
         failures += _append_summary(report)
     for failure in failures:
@@ -190,7 +170,7 @@ def _append_summary(report: Report) -> list[str]:
         return []
     try:
         with Path(name).open("a", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(render("markdown", report) + "\n")
+            stream.write(render("markdown", report, root_folder()) + "\n")
     except OSError as error:
         return [f"can't append to $GITHUB_STEP_SUMMARY '{name}': {error.strerror or error}"]
     return []

@@ -111,9 +111,9 @@ class NamedCases:
         Raises:
             NoSpecsError: something is asked for that isn't there.
         """
-        from gradcheck_cli.running.selection.filters import Wanted, choose
+        from gradcheck_cli.running.selection.filters import CaseFilter, choose
 
-        return choose(cases, Wanted(self.names, self.tags, self.op_types, self.expression, self.ops))
+        return choose(cases, CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops))
 
 
 naming_options = option_group("named", NamedCases, *_NAMING)
@@ -223,7 +223,7 @@ class SelectionOptions(NamedCases):
             )
             chosen = touched
         if self.shard is not None:
-            from gradcheck_cli.running.selection.shards import shard_of
+            from gradcheck_cli.running.selection.filters import shard_of
 
             whole = len(chosen)
             chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.covered import CoverageStatus
+from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
 from gradcheck_cli.reporting.exchange.markdown import escape, table_lines
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.serial import plain
 
 if TYPE_CHECKING:
     from gradcheck_cli.covered import GradientCoverage, WrittenGradient
@@ -76,32 +78,9 @@ def _place(gradient: WrittenGradient) -> str:
     return f"{gradient.file}:{gradient.line}" if gradient.line else gradient.file
 
 
-def coverage_object(coverage: GradientCoverage) -> dict[str, object]:
-    """Return it as plain dictionaries, lists, strings and numbers."""
-    return {
-        "packages": list(coverage.packages),
-        "changed": coverage.changed,
-        "fail_under": coverage.fail_under,
-        "percent": round(coverage.percent, 3),
-        **{str(status): coverage.count(status) for status in CoverageStatus},
-        "gradients": [
-            {
-                "name": one.name,
-                "kind": one.kind,
-                "file": one.file,
-                "line": one.line,
-                "status": str(one.status),
-                "cases": list(one.cases),
-                "reason": one.reason,
-            }
-            for one in coverage.gradients
-        ],
-    }
-
-
 def coverage_json(coverage: GradientCoverage) -> str:
     """Render it as JSON text that ends in a newline."""
-    return json.dumps(coverage_object(coverage), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(plain(coverage, LAYOUTS), indent=2, ensure_ascii=False) + "\n"
 
 
 def coverage_markdown(coverage: GradientCoverage) -> str:

@@ -14,6 +14,7 @@ from gradcheck_cli.reporting.codes import code_of
 from gradcheck_cli.reporting.exchange.findings import relative
 from gradcheck_cli.reporting.exchange.github import escape_data, escape_property
 from gradcheck_cli.reporting.exchange.sarif import SCHEMA, artifact, rule_of
+from gradcheck_cli.serial import plain
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
@@ -67,11 +68,7 @@ def _span(text: str, fault: Fault) -> tuple[int, int]:
 
 def faults_json(faults: Sequence[Fault]) -> str:
     """Render faults as JSON."""
-    content = [
-        {"path": fault.path, "line": fault.line, "place": fault.place, "message": fault.message}
-        for fault in faults
-    ]
-    return json.dumps({"faults": content}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({"faults": plain(list(faults))}, indent=2, ensure_ascii=False) + "\n"
 
 
 def faults_github(faults: Sequence[Fault], root: Path) -> str:

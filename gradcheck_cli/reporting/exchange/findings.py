@@ -1,6 +1,6 @@
-"""A report as a flat list of entries, one for each thing found: what JUnit, GitHub, Markdown and SARIF show.
+"""A report as a flat list of findings, for JUnit, GitHub, Markdown, SARIF and the pages.
 
-It decides nothing: whether an entry fails the run is what the report's own exit code goes by.
+It decides nothing: whether a finding fails the run is what the report's own exit code goes by.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What an entry does to the run."""
+    """What a finding does to the run."""
 
     PASSED = "passed"
     FAILED = "failed"  # exit 1
@@ -48,8 +48,8 @@ BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One thing found.
+class Finding:
+    """One thing that a report says: of a pair, a check, an error, a warning, or the run.
 
     Attributes:
         rule: what kind of thing it is, a stable word: "mismatched", "error/import", "check/linearity",
@@ -87,9 +87,9 @@ class Entry:
         return "" if self.case is None else name_of(self.case)
 
 
-def entries_of(report: Report) -> tuple[Entry, ...]:
+def findings_of(report: Report) -> tuple[Finding, ...]:
     """Return everything that a report found, case by case, then what concerns the whole run."""
-    found: list[Entry] = []
+    found: list[Finding] = []
     for case in report.cases:
         found += _of_case(case, report)
     cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
@@ -100,11 +100,12 @@ def entries_of(report: Report) -> tuple[Entry, ...]:
     unchecked = code_of("unchecked")
     found += _of_coverage(report)
     found += [
-        Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked) for text in report.unchecked
+        Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked)
+        for text in report.unchecked
     ]
     if report.interrupted:
         text = "interrupted: cases that hadn't ended weren't checked"
-        found.append(Entry("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
+        found.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
     return tuple(found)
 
 
@@ -134,7 +135,7 @@ def relative(file: str, root: Path) -> str:
         return path.as_posix()
 
 
-def _of_case(case: CaseResult, report: Report) -> Iterator[Entry]:
+def _of_case(case: CaseResult, report: Report) -> Iterator[Finding]:
     whole = case.status is Status.SKIPPED  # of which nothing was checked
     for pair in case.pairs:
         yield _of_pair(case, pair, strict=report.strict or whole)
@@ -147,13 +148,13 @@ def _of_case(case: CaseResult, report: Report) -> Iterator[Entry]:
         about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.source
         file, line = _of_frames(case.error.traceback) or place(case.spec if about_spec else case.source)
         rule, code = f"error/{case.error.kind}", code_of_error(case.error)
-        yield Entry(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
+        yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
         file, line = place(case.source or case.spec)
         code = code_of("precision")
-        yield Entry("precision", outcome, "precision", title, warning, file, line, case, code=code)
+        yield Finding("precision", outcome, "precision", title, warning, file, line, case, code=code)
 
 
 def _outcome(status: Status, *, strict: bool) -> Outcome:
@@ -164,7 +165,7 @@ def _outcome(status: Status, *, strict: bool) -> Outcome:
     return Outcome.SKIPPED if status is Status.SKIPPED else Outcome.PASSED
 
 
-def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Entry:
+def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
     outcome = _outcome(pair.status, strict=strict)
     words = str(pair.status).replace("_", " ")
     note = f": {pair.note}" if pair.note else ""
@@ -175,7 +176,7 @@ def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Entry:
     )
     title = f"{pair.label} {words}{note}"
     code = code_of_pair(pair)
-    return Entry(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
+    return Finding(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
 
 
 def pair_lines(pair: PairResult) -> list[str]:
@@ -196,16 +197,16 @@ def pair_lines(pair: PairResult) -> list[str]:
     return [*lines, pair.message] if pair.message else lines
 
 
-def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Entry:
+def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
     outcome = _outcome(check.status, strict=strict)
     file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
     title = f"check {check.name} {str(check.status).replace('_', ' ')}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
     name, code = f"check {check.name}", code_of_check(check)
-    return Entry(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
+    return Finding(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
 
 
-def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
+def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Finding:
     name = named(finding.op, finding.case, finding.dtype, finding.mode)
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
@@ -216,10 +217,10 @@ def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Entry:
         file, line = place(case.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
     rule, code = f"baseline/{finding.change}", code_of_change(finding)
-    return Entry(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
+    return Finding(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
 
 
-def _of_coverage(report: Report) -> Iterator[Entry]:
+def _of_coverage(report: Report) -> Iterator[Finding]:
     if report.branches_fall_short:
         for case in report.cases:
             never = [branch.label(side) for branch in case.branches for side in branch.unseen]
@@ -228,7 +229,9 @@ def _of_coverage(report: Report) -> Iterator[Entry]:
                 title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
                 file, line = place(first.place)
                 code = code_of("unseen")
-                yield Entry("unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code)
+                yield Finding(
+                    "unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code
+                )
     if report.coverage is None:
         return
     outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED
@@ -238,7 +241,7 @@ def _of_coverage(report: Report) -> Iterator[Entry]:
             text = f"{title}: {one.reason}; `gradcheck init {one.name}` writes a spec to start from"
             told = text if one.line else f"{title}: {one.reason}"
             code = code_of("uncovered")
-            yield Entry("uncovered", outcome, one.name, title, told, one.file, one.line, code=code)
+            yield Finding("uncovered", outcome, one.name, title, told, one.file, one.line, code=code)
 
 
 def _reason(case: CaseResult) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gradcheck_cli.reporting.exchange.findings import BAD, Entry, Outcome, entries_of, relative
+from gradcheck_cli.reporting.exchange.findings import BAD, Finding, Outcome, findings_of, relative
 from gradcheck_cli.reporting.terminal import layout
 
 if TYPE_CHECKING:
@@ -17,6 +17,15 @@ _LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: 
 _MAX_LINES = 20
 
 
+class _Place(NamedTuple):
+    """What the findings of one annotation share; `name` is the case's."""
+
+    level: str
+    file: str
+    line: int
+    name: str
+
+
 def to_github(report: Report, root: Path) -> str:
     """Render what isn't right as workflow commands: an annotation for each case and place, errors first.
 
@@ -27,40 +36,39 @@ def to_github(report: Report, root: Path) -> str:
     Returns:
         The text, a command a line; empty where all is right.
     """
-    groups: dict[tuple[str, str, int, str], list[Entry]] = {}
-    for entry in entries_of(report):
-        level = _LEVELS.get(entry.outcome)
+    groups: dict[_Place, list[Finding]] = {}
+    for finding in findings_of(report):
+        level = _LEVELS.get(finding.outcome)
         if level is not None:
-            key = (level, entry.file, entry.line, entry.case_name)
-            groups.setdefault(key, []).append(entry)
+            key = _Place(level, finding.file, finding.line, finding.case_name)
+            groups.setdefault(key, []).append(finding)
     ordered = sorted(groups.items(), key=lambda group: _rank(group[1]))
-    return "".join(_command(*key, entries, root) for key, entries in ordered)
+    return "".join(_command(key, findings, root) for key, findings in ordered)
 
 
-def _rank(entries: list[Entry]) -> int:
-    if any(entry.outcome is Outcome.FAILED for entry in entries):
+def _rank(findings: list[Finding]) -> int:
+    if any(finding.outcome is Outcome.FAILED for finding in findings):
         return 0
-    return 1 if any(entry.outcome in BAD for entry in entries) else 2
+    return 1 if any(finding.outcome in BAD for finding in findings) else 2
 
 
-def _command(  # noqa: PLR0913, PLR0917 (what a group is keyed by, and the group)
-    level: str, file: str, line: int, name: str, entries: list[Entry], root: Path
-) -> str:
-    more = f" (and {len(entries) - 1} more)" if len(entries) > 1 else ""
-    title = f"{name}: {entries[0].headline}{more}" if name else f"{entries[0].headline}{more}"
+def _command(at: _Place, findings: list[Finding], root: Path) -> str:
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    title = f"{at.name}: {findings[0].headline}{more}" if at.name else f"{findings[0].headline}{more}"
     properties = {"title": f"gradcheck: {title}"}
-    if file:
-        properties = {"file": relative(file, root), **({"line": str(line)} if line else {}), **properties}
+    if at.file:
+        line = {"line": str(at.line)} if at.line else {}
+        properties = {"file": relative(at.file, root), **line, **properties}
     lines = []
-    for entry in entries:
-        if len(entries) > 1:
-            lines.append(f"{entry.headline}:")
-        lines += entry.text.splitlines() or [entry.title]
+    for finding in findings:
+        if len(findings) > 1:
+            lines.append(f"{finding.headline}:")
+        lines += finding.text.splitlines() or [finding.title]
     lines = list(dict.fromkeys(lines))  # what is said of each of them (how to reproduce it) is said once
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more lines in the log"]
     named = ",".join(f"{key}={escape_property(value)}" for key, value in properties.items())
-    return f"::{level} {named}::{escape_data(chr(10).join(lines))}\n"
+    return f"::{at.level} {named}::{escape_data(chr(10).join(lines))}\n"
 
 
 def escape_data(text: str) -> str:

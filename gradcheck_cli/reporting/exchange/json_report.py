@@ -1,22 +1,184 @@
-"""The JSON report (DESIGN §6): field names, and words for the numbers that JSON has no word for."""
+"""The JSON report (DESIGN §6): how each result is written, and how a report is read back, or refused."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli import serial
+from gradcheck_cli.covered import CoverageStatus, GradientCoverage
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.gate import BaselineFinding, Projection
+from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
-from gradcheck_cli.reporting.exchange.coverage_report import coverage_object
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import (
+    FAILING,
+    UNDECIDED,
+    CaseError,
+    CaseResult,
+    CheckResult,
+    PairResult,
+    Report,
+    Status,
+    Work,
+)
+from gradcheck_cli.serial import Layout, TypeFault
 
 if TYPE_CHECKING:
-    from gradcheck_cli.gate import BaselineFinding, Fingerprint, Projection, Selection, Shard, Tolerance
+    from collections.abc import Callable
+    from pathlib import Path
+
     from gradcheck_cli.reporting.codes import Code
-    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report, WorstElement
+
+    Object = dict[str, Any]
 
 SCHEMA_VERSION = 1
+_LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
+_GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
+
+
+def _numbered(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str | None]:
+    """Return a function that gives the number of a result's code, such as `GC102`."""
+
+    def number(result: object) -> str | None:
+        code = code_of(result)
+        return None if code is None else code.number
+
+    return number
+
+
+def _printed(case: CaseResult) -> object:
+    """Return what a case that isn't green printed, as far as that was caught."""
+    if case.status in _GREEN or not case.output:
+        return None
+    return {"lines": case.output, "file": case.output_file or None}
+
+
+def _unfold_case(content: Object, place: str) -> Object:
+    """Return a case's mapping with the fields that are written in another form."""
+    for key in ("output", "not_differentiated"):
+        if key not in content:
+            raise TypeFault(f"{place} lacks {key!r}")
+    where = f"{place}.not_differentiated"
+    outputs = serial.read(tuple[dict[str, str], ...], content["not_differentiated"], where)
+    try:
+        pairs = [[one["output"], one["dtype"]] for one in outputs]
+    except KeyError as error:
+        raise TypeFault(f"{where} lacks {error}") from None
+    output = {"lines": [], "file": None} if content["output"] is None else content["output"]
+    if not isinstance(output, dict) or not {"lines", "file"} <= output.keys():
+        raise TypeFault(f"{place}.output must be null, or lines and a file")
+    file = "" if output["file"] is None else output["file"]
+    return {**content, "not_differentiated": pairs, "output": output["lines"], "output_file": file}
+
+
+def _require_agreement(case: CaseResult, place: str) -> None:
+    """Refuse a case that is called green, though nothing of it was checked, or something isn't green."""
+    if case.status not in _GREEN:
+        return
+    statuses = {*(pair.status for pair in case.pairs), *(check.status for check in case.checks)}
+    if statuses & (FAILING | UNDECIDED):
+        why = f"something of it is {min(statuses & (FAILING | UNDECIDED))}"
+    elif case.error is not None:
+        why = "it has an error"
+    else:
+        why = "" if case.pairs else "it has no pairs"
+    if why:
+        raise TypeFault(f"{place}.status must not be {case.status}: {why}")
+
+
+# The order of keys is that of reports so far. A new field needs nothing here: it is written after these, and
+# named under `absent` if reports that lack it shall still be read.
+LAYOUTS: serial.Layouts = {
+    Report: Layout(
+        order=(
+            *("schema_version", "gradcheck_version", "tensorflow_version", "python_version"),
+            *("keras_version", "numpy_version", "platform", "seed", "exit_code", "interrupted", "strict"),
+            *("strict_precision", "unchecked", "duration_s", "summary", "evaluations_per_element"),
+            *("notices", "shard", "selection", "baseline", "sides", "branch_fail_under", "coverage", "cases"),
+        ),
+        computed={
+            "schema_version": lambda _: SCHEMA_VERSION,
+            "exit_code": lambda report: report.exit_code,
+            "summary": lambda report: report.summary,
+            "evaluations_per_element": lambda report: round(report.evaluations_per_element, 3),
+            "sides": lambda report: dict(zip(("seen", "all"), report.sides, strict=True)),
+        },
+        absent={
+            **dict.fromkeys(("selection", "coverage", "branch_fail_under")),
+            **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
+        },
+    ),
+    CaseResult: Layout(
+        order=(
+            *("op", "case", "spec", "mode", "dtype", "numeric_dtype", "status", "duration_s", "reason"),
+            *("error", "output", "source", "held", "checks_off", "samples", "gradients_seen", "work"),
+            *("custom_gradients", "chosen_points", "branches", "reproduce", "host", "worker", "warnings"),
+            *("not_differentiated", "checks", "pairs"),
+        ),
+        left_out=frozenset({"mutants", "output_file"}),
+        null=frozenset({"source", "host", "worker"}),
+        computed={
+            "numeric_dtype": lambda case: case.numeric_dtype or case.dtype,
+            "output": _printed,
+            "not_differentiated": lambda case: [
+                {"output": name, "dtype": dtype} for name, dtype in case.not_differentiated
+            ],
+        },
+        absent={
+            "gradients_seen": {},
+            "work": asdict(Work()),
+            "chosen_points": 0,
+            "held": [],
+            "custom_gradients": [],
+            "branches": [],
+            **dict.fromkeys(("host", "worker")),
+        },
+        unfold=_unfold_case,
+        require=_require_agreement,
+    ),
+    PairResult: Layout(
+        order=(
+            *("label", "order", "output", "input", "status", "connected", "method", "reference_dtype"),
+            *("not_float64", "evaluations", "columns", "miss_probability", "miss_size", "max_abs_error"),
+            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "wrong_elements", "worst"),
+            *("diagnosis", "note", "message", "stops", "stop_change", "mismatch", "undecided", "code"),
+            *("worst_error", "worst_bound", "worst_ratio", "relative_error", "tolerance", "fingerprint"),
+        ),
+        null=frozenset({"mismatch", "undecided"}),
+        computed={
+            "worst_error": lambda pair: pair.error,
+            "worst_bound": lambda pair: pair.bound,
+            "worst_ratio": lambda pair: pair.ratio,
+            "relative_error": lambda pair: pair.relative_error,
+            "code": _numbered(code_of_pair),
+        },
+        absent={
+            **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
+            "not_float64": "",
+            "stops": [],
+        },
+    ),
+    CheckResult: Layout(computed={"code": _numbered(code_of_check)}),
+    CaseError: Layout(order=("kind", "code"), computed={"code": _numbered(code_of_error)}),
+    BaselineFinding: Layout(
+        order=("op", "case", "dtype", "mode", "pair", "change", "failure", "code"),
+        computed={
+            "failure": lambda finding: finding.is_failure,
+            "code": _numbered(code_of_change),
+        },
+    ),
+    GradientCoverage: Layout(
+        order=("packages", "changed", "fail_under", "percent", *map(str, CoverageStatus)),
+        computed={
+            "percent": lambda coverage: round(coverage.percent, 3),
+            **{str(status): methodcaller("count", status) for status in CoverageStatus},
+        },
+    ),
+    Projection: Layout(is_list=True),
+}
 
 
 def to_json(report: Report, exit_code: int | None = None) -> str:
@@ -32,227 +194,45 @@ def to_json(report: Report, exit_code: int | None = None) -> str:
     return json.dumps(to_dict(report, exit_code), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_dict(report: Report, exit_code: int | None = None) -> dict[str, object]:
+def to_dict(report: Report, exit_code: int | None = None) -> Object:
     """Return the report as plain dictionaries, lists, strings and finite numbers."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "gradcheck_version": report.gradcheck_version,
-        "tensorflow_version": report.tensorflow_version,
-        "python_version": report.python_version,
-        "keras_version": report.keras_version,
-        "numpy_version": report.numpy_version,
-        "platform": report.platform,
-        "seed": report.seed,
-        "exit_code": report.exit_code if exit_code is None else exit_code,
-        "interrupted": report.interrupted,
-        "strict": report.strict,
-        "strict_precision": report.strict_precision,
-        "unchecked": list(report.unchecked),
-        "duration_s": number(report.duration_s),
-        "summary": report.summary,
-        "evaluations_per_element": round(report.evaluations_per_element, 3),
-        "notices": list(report.notices),
-        "shard": None if report.shard is None else _shard(report.shard),
-        "selection": None if report.selection is None else _selection(report.selection),
-        "baseline": [_finding(finding) for finding in report.baseline],
-        "sides": {"seen": report.sides[0], "all": report.sides[1]},
-        "branch_fail_under": report.branch_fail_under,
-        "coverage": None if report.coverage is None else coverage_object(report.coverage),
-        "cases": [_case(case) for case in report.cases],
-    }
+    content: Object = serial.plain(report, LAYOUTS)
+    return content if exit_code is None else {**content, "exit_code": exit_code}
 
 
-def _shard(shard: Shard) -> dict[str, object]:
-    return {"index": shard.index, "count": shard.count, "plan": [list(one) for one in shard.plan]}
+def read_report(file: Path) -> Report:
+    """Read a report that `--report json=FILE` wrote.
+
+    Raises:
+        UsageError: it can't be read, isn't such a report, or doesn't add up to what it says of itself.
+    """
+    try:
+        text = read_plain(file, _LIMIT)
+    except OSError as error:
+        raise UsageError(f"{file}: can't be read: {error.strerror or error}") from error
+    try:
+        content = serial.parse(text)
+    except TypeFault as error:
+        raise UsageError(f"{file}: isn't JSON: {error}") from error
+    if not isinstance(content, dict) or "schema_version" not in content or "cases" not in content:
+        raise UsageError(f"{file}: isn't a report of gradcheck's; write one with --report json=FILE.")
+    if content["schema_version"] != SCHEMA_VERSION or isinstance(content["schema_version"], bool):
+        raise UsageError(
+            f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
+        )
+    try:
+        report: Report = serial.read(Report, content, layouts=LAYOUTS)
+        _require_sums(content, report)
+    except TypeFault as error:
+        old = "; was it written by an older gradcheck?" if " lacks " in str(error) else ""
+        raise UsageError(f"{file}: isn't a report of gradcheck's: {error}{old}") from error
+    return report
 
 
-def _selection(selection: Selection) -> dict[str, object]:
-    return {
-        "paths": list(selection.paths),
-        "options": list(selection.options),
-        "modes": list(selection.modes),
-        "left_out": [list(one) for one in selection.left_out],
-    }
-
-
-def _finding(finding: BaselineFinding) -> dict[str, object]:
-    return {
-        "op": finding.op,
-        "case": finding.case,
-        "dtype": finding.dtype,
-        "mode": finding.mode,
-        "pair": finding.pair,
-        "change": str(finding.change),
-        "failure": finding.is_failure,
-        "code": _code(code_of_change(finding)),
-        "message": finding.message,
-        "spec": finding.spec,
-    }
-
-
-def number(value: complex) -> object:
-    """Return a number as JSON holds it: "nan", "inf", "-inf" as strings, complex as `[re, im]`."""
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            return "nan"
-        if math.isinf(value):
-            return "inf" if value > 0 else "-inf"
-        return float(value)  # a NumPy float64 is a float too, and prints otherwise
-    return [number(value.real), number(value.imag)]
-
-
-def _case(case: CaseResult) -> dict[str, object]:
-    return {
-        "op": case.op,
-        "case": case.case,
-        "spec": case.spec,
-        "mode": case.mode,
-        "dtype": case.dtype,
-        "numeric_dtype": case.numeric_dtype or case.dtype,
-        "status": str(case.status),
-        "duration_s": number(case.duration_s),
-        "reason": case.reason,
-        "error": None
-        if case.error is None
-        else {
-            "kind": case.error.kind,
-            "code": _code(code_of_error(case.error)),
-            "message": case.error.message,
-            "traceback": list(case.error.traceback),
-        },
-        "output": _output(case),
-        "source": case.source or None,
-        "held": list(case.held),
-        "checks_off": list(case.checks_off),
-        "samples": case.samples,
-        "gradients_seen": case.gradients_seen,
-        "work": asdict(case.work),
-        "custom_gradients": [
-            {
-                "function": run.function,
-                "places": list(run.places),
-                "makers": list(run.makers),
-                "pairs": list(run.pairs),
-            }
-            for run in case.custom_gradients
-        ],
-        "chosen_points": case.chosen_points,
-        "branches": [
-            {
-                "text": branch.text,
-                "place": branch.place,
-                "part": branch.part,
-                "sides": list(branch.sides),
-                "seen": list(branch.seen),
-                "excused": [list(one) for one in branch.excused],
-            }
-            for branch in case.branches
-        ],
-        "reproduce": case.reproduce,
-        "host": case.host or None,
-        "worker": case.worker or None,
-        "warnings": list(case.warnings),
-        "not_differentiated": [{"output": name, "dtype": dtype} for name, dtype in case.not_differentiated],
-        "checks": [_check(check) for check in case.checks],
-        "pairs": [_pair(pair) for pair in case.pairs],
-    }
-
-
-def _output(case: CaseResult) -> object:
-    """Return what a failed case printed, as far as that was caught: where it isn't green."""
-    if case.status in (Status.PASSED, Status.EXPECTED_MISMATCH) or not case.output:
-        return None
-    return {"lines": list(case.output), "file": case.output_file or None}
-
-
-def _check(check: CheckResult) -> dict[str, object]:
-    return {
-        "name": check.name,
-        "status": str(check.status),
-        "message": check.message,
-        "code": _code(code_of_check(check)),
-    }
-
-
-def _code(code: Code | None) -> str | None:
-    return None if code is None else code.number
-
-
-def _pair(pair: PairResult) -> dict[str, object]:
-    return {
-        "label": pair.label,
-        "order": pair.order,
-        "output": pair.output,
-        "input": pair.input,
-        "status": str(pair.status),
-        "connected": pair.connected,
-        "method": pair.method,
-        "reference_dtype": pair.reference_dtype,
-        "not_float64": pair.not_float64,
-        "evaluations": pair.evaluations,
-        "columns": pair.columns,
-        "miss_probability": None if pair.miss_probability is None else number(pair.miss_probability),
-        "miss_size": None if pair.miss_size is None else number(pair.miss_size),
-        "max_abs_error": number(pair.max_abs_error),
-        "max_rel_error": number(pair.max_rel_error),
-        "allowed": number(pair.allowed),
-        "uncertainty": number(pair.uncertainty),
-        "kinks": pair.kinks,
-        "elements": pair.elements,
-        "wrong_elements": pair.wrong_elements,
-        "worst": None if pair.worst is None else _worst(pair.worst),
-        "diagnosis": list(pair.diagnosis),
-        "note": pair.note,
-        "message": pair.message,
-        "stops": list(pair.stops),
-        "stop_change": None if pair.stop_change is None else number(pair.stop_change),
-        "mismatch": pair.mismatch or None,
-        "undecided": pair.undecided or None,
-        "code": _code(code_of_pair(pair)),
-        "worst_error": number(pair.error),
-        "worst_bound": number(pair.bound),
-        "worst_ratio": None if pair.ratio is None else number(pair.ratio),
-        "relative_error": None if pair.relative_error is None else number(pair.relative_error),
-        "tolerance": None if pair.tolerance is None else _tolerance(pair.tolerance),
-        "fingerprint": None if pair.fingerprint is None else _fingerprint(pair.fingerprint),
-        "figure": None if pair.figure is None else _plain(asdict(pair.figure)),
-    }
-
-
-def _plain(value: object) -> object:
-    """Return nested values as JSON holds them."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return number(value) if isinstance(value, float) else value
-
-
-def _tolerance(tolerance: Tolerance) -> dict[str, object]:
-    atol = None if tolerance.atol is None else number(tolerance.atol)
-    return {"rtol": number(tolerance.rtol), "scaled": number(tolerance.scaled), "atol": atol}
-
-
-def _fingerprint(fingerprint: Fingerprint) -> dict[str, object]:
-    return {
-        "analytic": [_projection(one) for one in fingerprint.analytic],
-        "forward": [_projection(one) for one in fingerprint.forward],
-    }
-
-
-def _projection(projection: Projection) -> list[object]:
-    return [number(projection.value), number(projection.slack)]
-
-
-def _worst(worst: WorstElement) -> dict[str, object]:
-    return {
-        "output_index": list(worst.output_index),
-        "input_index": list(worst.input_index),
-        "analytic": number(worst.analytic),
-        "numeric": number(worst.numeric),
-        "uncertainty": number(worst.uncertainty),
-        "output_part": worst.output_part,
-        "input_part": worst.input_part,
-    }
+def _require_sums(content: Object, report: Report) -> None:
+    """Refuse a report of which a part was changed or lost: it says what its parts add up to."""
+    for key, expected in (("summary", report.summary), ("exit_code", report.exit_code)):
+        if key not in content:
+            raise TypeFault(f"it lacks {key!r}")
+        if content[key] != expected:
+            raise TypeFault(f"{key} says otherwise than the cases do: a part of it was changed or lost")

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import Report
@@ -29,12 +29,12 @@ def to_junit(report: Report, *, now: datetime | None = None) -> str:
     Returns:
         The text, ending in a newline.
     """
-    entries = entries_of(report)
+    findings = findings_of(report)
     counts = {
-        "errors": sum(entry.outcome is Outcome.UNDECIDED for entry in entries),
-        "failures": sum(entry.outcome is Outcome.FAILED for entry in entries),
-        "skipped": sum(entry.outcome is Outcome.SKIPPED for entry in entries),
-        "tests": len(entries),
+        "errors": sum(finding.outcome is Outcome.UNDECIDED for finding in findings),
+        "failures": sum(finding.outcome is Outcome.FAILED for finding in findings),
+        "skipped": sum(finding.outcome is Outcome.SKIPPED for finding in findings),
+        "tests": len(findings),
     }
     root = ET.Element("testsuites", name="gradcheck")
     suite = ET.SubElement(
@@ -49,43 +49,43 @@ def to_junit(report: Report, *, now: datetime | None = None) -> str:
         },
     )
     shares: dict[int, int] = {}
-    for entry in entries:
-        shares[id(entry.case)] = shares.get(id(entry.case), 0) + 1
-    for entry in entries:
-        seconds = 0.0 if entry.case is None else entry.case.duration_s / shares[id(entry.case)]
-        _add(suite, entry, seconds)
+    for finding in findings:
+        shares[id(finding.case)] = shares.get(id(finding.case), 0) + 1
+    for finding in findings:
+        seconds = 0.0 if finding.case is None else finding.case.duration_s / shares[id(finding.case)]
+        _add(suite, finding, seconds)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _add(suite: ET.Element, entry: Entry, seconds: float) -> None:
-    case = entry.case
-    name = entry.name
+def _add(suite: ET.Element, finding: Finding, seconds: float) -> None:
+    case = finding.case
+    name = finding.name
     if case is not None:
         # As pytest has parameters in brackets; what is as usual is left out.
         parts = [part for part in (case.dtype, case.mode) if part not in ("float64", "graph")]
-        name = f"{case.case}[{'-'.join([*parts, entry.name])}]"
+        name = f"{case.case}[{'-'.join([*parts, finding.name])}]"
     element = ET.SubElement(
-        suite, "testcase", classname=_classname(entry), name=_clean(name), time=f"{seconds:.3f}"
+        suite, "testcase", classname=_classname(finding), name=_clean(name), time=f"{seconds:.3f}"
     )
-    if entry.outcome is Outcome.FAILED:
-        ET.SubElement(element, "failure", message=_clean(entry.headline)).text = _clean(entry.text)
-    elif entry.outcome is Outcome.UNDECIDED:
-        ET.SubElement(element, "error", message=_clean(entry.headline)).text = _clean(entry.text)
-    elif entry.outcome is Outcome.SKIPPED:
-        skipped = ET.SubElement(element, "skipped", type="gradcheck.skip", message=_clean(entry.headline))
-        skipped.text = _clean(entry.text)
-    elif entry.text:
-        ET.SubElement(element, "system-out").text = _clean(entry.text)
+    if finding.outcome is Outcome.FAILED:
+        ET.SubElement(element, "failure", message=_clean(finding.headline)).text = _clean(finding.text)
+    elif finding.outcome is Outcome.UNDECIDED:
+        ET.SubElement(element, "error", message=_clean(finding.headline)).text = _clean(finding.text)
+    elif finding.outcome is Outcome.SKIPPED:
+        skipped = ET.SubElement(element, "skipped", type="gradcheck.skip", message=_clean(finding.headline))
+        skipped.text = _clean(finding.text)
+    elif finding.text:
+        ET.SubElement(element, "system-out").text = _clean(finding.text)
 
 
-def _classname(entry: Entry) -> str:
+def _classname(finding: Finding) -> str:
     """Return what viewers group by: the spec's path with dots, as pytest's of a module, then the op."""
-    if entry.case is None:
-        return "gradcheck.baseline" if entry.rule.startswith("baseline/") else "gradcheck"
-    path = entry.case.spec.rpartition(":")[0].rpartition(".")[0] or entry.case.spec
+    if finding.case is None:
+        return "gradcheck.baseline" if finding.rule.startswith("baseline/") else "gradcheck"
+    path = finding.case.spec.rpartition(":")[0].rpartition(".")[0] or finding.case.spec
     return _clean(
-        ".".join([*(part for part in path.split("/") if part not in ("", ".", "..")), entry.case.op])
+        ".".join([*(part for part in path.split("/") if part not in ("", ".", "..")), finding.case.op])
     )
 
 

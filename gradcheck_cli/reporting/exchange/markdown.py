@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of, name_of, relative
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, name_of, relative
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, named_numbers
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
@@ -41,7 +41,7 @@ def to_markdown(report: Report, root: Path) -> str:
     Returns:
         The text, ending in a newline.
     """
-    entries = entries_of(report)
+    findings = findings_of(report)
     code = report.exit_code
     counts = " ".join(
         line.plain.strip().split("  ")[0] for line in summary_lines(report, width=layout.MAX_WIDTH)
@@ -51,21 +51,23 @@ def to_markdown(report: Report, root: Path) -> str:
         "",
     ]
     lines += [escape(counts), ""]
-    wrong = [entry for outcome in _ORDER for entry in entries if entry.outcome is outcome]
+    wrong = [finding for outcome in _ORDER for finding in findings if finding.outcome is outcome]
     if wrong:
         lines += table_lines(
-            ("", "op", "what", "details", "where"), [_row_of(entry, root) for entry in wrong]
+            ("", "op", "what", "details", "where"), [_row_of(finding, root) for finding in wrong]
         )
-    told = [entry for entry in entries if entry.rule.startswith("baseline/") and entry not in wrong]
+    told = [finding for finding in findings if finding.rule.startswith("baseline/") and finding not in wrong]
     if told:
         lines += ["Since the baseline, without a fault:", ""]
-        lines += _limited([f"- {escape(entry.text)}" for entry in told], "changes")
+        lines += _limited([f"- {escape(finding.text)}" for finding in told], "changes")
         lines.append("")
-    pairs = [entry for entry in entries if entry.pair is not None]
+    pairs = [finding for finding in findings if finding.pair is not None]
     if pairs:
         lines += [f"<details><summary>{layout.count(len(pairs), 'pair')}</summary>", ""]
         heading = ("", "op", "pair", *NUMBERS, "verdict")
-        lines += table_lines(heading, [_row(entry, entry.pair) for entry in pairs if entry.pair is not None])
+        lines += table_lines(
+            heading, [_row(finding, finding.pair) for finding in pairs if finding.pair is not None]
+        )
         lines += ["</details>", ""]
     never = [
         (escape(name_of(case)), escape(branch.label(side)), branch.part)
@@ -86,18 +88,18 @@ def escape(text: str) -> str:
     return "<br>".join(_SPECIAL.sub(r"\\\g<0>", line) for line in layout.lines_of(plain))
 
 
-def _row_of(entry: Entry, root: Path) -> Sequence[str]:
-    where = relative(entry.file, root) if entry.file else ""
-    if entry.line:
-        where += f":{entry.line}"
-    cells = (entry.case_name, entry.headline, entry.text, where)
-    return (_MARKS[entry.outcome], *(escape(cell) for cell in cells))
+def _row_of(finding: Finding, root: Path) -> Sequence[str]:
+    where = relative(finding.file, root) if finding.file else ""
+    if finding.line:
+        where += f":{finding.line}"
+    cells = (finding.case_name, finding.headline, finding.text, where)
+    return (_MARKS[finding.outcome], *(escape(cell) for cell in cells))
 
 
-def _row(entry: Entry, pair: PairResult) -> Sequence[str]:
+def _row(finding: Finding, pair: PairResult) -> Sequence[str]:
     numbers = ["disconnected", "", ""] if not pair.connected else list(named_numbers(pair).values())
     verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), pair.note]))
-    return (_MARKS[entry.outcome], *map(escape, [entry.case_name, pair.label]), *numbers, escape(verdict))
+    return (_MARKS[finding.outcome], *map(escape, [finding.case_name, pair.label]), *numbers, escape(verdict))
 
 
 def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,8 +9,9 @@ from enum import Enum
 from typing import Any
 
 from gradcheck_cli.gate import BaselineFinding, Projection
-from gradcheck_cli.reporting.exchange.json_report import SCHEMA_VERSION
+from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
+from gradcheck_cli.serial import Layout
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -18,8 +19,8 @@ Schema = dict[str, Any]
 _NUMBER: Schema = {"$ref": "#/$defs/number"}
 _TEXT: Schema = {"type": "string"}
 _CODE: Schema = {"type": ["string", "null"], "pattern": "^GC[0-9]{3}$"}
-# What is written in another form than its field has, or beside the fields; `None`: not written.
-_WRITTEN: dict[type, dict[str, Schema | None]] = {
+# What is written in another form than its field has, or beside the fields.
+_WRITTEN: dict[type, dict[str, Schema]] = {
     Report: {
         "schema_version": {"const": SCHEMA_VERSION},
         "exit_code": {"type": "integer"},
@@ -28,11 +29,6 @@ _WRITTEN: dict[type, dict[str, Schema | None]] = {
         "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
     },
     CaseResult: {
-        "mutants": None,
-        "output_file": None,
-        "source": {"type": ["string", "null"]},
-        "host": {"type": ["string", "null"]},
-        "worker": {"type": ["string", "null"]},
         "output": {
             "anyOf": [
                 {"type": "null"},
@@ -52,8 +48,6 @@ _WRITTEN: dict[type, dict[str, Schema | None]] = {
         },
     },
     PairResult: {
-        "mismatch": {"type": ["string", "null"]},
-        "undecided": {"type": ["string", "null"]},
         "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},
         "relative_error": {"anyOf": [_NUMBER, {"type": "null"}]},
         "code": _CODE,
@@ -87,13 +81,11 @@ def report_schema() -> Schema:
 
 
 def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
-    hints = typing.get_type_hints(kind)
-    written = {one.name: _of(hints[one.name], definitions) for one in fields(kind)}
-    changed = _WRITTEN.get(kind, {})
-    properties = {**written, **{name: schema for name, schema in changed.items() if schema is not None}}
-    properties = {
-        name: schema for name, schema in properties.items() if changed.get(name, schema) is not None
-    }
+    hints, layout = typing.get_type_hints(kind), LAYOUTS.get(kind, Layout())
+    every = {one.name: _of(hints[one.name], definitions) for one in fields(kind)}
+    properties = {name: schema for name, schema in every.items() if name not in layout.left_out}
+    properties |= {name: {"type": ["string", "null"]} for name in layout.null}
+    properties |= _WRITTEN.get(kind, {})
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gradcheck_cli.reporting.codes import code_of, link_of, page_of
-from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of, relative
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +31,8 @@ def to_sarif(report: Report, root: Path) -> str:
     Returns:
         The text, ending in a newline.
     """
-    entries = [entry for entry in entries_of(report) if entry.outcome in _LEVELS]
-    rules = sorted({_code(entry) for entry in entries})
+    findings = [finding for finding in findings_of(report) if finding.outcome in _LEVELS]
+    rules = sorted({_code(finding) for finding in findings})
     driver = {
         "name": "gradcheck",
         "version": report.gradcheck_version,
@@ -50,15 +50,15 @@ def to_sarif(report: Report, root: Path) -> str:
                 "tool": {"driver": driver},
                 "invocations": [invocation],
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(entry, rules.index(_code(entry)), root) for entry in entries],
+                "results": [_result(finding, rules.index(_code(finding)), root) for finding in findings],
             }
         ],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _code(entry: Entry) -> Code:
-    return entry.code or code_of(entry.rule)
+def _code(finding: Finding) -> Code:
+    return finding.code or code_of(finding.rule)
 
 
 def rule_of(code: Code) -> dict[str, object]:
@@ -74,19 +74,19 @@ def rule_of(code: Code) -> dict[str, object]:
     return {**rule, "helpUri": link} if link else rule
 
 
-def _result(entry: Entry, rule: int, root: Path) -> dict[str, object]:
-    name = f"{entry.case_name}: " if entry.case is not None else ""
+def _result(finding: Finding, rule: int, root: Path) -> dict[str, object]:
+    name = f"{finding.case_name}: " if finding.case is not None else ""
     result: dict[str, object] = {
-        "ruleId": _code(entry).number,
+        "ruleId": _code(finding).number,
         "ruleIndex": rule,
-        "level": _LEVELS[entry.outcome],
-        "message": {"text": "\n".join(filter(None, [f"{name}{entry.title}", entry.text]))},
-        "partialFingerprints": {"gradcheck/v1": _identity(entry)},
+        "level": _LEVELS[finding.outcome],
+        "message": {"text": "\n".join(filter(None, [f"{name}{finding.title}", finding.text]))},
+        "partialFingerprints": {"gradcheck/v1": _identity(finding)},
     }
-    if entry.file:
-        location: dict[str, object] = {"artifactLocation": artifact(relative(entry.file, root))}
-        if entry.line:
-            location["region"] = {"startLine": entry.line}
+    if finding.file:
+        location: dict[str, object] = {"artifactLocation": artifact(relative(finding.file, root))}
+        if finding.line:
+            location["region"] = {"startLine": finding.line}
         result["locations"] = [{"physicalLocation": location}]
     return result
 
@@ -98,9 +98,9 @@ def artifact(file: str) -> dict[str, str]:
     return {"uri": quote(file, errors="surrogateescape"), "uriBaseId": "%SRCROOT%"}
 
 
-def _identity(entry: Entry) -> str:
+def _identity(finding: Finding) -> str:
     """Return what tells a result that is still there from a new one: not its line, nor its numbers."""
-    case = entry.case
+    case = finding.case
     parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
-    text = json.dumps([entry.rule, *parts, entry.name])
+    text = json.dumps([finding.rule, *parts, finding.name])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -18,7 +18,7 @@ from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     Outcome,
-    entries_of,
+    findings_of,
     name_of,
     pair_lines,
     place,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.figure import Figure, HeatMap
-    from gradcheck_cli.reporting.exchange.findings import Entry
+    from gradcheck_cli.reporting.exchange.findings import Finding
     from gradcheck_cli.reporting.html.pictures import Picture
     from gradcheck_cli.results import CaseResult, PairResult, Report
 
@@ -67,27 +67,27 @@ def to_html(report: Report, root: Path) -> str:
     Returns:
         The page.
     """
-    entries = entries_of(report)
-    pairs = [entry for entry in entries if entry.pair is not None]
-    anchors = {id(entry): f"f{number}" for number, entry in enumerate(entries)}
-    telling = [entry for entry in pairs if _is_telling(entry)]
+    findings = findings_of(report)
+    pairs = [finding for finding in findings if finding.pair is not None]
+    anchors = {id(finding): f"f{number}" for number, finding in enumerate(findings)}
+    telling = [finding for finding in pairs if _is_telling(finding)]
     telling.sort(key=_gravity)
     details = [
-        _detail(entry, anchors[id(entry)], root, is_drawn=number < MOST_DRAWN)
-        for number, entry in enumerate(telling[:_MOST_DETAILS])
+        _detail(finding, anchors[id(finding)], root, is_drawn=number < MOST_DRAWN)
+        for number, finding in enumerate(telling[:_MOST_DETAILS])
     ]
     shown = {detail["anchor"] for detail in details}
     others = [
-        _told(entry, anchors[id(entry)], root)
-        for entry in entries
-        if entry.pair is None and (entry.outcome is not Outcome.PASSED or entry.text)
+        _told(finding, anchors[id(finding)], root)
+        for finding in findings
+        if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
     ]
     # The gravest first: of thousands a page lays out the first few hundred until it is asked for all.
     rows = [
-        _row(entry, anchors[id(entry)] if anchors[id(entry)] in shown else "")
-        for entry in sorted(pairs, key=_gravity)
+        _row(finding, anchors[id(finding)] if anchors[id(finding)] in shown else "")
+        for finding in sorted(pairs, key=_gravity)
     ]
-    first = next((entry for entry in sorted(entries, key=_gravity) if entry.outcome in BAD), None)
+    first = next((finding for finding in sorted(findings, key=_gravity) if finding.outcome in BAD), None)
     told_first = None if first is None else _told(first, anchors[id(first)], root)
     if told_first is not None and first is not None and first.pair is not None:
         told_first["title"] = f"{first.title}, of {first.case_name}"
@@ -151,13 +151,13 @@ _GRAVITY = {
 }
 
 
-def _gravity(entry: Entry) -> int:
-    return _GRAVITY[entry.outcome]
+def _gravity(finding: Finding) -> int:
+    return _GRAVITY[finding.outcome]
 
 
-def _is_telling(entry: Entry) -> bool:
+def _is_telling(finding: Finding) -> bool:
     """Whether there is something to look at: not a plain pass, and not what nobody checked."""
-    pair = entry.pair
+    pair = finding.pair
     if pair is None or pair.status is Status.SKIPPED:
         return False
     return pair.status is not Status.PASSED or pair.figure is not None or bool(pair.kinks or pair.not_float64)
@@ -187,22 +187,22 @@ def counts_of(report: Report) -> str:
     return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
 
 
-def _told(entry: Entry, anchor: str, root: Path) -> dict[str, str]:
-    """Return what the page says of an entry that has no row of its own, or that comes first."""
-    where = relative(entry.file, root) if entry.file else ""
-    name = f"{entry.case_name}: " if entry.case is not None and entry.pair is None else ""
+def _told(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
+    """Return what the page says of a finding that has no row of its own, or that comes first."""
+    where = relative(finding.file, root) if finding.file else ""
+    name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
     return {
         "anchor": anchor,
-        "status": entry.outcome.value,
-        "word": entry.outcome.value,
-        "title": f"{name}{entry.headline}",
-        "text": entry.text,
-        "place": f"{where}:{entry.line}" if entry.line else where,
+        "status": finding.outcome.value,
+        "word": finding.outcome.value,
+        "title": f"{name}{finding.headline}",
+        "text": finding.text,
+        "place": f"{where}:{finding.line}" if finding.line else where,
     }
 
 
-def _row(entry: Entry, anchor: str) -> dict[str, str]:
-    case, pair = _both(entry)
+def _row(finding: Finding, anchor: str) -> dict[str, str]:
+    case, pair = _both(finding)
     numbers = (
         {"error": "disconnected", "allowed": "", "ratio": ""} if not pair.connected else named_numbers(pair)
     )
@@ -213,7 +213,7 @@ def _row(entry: Entry, anchor: str) -> dict[str, str]:
         "pair": pair.label,
         "status": str(pair.status),
         "word": words_of(pair.status),
-        "code": "" if entry.code is None else str(entry.code),
+        "code": "" if finding.code is None else str(finding.code),
         "mode": case.mode,
         "dtype": case.dtype,
         "anchor": anchor,
@@ -221,15 +221,15 @@ def _row(entry: Entry, anchor: str) -> dict[str, str]:
     }
 
 
-def _both(entry: Entry) -> tuple[CaseResult, PairResult]:
-    if entry.case is None or entry.pair is None:
-        raise ValueError("entry: expected one of a pair")
-    return entry.case, entry.pair
+def _both(finding: Finding) -> tuple[CaseResult, PairResult]:
+    if finding.case is None or finding.pair is None:
+        raise ValueError("finding: expected one of a pair")
+    return finding.case, finding.pair
 
 
-def _detail(entry: Entry, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
+def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
     """Return what there is to see of one pair."""
-    case, pair = _both(entry)
+    case, pair = _both(finding)
     code = code_of_pair(pair)
     figure = pair.figure
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)

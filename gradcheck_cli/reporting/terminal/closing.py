@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
-from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, entries_of, name_of, named
+from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, name_of, named
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
 
@@ -30,25 +30,27 @@ _MOST_FAILED = 100  # a terminal's memory; reports have all
 
 def failed_lines(report: Report, width: int) -> list[Text]:
     """List what fails the run, a line each, under the tables: what scrolled by, and where to read on."""
-    failed = [entry for entry in entries_of(report) if entry.outcome in BAD]
+    failed = [finding for finding in findings_of(report) if finding.outcome in BAD]
     baseline = "baseline/"  # of which there is a list of its own
-    failed = [entry for entry in failed if entry.case is not None and not entry.rule.startswith(baseline)]
+    failed = [
+        finding for finding in failed if finding.case is not None and not finding.rule.startswith(baseline)
+    ]
     if not failed:
         return []
     lines = [Text("failed:", style="bold")]
-    room = 2 + max(len(str(entry.code or "")) for entry in failed)
-    for entry in failed[:_MOST_FAILED]:
-        code = "" if entry.code is None else str(entry.code)
-        where = entry.case.spec.rpartition(":")[0] if entry.case is not None else ""
+    room = 2 + max(len(str(finding.code or "")) for finding in failed)
+    for finding in failed[:_MOST_FAILED]:
+        code = "" if finding.code is None else str(finding.code)
+        where = finding.case.spec.rpartition(":")[0] if finding.case is not None else ""
         line = Text("  ") + Text(
-            f"{code:{room}}", style="bold red" if entry.outcome is Outcome.FAILED else "bold yellow"
+            f"{code:{room}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
-        line += Text(layout.clean(f"{where} · {entry.case_name} · {entry.name}"))
+        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if len(failed) > _MOST_FAILED:
         lines.append(Text(f"  ... and {len(failed) - _MOST_FAILED:,} more"))
-    first = next((entry.code for entry in failed if entry.code is not None), None)
+    first = next((finding.code for finding in failed if finding.code is not None), None)
     if first is not None:
         lines.append(
             Text(f"  `gradcheck explain {first.number}` says what that means, and what to do", style="dim")

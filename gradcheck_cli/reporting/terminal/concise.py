@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.reporting.exchange.findings import Entry, Outcome, entries_of, first_line
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, first_line
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
@@ -19,28 +19,28 @@ def to_concise(report: Report) -> str:
     What else isn't right (a check, an error, a change since the baseline) has a line of its own.
     """
     lines = [
-        concise_line(entry)
-        for entry in entries_of(report)
-        if entry.pair is not None or entry.outcome is not Outcome.PASSED
+        concise_line(finding)
+        for finding in findings_of(report)
+        if finding.pair is not None or finding.outcome is not Outcome.PASSED
     ]
     end = layout.plain(summary_lines(report, width=layout.MAX_WIDTH))
     return "".join(f"{line}\n" for line in lines) + end
 
 
-def concise_line(entry: Entry) -> str:
-    """Return an entry's line."""
-    where = f"{entry.file}:{entry.line}" if entry.line else entry.file
-    about = f"{entry.case_name} · {entry.name}" if entry.case is not None else ""
-    word = entry.outcome.value if entry.pair is None else str(entry.pair.status)
-    code = f" {entry.code}" if entry.code is not None else ""
+def concise_line(finding: Finding) -> str:
+    """Return a finding's line."""
+    where = f"{finding.file}:{finding.line}" if finding.line else finding.file
+    about = f"{finding.case_name} · {finding.name}" if finding.case is not None else ""
+    word = finding.outcome.value if finding.pair is None else str(finding.pair.status)
+    code = f" {finding.code}" if finding.code is not None else ""
     parts = [where, about, f"{word}{code}"]
-    told = _numbers(entry) if entry.pair is not None else first_line(entry.text or entry.title)
+    told = _numbers(finding) if finding.pair is not None else first_line(finding.text or finding.title)
     return layout.clean(": ".join(part for part in [*parts, told] if part))
 
 
-def _numbers(entry: Entry) -> str:
-    pair = entry.pair
-    if pair is None or not pair.elements or entry.outcome is Outcome.SKIPPED:
+def _numbers(finding: Finding) -> str:
+    pair = finding.pair
+    if pair is None or not pair.elements or finding.outcome is Outcome.SKIPPED:
         return "" if pair is None else pair.note
     if not pair.connected:
         return "disconnected"

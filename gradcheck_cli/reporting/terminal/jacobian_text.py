@@ -11,9 +11,9 @@ import numpy as np
 from gradcheck_cli.checking.ops.packing import index_of, part_of
 from gradcheck_cli.checking.pairs.summary import RANK
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.reporting.exchange.json_report import number
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
+from gradcheck_cli.serial import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
         of a complex output those of 1j are under `imaginary`.
     """
     whole: list[dict[str, object]] = [
-        {name: _nested(_matrix(view, values, index, part)) for name, values in _arrays(view).items()}
+        {name: plain(_matrix(view, values, index, part).tolist()) for name, values in _arrays(view).items()}
         | {"verdict": _words(view, index, part)}
         for part in view.parts
     ]
@@ -69,9 +69,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
         "sample": view.point,
         "status": str(view.result.status),
         "message": view.result.message,
-        "checks": [
-            {"name": one.name, "status": str(one.status), "message": one.message} for one in view.failing
-        ],
+        "checks": plain(list(view.failing)),
         "warnings": list(view.warnings),
         **whole[0],
         "imaginary": whole[1] if len(whole) > 1 else None,
@@ -279,10 +277,3 @@ def _short(value: np.inexact) -> str:
     if isinstance(item, complex):
         return f"{item.real:.6g}{item.imag:+.6g}j"
     return f"{item:.6g}"
-
-
-def _nested(values: Matrix) -> object:
-    """Return an array as nested lists of JSON numbers."""
-    if values.ndim == 0:
-        return number(values.item())
-    return [_nested(part) for part in values]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gradcheck_cli.reporting.exchange.json_report import number
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Status
+from gradcheck_cli.serial import plain
+from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,8 +114,6 @@ def _why(mutant: Mutant) -> str:
 
 def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
     """Lay out the counts of each kind, and of all."""
-    from gradcheck_cli.checking.mutation.corruptions import CORRUPTIONS
-
     outcomes = OUTCOMES if tally.count(HIDES) else OUTCOMES[:-1]
     rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]
     kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]
@@ -153,7 +152,7 @@ def mutants_json(report: Report) -> str:
         "tensorflow_version": report.tensorflow_version,
         "python_version": report.python_version,
         "seed": report.seed,
-        "duration_s": number(report.duration_s),
+        "duration_s": plain(report.duration_s),
         "summary": {
             "cases": len(report.cases),
             "untried": tally.untried,
@@ -192,4 +191,4 @@ def mutants_csv(report: Report) -> str:
 
 def _row(case: CaseResult, mutant: Mutant) -> list[object]:
     own = [case.op, case.case, case.spec, case.mode, case.dtype, mutant.pair, mutant.order]
-    return [*own, mutant.corruption, mutant.outcome, number(mutant.change), number(mutant.allowed)]
+    return [*own, mutant.corruption, mutant.outcome, plain(mutant.change), plain(mutant.allowed)]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.checking.blame.blame_result import gradient_at
-from gradcheck_cli.reporting.exchange.json_report import number
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.serial import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,8 +160,7 @@ def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
                 "output": one.output,
                 "inputs": list(one.inputs),
                 "gradients": {
-                    name: _tensor_json(gradient)
-                    for name, gradient in zip(one.inputs, one.gradients, strict=True)
+                    name: plain(gradient) for name, gradient in zip(one.inputs, one.gradients, strict=True)
                 },
                 "notes": dict(zip(one.inputs, one.notes, strict=False)),
                 "left_out": one.left_out,
@@ -190,30 +189,10 @@ def place_json(place: OpPlace) -> dict[str, object]:
 def _op_json(op: TracedOp) -> dict[str, object]:
     return {
         **place_json(op.place),
-        "upstreams": [{"output": output, "value": _tensor_json(flow)} for output, flow in op.upstreams],
+        "upstreams": [{"output": output, "value": plain(flow)} for output, flow in op.upstreams],
         "gradients": [
-            {"input": taken, "value": _tensor_json(gradient), "local": _nested(local)}
+            {"input": taken, "value": plain(gradient), "local": plain(local)}
             for (taken, gradient), local in zip(op.gradients, op.local, strict=True)
         ],
         "first": list(op.marks),
     }
-
-
-def _tensor_json(summary: TensorSummary | None) -> dict[str, object] | None:
-    if summary is None:
-        return None
-    return {
-        "shape": list(summary.shape),
-        "values": _nested(summary.values),
-        "norm": number(summary.norm),
-        "low": number(summary.low),
-        "high": number(summary.high),
-        "nans": summary.nans,
-        "infinities": summary.infinities,
-    }
-
-
-def _nested(values: object) -> object:
-    if isinstance(values, list):
-        return [_nested(value) for value in values]
-    return number(values) if isinstance(values, int | float | complex) else None

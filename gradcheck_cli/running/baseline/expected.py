@@ -1,4 +1,4 @@
-"""Which pairs a run should have had: what isn't there is gone, left out, or was never asked for."""
+"""Which pairs a run should have had: a missing pair is gone, was left out, or was never asked for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.gate import BaselineFinding, Change, Selection
 from gradcheck_cli.results import FAILING, UNDECIDED
 from gradcheck_cli.running.baseline.compare import compare
-from gradcheck_cli.running.baseline.locked_pair import GREEN, entries_of
+from gradcheck_cli.running.baseline.locked_pair import GREEN, locked_pairs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.baseline.locked_pair import Entry
+    from gradcheck_cli.running.baseline.locked_pair import LockedPair
     from gradcheck_cli.spec.case import Case
 
 
@@ -33,7 +33,7 @@ def selection_of(
         loaded: all cases of the specs in the paths, selected or not.
         paths: the files and folders.
         options: what narrows them down, in words.
-        modes: those that were asked for on the command line.
+        modes: the modes that were asked for on the command line.
     """
     done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
     known = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
@@ -42,17 +42,17 @@ def selection_of(
 
 
 class Expected:
-    """Tells whether a pair that a report hasn't got should have been in it."""
+    """Tells whether a pair that isn't in a report should have been in it."""
 
     def __init__(self, report: Report) -> None:
-        """Read what the run was asked for; of a report that doesn't say, everything."""
+        """Read what the run was asked for; everything, if the report doesn't say."""
         self._selection = report.selection
         if self._selection is not None:
             self._left_out = set(self._selection.left_out)
             self._folders = [Path(path).resolve() for path in self._selection.paths]
         self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
 
-    def __call__(self, entry: Entry) -> bool:
+    def __call__(self, entry: LockedPair) -> bool:
         """Whether it should have been in it."""
         if self._selection is None:
             return True
@@ -63,22 +63,22 @@ class Expected:
             return True  # the case ran, and this pair wasn't in it
         if key in self._left_out:
             return False  # not selected, or not done, or it couldn't be checked: said elsewhere
-        # It is gone from its spec, or with it, out of a file or folder that was to be checked.
+        # The case or its spec was deleted from a path that was to be checked.
         file = Path(entry.spec).resolve()
         return any(folder in (file, *file.parents) for folder in self._folders)
 
 
 def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFinding, ...], int]:
-    """Compare two reports, of whatever selections.
+    """Compare two reports, which may be of different selections.
 
     Args:
         before: the older one.
         after: the newer one.
 
     Returns:
-        What has changed, sorted; and how many pairs of `before` `after` wasn't asked for.
+        The changes, sorted; and how many pairs of `before` weren't asked for in `after`.
     """
-    old, new = entries_of(before.cases), entries_of(after.cases)
+    old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)
     lost, were_lost = _without_pairs(after), _without_pairs(before)
     found: list[BaselineFinding] = []
@@ -100,7 +100,7 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
 
 
 def _without_pairs(report: Report) -> dict[tuple[str, str, str, str], str]:
-    """Return why cases that were to be checked have no pairs."""
+    """Return why cases have no pairs that should have been checked, by case."""
     found = {}
     for case in report.cases:
         if not case.pairs:
@@ -111,7 +111,7 @@ def _without_pairs(report: Report) -> dict[tuple[str, str, str, str], str]:
 
 
 def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
-    """Yield the checks that have come to fail, or no longer fail."""
+    """Yield the checks that fail now and didn't, or no longer fail."""
     earlier = {_key(case): _failing(case) for case in before.cases if case.pairs}
     for case in after.cases:
         old, new = earlier.get(_key(case)), _failing(case)

@@ -9,14 +9,14 @@ from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gradcheck_cli import typed_json
+from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import Status  # noqa: TC001 (lines are read by this type)
 from gradcheck_cli.running.baseline.compare import is_same
-from gradcheck_cli.running.baseline.locked_pair import GREEN, Entry
-from gradcheck_cli.typed_json import TypeFault
+from gradcheck_cli.running.baseline.locked_pair import GREEN, LockedPair
+from gradcheck_cli.serial import TypeFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ _CONFLICT = ("<<<<<<< ", "||||||| ", ">>>>>>> ", "=======")
 
 @dataclass(frozen=True)
 class Update:
-    """What writing a lock file did: how many pairs are new, changed, removed, as they were, or not right."""
+    """How many pairs writing a lock file added, changed, removed, kept, or left out as not right."""
 
     new: int
     changed: int
@@ -43,7 +43,7 @@ class Update:
     left_out: int
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return it as one line."""
         counts = (
             (self.new, "new"),
             (self.changed, "changed"),
@@ -54,11 +54,11 @@ class Update:
         return ", ".join(f"{number} {what}" for number, what in counts if number) or "no pairs"
 
 
-def read_lock(file: Path) -> dict[Key, Entry]:
+def read_lock(file: Path) -> dict[Key, LockedPair]:
     """Read a lock file; specs are named from the working directory.
 
     Raises:
-        UsageError: it can't be read, or has faults: the first ten.
+        UsageError: it can't be read, or has faults, of which the first ten are listed.
     """
     try:
         text = read_plain(file, _LIMIT).decode("utf-8")
@@ -72,11 +72,11 @@ def read_lock(file: Path) -> dict[Key, Entry]:
     _require_merged(file, lines)
     if lines[0] != HEADER:
         raise UsageError(f"{file}:1: must be {HEADER}: is this a baseline, and of this gradcheck?")
-    found: dict[Key, Entry] = {}
+    found: dict[Key, LockedPair] = {}
     faults = []
     for number, line in enumerate(lines[1:], start=2):
         try:
-            entry = _read(typed_json.parse(line), file.parent)
+            entry = _read(serial.parse(line), file.parent)
         except ValueError as error:
             faults.append(f"{file}:{number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
@@ -93,18 +93,18 @@ def read_lock(file: Path) -> dict[Key, Entry]:
     return found
 
 
-def updated(
-    old: Mapping[Key, Entry], new: Mapping[Key, Entry], *, is_gone: Callable[[Entry], bool]
-) -> tuple[dict[Key, Entry], Update]:
+def update_pairs(
+    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
+) -> tuple[dict[Key, LockedPair], Update]:
     """Return what a lock file is to hold after a run, and what that changes.
 
-    A line whose pair hasn't changed stays as it is to the last digit, so that a diff shows changes alone.
-    A pair that isn't right isn't taken up; what is remembered of it stays.
+    The line of a pair that hasn't changed stays the same to the last digit, so that a diff shows only
+    changes. A pair that isn't right isn't added; what is remembered of it stays.
 
     Args:
         old: what it holds.
         new: what the run found.
-        is_gone: whether a pair that the run hasn't got is to be forgotten.
+        is_gone: whether a pair that isn't in the run is to be forgotten.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
     kept = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
@@ -126,18 +126,18 @@ def updated(
     return result, update
 
 
-def lock_text(entries: Mapping[Key, Entry], folder: Path) -> str:
+def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
     """Return a lock file's text.
 
     Args:
-        entries: what it shall hold.
-        folder: where it lies: specs are named from there.
+        entries: what it is to hold.
+        folder: the folder of the lock file: specs are named from there.
     """
     lines = [_line(entries[key], folder) for key in sorted(entries)]
     return "".join(f"{line}\n" for line in [HEADER, *lines])
 
 
-def _line(entry: Entry, folder: Path) -> str:
+def _line(entry: LockedPair, folder: Path) -> str:
     content: Object = {
         "op": entry.op,
         "case": entry.case,
@@ -157,7 +157,7 @@ def _line(entry: Entry, folder: Path) -> str:
         content["sides"] = list(entry.sides)
     if entry.tolerance is not None:
         tolerance = entry.tolerance
-        # As they are: a rounded one would read as loosened by the next run.
+        # Not rounded: the next run would take a rounded tolerance for a loosened one.
         content |= {"rtol": tolerance.rtol, "scaled": tolerance.scaled, "atol": tolerance.atol}
     if entry.fingerprint is not None:
         content["analytic"] = [_projection(one) for one in entry.fingerprint.analytic]
@@ -174,7 +174,7 @@ def _projection(projection: Projection) -> str:
 
 
 def _require_merged(file: Path, lines: Sequence[str]) -> None:
-    """Refuse a file that git left in conflict, and say how to go on."""
+    """Refuse a file with git's marks of a conflict, and say how to resolve it."""
     for number, line in enumerate(lines, start=1):
         if line.startswith(_CONFLICT):
             raise UsageError(
@@ -184,7 +184,7 @@ def _require_merged(file: Path, lines: Sequence[str]) -> None:
             )
 
 
-def _read(content: object, folder: Path) -> Entry:
+def _read(content: object, folder: Path) -> LockedPair:
     """Read a line's content.
 
     Raises:
@@ -192,8 +192,8 @@ def _read(content: object, folder: Path) -> Entry:
     """
     if not isinstance(content, dict):
         raise TypeFault("it must be a mapping")
-    line = typed_json.read(_Line, {**_Line.OPTIONAL, **content})
-    entry = Entry(
+    line = serial.read(_Line, {**_Line.OPTIONAL, **content})
+    entry = LockedPair(
         op=line.op,
         case=line.case,
         dtype=line.dtype,

@@ -1,4 +1,4 @@
-"""What is remembered of one pair, whether a lock file or an earlier report tells it."""
+"""What is remembered of one pair, from a lock file or from an earlier report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 
 @dataclass(frozen=True)
-class Entry:
+class LockedPair:
     """One pair.
 
     Attributes:
@@ -40,7 +40,7 @@ class Entry:
         fingerprint: projections of gradient and forward.
         checks_off: structural checks that the spec turns off.
         samples: points at which it is checked.
-        sides: how many sides of branches its case has seen, and of how many; `None` where it has none.
+        sides: how many sides of branches its case has seen, and how many there are; `None` for none.
     """
 
     op: str
@@ -62,18 +62,18 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """What names the pair; not its file, so that specs can be moved."""
+        """What identifies the pair; its file doesn't, so that specs can be moved."""
         return self.op, self.case, self.dtype, self.mode, self.pair
 
 
-def entries_of(cases: Iterable[CaseResult]) -> dict[Key, Entry]:
-    """Return what a run found, pair by pair."""
+def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
+    """Return the pairs of a run by their keys."""
     found = (_entry(case, pair) for case in cases for pair in case.pairs)
     return {entry.key: entry for entry in found}
 
 
-def _entry(case: CaseResult, pair: PairResult) -> Entry:
-    return Entry(
+def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
+    return LockedPair(
         op=case.op,
         case=case.case,
         dtype=case.dtype,
@@ -94,7 +94,7 @@ def _entry(case: CaseResult, pair: PairResult) -> Entry:
 
 
 def _error(pair: PairResult) -> float:
-    """Return the worst element's error: `noise` is of the same one; `max_abs_error` may be another's."""
+    """Return the error of the element that `noise` is of; `max_abs_error` may be that of another element."""
     if pair.worst is None:
         return pair.max_abs_error
     difference = pair.worst.analytic - pair.worst.numeric

@@ -6,15 +6,15 @@ No pickle: a value of another version's would be read as something else, or not 
 from __future__ import annotations
 
 import json
-import math
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import CaseResult
+from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ _TYPES: dict[str, Any] = {
 }
 _NAMES: dict[type, str] = {kind: name for name, kind in _TYPES.items()}
 _KIND, _VALUE = "~", "is"  # of a mapping that stands for what JSON has no word for
+# The types that JSON has none for, by their names.
+_BUILT: dict[str, type] = {
+    "float": float,
+    "complex": complex,
+    "tuple": tuple,
+    "frozenset": frozenset,
+    "dict": dict,
+}
 
 
 class WireError(GradcheckError):
@@ -54,7 +62,7 @@ def dumps(value: object) -> str:
     Raises:
         TypeError: it holds what neither has.
     """
-    return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
+    return json.dumps(plain(value, mark=_tagged), allow_nan=False, ensure_ascii=False)
 
 
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
@@ -66,39 +74,17 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
     return _value(json.loads(text))
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return _tagged(_NAMES[type(value)], value.value)
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _tagged("float", repr(float(value)))
-    if isinstance(value, complex):
-        return _tagged("complex", [_plain(value.real), _plain(value.imag)])
-    if callable(scalar := getattr(value, "item", None)):  # another scalar of NumPy's
-        return _plain(scalar())
-    return _structure(value)
-
-
-def _structure(value: object) -> object:
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, tuple):
-        return _tagged("tuple", [_plain(one) for one in value])
-    if isinstance(value, frozenset):
-        return _tagged("frozenset", [_plain(one) for one in sorted(value)])
+def _tagged(value: object, form: Any) -> object:  # noqa: ANN401 (JSON)
+    """Return what stands for a value that JSON has no type for: its type's name, and its form."""
+    kind = type(value)
     if isinstance(value, dict):
         if _KIND not in value and all(isinstance(key, str) for key in value):
-            return {key: _plain(one) for key, one in value.items()}
-        return _tagged("dict", [[_plain(key), _plain(one)] for key, one in value.items()])
-    if type(value) in _NAMES and is_dataclass(value) and not isinstance(value, type):
-        own = {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-        return _tagged(_NAMES[type(value)], own)
-    raise TypeError(f"a case or a result holds a {type(value).__name__}, which isn't sent: {value!r}")
-
-
-def _tagged(kind: str, value: object) -> dict[str, object]:
-    return {_KIND: kind, _VALUE: value}
+            return form
+        form = [[plain(key, mark=_tagged), part] for key, part in form.items()]
+    name = _NAMES.get(kind) or next((name for name, built in _BUILT.items() if isinstance(value, built)), "")
+    if not name:
+        raise TypeError(f"a case or a result holds a {kind.__name__}, which isn't sent: {value!r}")
+    return {_KIND: name, _VALUE: form}
 
 
 def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
@@ -110,7 +96,7 @@ def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
         return {key: _value(one) for key, one in plain.items()}
     kind, inner = plain[_KIND], _value(plain[_VALUE])
     if kind in _BUILT:
-        return _BUILT[kind](inner)
+        return complex(*inner) if kind == "complex" else _BUILT[kind](inner)
     if kind not in _TYPES:
         raise WireError(f"this gradcheck knows no {kind}: another version wrote it.")
     if not isinstance(inner, dict):
@@ -119,12 +105,3 @@ def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
         return _TYPES[kind](**inner)
     except TypeError as error:  # a field that isn't known here, or one that must be there and isn't
         raise WireError(f"this gradcheck's {kind} is another: {error}.") from None
-
-
-_BUILT: dict[str, Any] = {
-    "float": float,
-    "complex": lambda parts: complex(*parts),
-    "tuple": tuple,
-    "frozenset": frozenset,
-    "dict": dict,
-}

@@ -1,25 +1,29 @@
-"""The cases that a command line asks for by name: `--op`, `--case`, `-k`, `--tag`, `--op-type`."""
+"""Which cases a run takes: what `--op`, `--case`, `-k`, `--tag` and `--op-type` ask for, or a shard of it."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import NoSpecsError, UsageError
+from gradcheck_cli.gate import Shard
 from gradcheck_cli.running.selection.expression import ExpressionError, compile_expression
+from gradcheck_cli.running.selection.history import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from gradcheck_cli.running.selection.history import Key, Past
     from gradcheck_cli.spec.case import Case
 
 _SHOWN = 10  # names; a line's worth
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a case must be: of each that isn't empty, one."""
+class CaseFilter:
+    """What is asked of a case: one of the words in each field that isn't empty."""
 
     names: Sequence[str] = ()
     tags: Sequence[str] = ()
@@ -28,8 +32,8 @@ class Wanted:
     ops: Sequence[str] = ()
 
 
-def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
-    """Return the cases that are all that is wanted.
+def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
+    """Return the cases that pass a filter.
 
     Raises:
         NoSpecsError: there is none; or a name, tag or op type is nobody's, even where others are
@@ -37,11 +41,11 @@ def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
         UsageError: the expression isn't one.
     """
     filters = (
-        (wanted.ops, "no op is named '{}'.", lambda case: (case.op,)),
-        (wanted.names, "no case is named '{}'.", _names),
-        (wanted.tags, "no spec has the tag '{}'.", lambda case: case.tags),
+        (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
+        (case_filter.names, "no case is named '{}'.", _names),
+        (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.tags),
         (
-            wanted.op_types,
+            case_filter.op_types,
             "no spec has the op_type '{}'.",
             lambda case: (*((case.op_type,) if case.op_type else ()), *case.covers),
         ),
@@ -49,17 +53,17 @@ def choose(cases: Sequence[Case], wanted: Wanted) -> tuple[Case, ...]:
     chosen = tuple(cases)
     for asked, message, own in filters:
         # The names of cases are those of the ops that are asked for.
-        _require(asked, message, own, chosen if own is _names and wanted.ops else cases)
+        _require(asked, message, own, chosen if own is _names and case_filter.ops else cases)
         chosen = tuple(case for case in chosen if not asked or set(asked) & set(own(case)))
-    if wanted.expression is not None:
+    if case_filter.expression is not None:
         try:
-            holds = compile_expression(wanted.expression)
+            holds = compile_expression(case_filter.expression)
         except ExpressionError as error:
-            raise UsageError(f"-k '{wanted.expression}': {error}.") from error
+            raise UsageError(f"-k '{case_filter.expression}': {error}.") from error
         # A blank between them: no word is found across two of these.
         chosen = tuple(case for case in chosen if holds(f"{case.path} {case.op} {case.name}"))
     if cases and not chosen:
-        raise NoSpecsError(f"none of {len(cases)} cases matches {_described(wanted)}.")
+        raise NoSpecsError(f"none of {len(cases)} cases matches {_described(case_filter)}.")
     return chosen
 
 
@@ -85,13 +89,44 @@ def meant(name: str, known: Sequence[str]) -> str:
     return f" There are: {shown}." if known else ""
 
 
-def _described(wanted: Wanted) -> str:
-    parts = [] if wanted.expression is None else [f"-k '{wanted.expression}'"]
+def _described(case_filter: CaseFilter) -> str:
+    parts = [] if case_filter.expression is None else [f"-k '{case_filter.expression}'"]
     options = (
-        ("--tag", wanted.tags),
-        ("--op-type", wanted.op_types),
-        ("--op", wanted.ops),
-        ("--case", wanted.names),
+        ("--tag", case_filter.tags),
+        ("--op-type", case_filter.op_types),
+        ("--op", case_filter.ops),
+        ("--case", case_filter.names),
     )
     parts += [f"{option} {' or '.join(values)}" for option, values in options if values]
     return " and ".join(parts)
+
+
+def shard_of(
+    cases: Sequence[Case], index: int, count: int, history: Mapping[Key, Past]
+) -> tuple[tuple[Case, ...], Shard]:
+    """Return one part of the cases.
+
+    The longest goes first, each to the part that has least to do so far. The same cases and the same
+    history give the same cut; `gradcheck merge` finds out where two parts were cut from different ones.
+
+    Args:
+        cases: all of them.
+        index: which part, from 1.
+        count: how many parts.
+        history: durations of past runs; a case without one counts as a middling one.
+
+    Returns:
+        The cases, in order, and the note by which parts are joined again.
+    """
+    known = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
+    usual = median(known.values()) if known else 1.0
+    cost = [known.get(key_of(case), usual) for case in cases]
+    loads = [0.0] * count
+    parts = [0] * len(cases)
+    for number in sorted(range(len(cases)), key=lambda number: (-cost[number], key_of(cases[number]))):
+        # Of equally loaded parts the one with fewer cases: many that take no time at all would pile up.
+        part = min(range(count), key=lambda part: (loads[part], parts.count(part + 1), part))
+        loads[part] += cost[number]
+        parts[number] = part + 1
+    mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
+    return mine, Shard(index, count, tuple(key_of(case) for case in cases))

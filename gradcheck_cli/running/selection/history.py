@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradcheck_cli import typed_json
+from gradcheck_cli import serial
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.typed_json import TypeFault
+from gradcheck_cli.serial import TypeFault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def key_of(case: Case) -> Key:
 def read_history(folder: Path) -> dict[Key, Past]:
     """Return what is known of cases; nothing where the file isn't there, or isn't ours."""
     try:
-        content = typed_json.read(_History, typed_json.parse(read_plain(folder / _FILE, _LIMIT)))
+        content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
     except (OSError, TypeFault):
         return {}
     if content.version != VERSION or any(not one.is_possible for one in content.cases):
@@ -90,19 +90,13 @@ def write_history(folder: Path, report: Report) -> None:
             key: one._replace(duration_s=past[key].duration_s if key in past else None)
             for key, one in now.items()
         }
-    content = {
-        "version": VERSION,
-        "cases": [
-            {"op": op, "case": case, "dtype": dtype, "failed": one.failed, "duration_s": one.duration_s}
-            for (op, case, dtype), one in sorted({**past, **now}.items())
-        ],
-    }
+    history = _History(VERSION, tuple(_Case(*key, *one) for key, one in sorted({**past, **now}.items())))
     with suppress(OSError):  # a read-only checkout has no past
         if not folder.is_dir():
             folder.mkdir(parents=True)
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         temporary = folder / f"{_FILE}.{os.getpid()}"
-        temporary.write_text(json.dumps(content), encoding="utf-8")
+        temporary.write_text(json.dumps(serial.plain(history)), encoding="utf-8")
         temporary.replace(folder / _FILE)
 
 

@@ -14,6 +14,7 @@ from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.spec.words import BINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +165,7 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
         spent: seconds that the check took.
     """
     # A raw op, or a forward under one custom gradient, is one op: the pair says it all.
-    is_one = case.binding in ("custom_gradient", "defun") or case.forward is None
+    is_one = BINDINGS[case.binding].is_one_op or case.forward is None
     orders = (2,) if is_one or case.reference is not None else (1, 2)
     wrong = [
         pair.label

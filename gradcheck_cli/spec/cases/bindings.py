@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.case import FunctionRef
+from gradcheck_cli.spec.words import BINDINGS
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
@@ -29,7 +30,7 @@ def function_ref(written: object) -> FunctionRef | None:
 def binding_of(model: Defaults) -> str:
     """Return the binding, written or by default."""
     if model.binding is not None:
-        return str(model.binding)
+        return model.binding
     if model.gradient is None:
         return "autodiff"
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
@@ -53,27 +54,28 @@ def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) 
     if not has_forward and not has_type:
         log.add(node, "is missing; write forward: module:function, or op_type for a raw op", "forward")
         return
-    if has_forward and has_type and binding != "override":
+    facts = BINDINGS[binding]
+    if has_forward and has_type and not facts.is_override:
         log.add(
             node,
             f"must stand without forward, but got both with binding {binding}. "
             "Drop one, or write binding: override",
             "op_type",
         )
-    elif binding == "override" and not has_type:
+    elif facts.is_override and not has_type:
         log.add(node, "is missing; binding override replaces the gradient of this op type", "op_type")
-    elif not has_forward and binding not in ("autodiff", "override"):
+    elif not has_forward and not facts.is_of_op_type:
         log.add(node, f"is missing; binding {binding} wraps a function, not an op type", "forward")
-    if binding == "autodiff" and has_gradient:
+    if not facts.has_gradient and has_gradient:
         log.add(
             node,
             "must be left out with binding autodiff, but got a function. "
             "Drop it, or write binding: custom_gradient",
             "gradient",
         )
-    elif binding != "autodiff" and not has_gradient:
+    elif facts.has_gradient and not has_gradient:
         log.add(node, f"is missing; binding {binding} attaches it to the forward", "gradient")
-    elif binding == "autodiff" and isinstance(model.forward, dict):
+    elif not facts.has_gradient and isinstance(model.forward, dict):
         log.add(
             node,
             "must be a function of tensors for binding autodiff, but got a NumPy function. "

@@ -8,33 +8,31 @@ generators (`spd` and the like) can't be moved element by element either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.spec.case import InputSpec, Source
-from gradcheck_cli.spec.cases.merge_trees import GENERATORS
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.constraints import check_moving, check_symmetric
 from gradcheck_cli.spec.values.dtype_names import DEFAULT_DTYPE, kind_of
-from gradcheck_cli.spec.values.literal_checks import Written
+from gradcheck_cli.spec.values.literal_checks import LiteralChecks
+from gradcheck_cli.spec.words import GENERATORS, SOURCES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gradcheck_cli.spec.faults import FaultLog
     from gradcheck_cli.spec.models.input_model import InputModel
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-# Kinds of dtype that a generator can fill; those not named fit all that `literals` or `arrays` let pass.
-FITTING = {
-    "default": ("float", "complex", "integer", "bool"),
-    "uniform": ("float", "complex"),
-    "normal": ("float", "complex"),
-    "integers": ("float", "complex", "integer"),
-    "bool": ("bool",),
-    "permutation": ("float", "integer"),
-    "one_hot": ("float", "complex", "integer"),
-    "spd": ("float", "complex"),
-    "orthogonal": ("float", "complex"),
-    "triangular": ("float", "complex"),
-    "probabilities": ("float",),
+# What is written under a generator's key -> its arguments, as plain data that can be pickled.
+_ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
+    "value": lambda value: {"value": value},
+    "file": lambda name: dict(zip(("path", "key"), literals.split_file(name), strict=True)),
+    "choices": lambda values: {"values": tuple(values)},
+    "probability": lambda chance: {"probability": 0.5 if chance is True else float(chance)},
+    "side": lambda side: {"side": side},
+    "switch": lambda _: {},
+    "numbers": dict,
 }
 
 
@@ -55,7 +53,7 @@ class InputReader:
             node: where it is written.
             model: what is written, sound as to its structure.
         """
-        before = len(self.log.faults)
+        before = self.log.count
         kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
         if len(kinds) > 1:
             self.log.add(
@@ -64,20 +62,20 @@ class InputReader:
                 kinds[1],
             )
             return None
-        kind = kinds[0] if kinds else "default"
+        kind, value = next(iter(model.sources.items()), ("default", None))
         dtype = dtype_of(model, self.variant)
-        source = Source(kind, _arguments(kind, model))
+        source = Source(kind, _ARGUMENTS[SOURCES[kind].takes](value))
         if not self._fits(kind, dtype, node):
             return None
-        written = Written(self.log, node, dtype)
-        shape = self._check_source(written, source, model)
+        checks = LiteralChecks(self.log, node, dtype)
+        shape = self._check_source(checks, source, model)
         if shape is None:
-            if len(self.log.faults) == before:
+            if self.log.count == before:
                 self.log.add(
                     node, "is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape"
                 )
             return None
-        written.check_shape(kind, shape)
+        checks.check_shape(kind, shape)
         bounds = (model.domain.low, model.domain.high) if model.domain else (None, None)
         tensor = InputSpec(
             name=name,
@@ -91,29 +89,26 @@ class InputReader:
             min_gap=model.min_gap,
             symmetric=bool(model.symmetric),
         )
-        if len(self.log.faults) == before:
+        if self.log.count == before:
             check_moving(self.log, node, tensor)
-        if len(self.log.faults) == before and tensor.symmetric:
+        if self.log.count == before and tensor.symmetric:
             check_symmetric(self.log, node, tensor)
-        return tensor if len(self.log.faults) == before else None
+        return tensor if self.log.count == before else None
 
-    def _check_source(self, written: Written, source: Source, model: InputModel) -> tuple[int, ...] | None:
+    def _check_source(
+        self, checks: LiteralChecks, source: Source, model: InputModel
+    ) -> tuple[int, ...] | None:
         """Check where values come from, and return the shape: as written, else the value's or file's own."""
         shape = tuple(model.shape) if model.shape is not None else None
         if source.kind == "value":
-            return written.check_value(model.value, shape)
+            return checks.check_value(source.arguments["value"], shape)
         if source.kind == "file":
-            return written.check_file(self.folder, source.arguments, shape)
-        if model.uniform:
-            written.check_uniform(model.uniform.low, model.uniform.high)
-        elif model.integers:
-            written.check_integers(model.integers.low, model.integers.high)
-        elif model.choice:
-            written.check_leaves(model.choice, "choice")
+            return checks.check_file(self.folder, source.arguments, shape)
+        checks.check_arguments(source)
         return shape
 
     def _fits(self, kind: str, dtype: str, node: Node) -> bool:
-        fitting = FITTING.get(kind)
+        fitting = SOURCES[kind].families
         if not fitting or kind_of(dtype) in fitting:
             return True
         if kind == "default":
@@ -133,28 +128,14 @@ def dtype_of(model: InputModel, variant: str | None) -> str:
     """Return the dtype of an input in one variant of its case."""
     if model.dtype is not None:
         return model.dtype
-    return "bool" if model.bool_ is not None else variant or DEFAULT_DTYPE
+    return _own_dtype(model) or variant or DEFAULT_DTYPE
 
 
 def takes_variant(model: InputModel) -> bool:
     """Tell whether `dtypes` sets the dtype of an input."""
-    return model.dtype is None and model.bool_ is None
+    return model.dtype is None and not _own_dtype(model)
 
 
-def _arguments(kind: str, model: InputModel) -> dict[str, object]:  # noqa: PLR0911 (one per kind)
-    """Return a generator's arguments, as plain data that can be pickled."""
-    if kind in ("uniform", "normal", "integers"):
-        found: object = getattr(model, kind)
-        return {key: value for key, value in found if value is not None}  # type: ignore[attr-defined]
-    if kind == "value":
-        return {"value": model.value}
-    if kind == "file":
-        path, key = literals.split_file(str(model.file))
-        return {"path": path, "key": key}
-    if kind == "choice":
-        return {"values": tuple(model.choice or ())}
-    if kind == "bool":
-        return {"probability": 0.5 if model.bool_ is True else float(model.bool_ or 0.0)}
-    if kind == "triangular":
-        return {"side": model.triangular}
-    return {}
+def _own_dtype(model: InputModel) -> str:
+    """Return the dtype that an input's generator gives; empty where it gives none."""
+    return next((GENERATORS[kind].dtype for kind in model.sources), "")

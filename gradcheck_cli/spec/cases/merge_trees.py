@@ -14,22 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.spec.words import GENERATORS
+
 if TYPE_CHECKING:
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-MOVABLE = ("uniform", "normal", "integers", "choice")
-GENERATORS = (
-    "value",
-    "file",
-    *MOVABLE,
-    "bool",
-    "permutation",
-    "one_hot",
-    "spd",
-    "orthogonal",
-    "triangular",
-    "probabilities",
-)
 MOVERS = ("away_from", "min_gap")
 COMPOSITES = ("sparse", "ragged")
 PARTS = ("dict", "tuple", "list", "fields")
@@ -114,7 +103,7 @@ def _kind(node: Node) -> str:
 def _merge_tensor(below: Node, above: Node) -> Node:
     given = set(above.children).intersection(GENERATORS)
     dropped = set(GENERATORS) if given else set()
-    if given.difference(MOVABLE):
+    if not all(GENERATORS[kind].is_elementwise for kind in given):
         dropped.update(MOVERS)
     if any(key in above.children for key in COMPOSITES):
         dropped.update(COMPOSITES)

@@ -7,7 +7,7 @@ attaches ours, and `faults` puts them together.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
@@ -21,6 +21,7 @@ from gradcheck_cli.spec.models.input_model import (
     Tensors,
     described,
     form_of,
+    make_model,
     word_or_mapping,
 )
 from gradcheck_cli.spec.models.leaf_types import (
@@ -49,6 +50,7 @@ from gradcheck_cli.spec.models.leaf_types import (
     Versions,
     expects,
 )
+from gradcheck_cli.spec.words import CHECKS
 
 
 class OutputModel(Strict):
@@ -106,21 +108,17 @@ class NondeterminismModel(Strict):
     atol: NonNegative = Field(description="Absolute difference allowed.", examples=[1e-6])
 
 
-class ChecksModel(Strict):
-    """Structural checks, each on unless it is set to false."""
+if TYPE_CHECKING:
 
-    all_zero: Flag = Field(default=True, description="A connected pair isn't zero at every sample.")
-    inputs_unmodified: Flag = Field(default=True, description="A NumPy forward doesn't write to its inputs.")
-    linearity: Flag = Field(default=True, description="The vjp is linear in the upstream.")
-    modes: Flag = Field(default=True, description="Every mode gives the same gradient.")
-    override: Flag = Field(default=True, description="An override reaches every op of its type.")
-    precision: Flag = Field(default=True, description="The declared dtype is as good as its tolerance.")
-    repeat: Flag = Field(default=True, description="The same upstream gives the same gradient again.")
-    retrace: Flag = Field(default=True, description="So it does when the op is traced again.")
-    variables_order: Flag = Field(
-        default=True, description="A custom gradient doesn't rely on the order of its variables."
+    class ChecksModel(Strict):
+        """A switch for each of `words.CHECKS`."""
+
+else:
+    ChecksModel = make_model(
+        "ChecksModel",
+        "Structural checks, each on unless it is set to false.",
+        {name: (Flag, Field(default=True, description=check.about)) for name, check in CHECKS.items()},
     )
-    zero_upstream: Flag = Field(default=True, description="A zero upstream gives zero.")
 
 
 Outputs = Annotated[
@@ -143,7 +141,7 @@ Outputs = Annotated[
 ]
 
 
-class Shared(Strict):
+class CaseKeys(Strict):
     """The keys that an op and each of its cases may hold."""
 
     inputs: (
@@ -265,13 +263,13 @@ class Shared(Strict):
     description: Text | None = described("What the op is.", "Two chained sparse convolutions")
 
 
-class CaseModel(Shared):
+class CaseModel(CaseKeys):
     """A further case, merged over the spec's own keys."""
 
     name: OpName = Field(description="Name of the case, unique within the op.", examples=["square"])
 
 
-class Defaults(Shared):
+class Defaults(CaseKeys):
     """Keys merged under each op of the file."""
 
     forward: Module | None = described("The function under test.", "package.module:function")

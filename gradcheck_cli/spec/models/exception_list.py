@@ -8,28 +8,24 @@ They lie among specs, since they are what the specs leave out, and are read with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field
 
 from gradcheck_cli.spec.models import versions
 from gradcheck_cli.spec.models.input_model import Strict, described
-from gradcheck_cli.spec.models.leaf_types import Text, Versions, expects, one_of
+from gradcheck_cli.spec.models.leaf_types import OneOf, Text, Versions, expects
+from gradcheck_cli.spec.words import EXCEPTIONS
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-KINDS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
-Kind = Annotated[
-    Literal["gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other"], one_of(*KINDS)
-]
-
 
 class ExceptionModel(Strict):
     """Why an op type isn't checked."""
 
-    kind: Kind = Field(
+    kind: Annotated[str, OneOf(*EXCEPTIONS)] = Field(
         description="gpu, tpu, dtensor: it needs such a device or mesh. removed: TensorFlow makes no such op "
         "any more. raises: its gradient, or the op, raises by design. nothing: it has no floating output or "
         "input to compare. crash: it ends the process. other: what the reason says.",
@@ -68,7 +64,7 @@ class Excepted:
 
     Attributes:
         op_type: its name, or a function's as `module:qualname`, or a module's.
-        kind: one of `KINDS`.
+        kind: one of `words.EXCEPTIONS`.
         reason: why.
         place: "path:line", where it is written.
         tensorflow: the versions of TensorFlow for which it holds; empty for any.
@@ -106,5 +102,5 @@ def read_exceptions(log: FaultLog, document: Node, taken: dict[str, str]) -> lis
             log.add_key(listed, message, op_type)
             continue
         taken[op_type] = place
-        found.append(Excepted(op_type, str(entry.kind), entry.reason, place, entry.tensorflow or ""))
+        found.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
     return found

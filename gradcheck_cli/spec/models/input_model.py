@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
 from gradcheck_cli.spec.models.leaf_types import (
@@ -29,6 +29,10 @@ from gradcheck_cli.spec.models.leaf_types import (
     allows,
     expects,
 )
+from gradcheck_cli.spec.words import GENERATORS
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.words import Generator
 
 # Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
 MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
@@ -63,25 +67,11 @@ class Strict(BaseModel):
         return value
 
 
-class Uniform(Strict):
-    """Uniform between `low` and `high`."""
-
-    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
-    high: Real = Field(description="Upper end of the range.", examples=[2.0])
-
-
-class Normal(Strict):
-    """Normal distribution."""
-
-    mean: Real = Field(default=0.0, description="Mean; default 0.")
-    stddev: Positive = Field(default=1.0, description="Standard deviation; default 1.")
-
-
-class Integers(Strict):
-    """Whole numbers from `low` up to and without `high`."""
-
-    low: Integer = Field(description="Smallest value.", examples=[0])
-    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
+def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict] = Strict) -> Any:  # noqa: ANN401 (a model)
+    """Return a model with keys that a table gives, each as pydantic takes it: a type, and a field."""
+    model = create_model(name, __base__=base, **keys)
+    model.__doc__ = about
+    return model
 
 
 class Domain(Strict):
@@ -110,28 +100,58 @@ class Ragged(Strict):
     )
 
 
-class InputModel(Strict):
-    """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
-
+class _Tensor(Strict):
     shape: Shape | None = described("Dimensions; may be left out with `value` or `file`.", [3, 2])
     dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
-    value: Value | None = described(
-        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.", 0.5, [1, 2]
+
+
+# What generators and their numbers take, as the words of `words.GENERATORS` name it.
+_TAKES: dict[str, Any] = {
+    "value": Value,
+    "file": FileName,
+    "choices": Scalars,
+    "probability": Probability,
+    "side": Side,
+    "switch": Yes,
+}
+_NUMBERS: dict[str, Any] = {"real": Real, "integer": Integer, "positive": Positive}
+
+
+def _attribute(kind: str) -> str:
+    """Return the name of a generator's field: a field can't be called `bool`."""
+    return f"{kind}_" if kind == "bool" else kind
+
+
+def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
+    """Return the type of a generator's key, and what documents it."""
+    taken = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
+    alias = kind if _attribute(kind) != kind else None
+    return taken | None, described(generator.about, *generator.examples, alias=alias)
+
+
+def _model_of(kind: str, generator: Generator) -> Any:  # noqa: ANN401 (a model)
+    """Return the model of a mapping of numbers."""
+    numbers: dict[str, Any] = {}
+    for key, number in generator.numbers.items():
+        named = {"examples": [number.example]} if number.default is None else {"default": number.default}
+        numbers[key] = (_NUMBERS[number.kind], Field(description=number.about, **named))
+    return make_model(kind.title(), generator.about_numbers, numbers)
+
+
+if TYPE_CHECKING:
+    _Sources = _Tensor
+else:
+    _Sources = make_model(
+        "_Sources",
+        "",
+        {_attribute(kind): _field_of(kind, generator) for kind, generator in GENERATORS.items()},
+        base=_Tensor,
     )
-    file: FileName | None = described("Values from a file beside the spec.", "data.npz:weights", "data.npy")
-    uniform: Uniform | None = described("Draw uniformly.", {"low": -2, "high": 2})
-    normal: Normal | None = described("Draw from a normal distribution.", {"mean": 0, "stddev": 2})
-    integers: Integers | None = described("Draw whole numbers; high is excluded.", {"low": 0, "high": 10})
-    choice: Scalars | None = described("Draw from these values.", [-1, 1])
-    bool_: Probability | None = described(
-        "Draw booleans: true for fair ones, or the probability of true.", ON, 0.3, alias="bool"
-    )
-    permutation: Yes | None = described("Shuffled 0..n-1 along the last axis.", ON)
-    one_hot: Yes | None = described("A single 1 along the last axis, at random.", ON)
-    spd: Yes | None = described("Symmetric (Hermitian) positive definite, well conditioned.", ON)
-    orthogonal: Yes | None = described("Orthogonal (unitary) matrices.", ON)
-    triangular: Side | None = described("Triangular with a diagonal away from 0.", "lower")
-    probabilities: Yes | None = described("Positive, with sum 1 along the last axis.", ON)
+
+
+class InputModel(_Sources):
+    """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
+
     away_from: Reals | None = described(
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
@@ -170,6 +190,12 @@ class InputModel(Strict):
     fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
         "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
     )
+
+    @property
+    def sources(self) -> dict[str, Any]:
+        """What is written under the keys of generators, by key; sound where there is one at most."""
+        written = {kind: getattr(self, _attribute(kind)) for kind in GENERATORS}
+        return {kind: value for kind, value in written.items() if value is not None}
 
     @property
     def structure(self) -> str:

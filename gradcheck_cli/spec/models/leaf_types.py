@@ -9,10 +9,21 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, Wr
 from pydantic_core import PydanticCustomError
 
 from gradcheck_cli.spec.models.versions import is_specifier
-from gradcheck_cli.spec.values.dtype_names import DTYPES, VARYING_DTYPES, DtypeName, VaryingDtypeName
+from gradcheck_cli.spec.values.dtype_names import DTYPES, VARYING_DTYPES
+from gradcheck_cli.spec.words import (
+    BINDINGS,
+    EXPECTATIONS,
+    METHODS,
+    MISMATCHES,
+    MODES,
+    PAIR_EXPECTATIONS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 MAX_RANK = 32  # numpy 1.26's limit
 MAX_LENGTH = 2**31  # of a row: beyond, hardly one array fits into memory
@@ -56,9 +67,19 @@ def allows(phrase: str, allowed: Callable[[object], bool], *, remedy: str = "") 
     return BeforeValidator(check)
 
 
-def one_of(*words: str) -> WrapValidator:
-    """Name a choice between words."""
-    return expects(f"one of {', '.join(words)}", choices=words)
+class OneOf:
+    """Makes a text field a choice between words."""
+
+    def __init__(self, *words: str, phrase: str = "") -> None:
+        """Take the words, such as the keys of a table in `words`; a fault lists them, or says `phrase`."""
+        self._words = words
+        self._phrase = phrase or f"one of {', '.join(words)}"
+
+    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the choice, as pydantic asks for it."""
+        return handler.generate_schema(
+            Annotated[Literal[self._words], expects(self._phrase, choices=self._words)]
+        )
 
 
 def is_scalar(value: object) -> bool:
@@ -164,32 +185,19 @@ RowLengths = Annotated[
         }
     ),
 ]
-DtypeField = Annotated[DtypeName, expects("a TensorFlow dtype", choices=DTYPES)]
+DtypeField = Annotated[str, OneOf(*DTYPES, phrase="a TensorFlow dtype")]
 VaryingDtypes = Annotated[
-    list[Annotated[VaryingDtypeName, expects("a float or complex dtype", choices=VARYING_DTYPES)]],
+    list[Annotated[str, OneOf(*VARYING_DTYPES, phrase="a float or complex dtype")]],
     Field(min_length=1),
     expects("a list of dtypes, such as [float32, float64]"),
 ]
-Expectation = Annotated[Literal["pass", "mismatch"], one_of("pass", "mismatch")]
-PairExpectation = Annotated[
-    Literal["pass", "mismatch", "disconnected", "zero", "skip"],
-    one_of("pass", "mismatch", "disconnected", "zero", "skip"),
-]
-# How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
-# is finite, another shape or dtype than the input's, an exception.
-MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
-MismatchKind = Annotated[Literal["value", "none", "nonfinite", "form", "raises"], one_of(*MISMATCHES)]
-Binding = Annotated[
-    Literal["autodiff", "custom_gradient", "override", "py_func", "defun"],
-    one_of("autodiff", "custom_gradient", "override", "py_func", "defun"),
-]
-Method = Annotated[
-    Literal["auto", "central", "ladder", "complex_step", "full", "probe"],
-    one_of("auto", "central", "ladder", "complex_step", "full", "probe"),
-]
-MODES = ("graph", "dynamic", "eager", "xla")
+Expectation = Annotated[str, OneOf(*EXPECTATIONS)]
+PairExpectation = Annotated[str, OneOf(*PAIR_EXPECTATIONS)]
+MismatchKind = Annotated[str, OneOf(*MISMATCHES)]
+Binding = Annotated[str, OneOf(*BINDINGS)]
+Method = Annotated[str, OneOf(*METHODS)]
 Modes = Annotated[
-    list[Annotated[Literal["graph", "dynamic", "eager", "xla"], one_of(*MODES)]],
+    list[Annotated[str, OneOf(*MODES)]],
     Field(min_length=1),
     expects("a list of modes, such as [graph, eager]"),
 ]
@@ -197,7 +205,7 @@ DEVICE = re.compile(r"(CPU|GPU|TPU):\d+")
 Device = Annotated[
     str, Field(pattern=rf"^{DEVICE.pattern}$"), expects("a device with its number, such as GPU:0 or CPU:0")
 ]
-Side = Annotated[Literal["lower", "upper"], one_of("lower", "upper")]
+Side = Annotated[str, OneOf("lower", "upper")]
 Yes = Annotated[
     Literal[True],
     allows("true", lambda value: value is True, remedy="Leave the key out for anything else"),

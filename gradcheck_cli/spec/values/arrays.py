@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -30,13 +30,22 @@ class ArrayError(Exception):
     """A file that doesn't give the array asked for; the text is a fault's message."""
 
 
-def load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
-    """Read an array.
+class ArrayPlace(NamedTuple):
+    """Where an array is.
 
-    Args:
+    Attributes:
         folder: where relative paths start.
         path: the file.
         key: the array's name in an `.npz` file.
+    """
+
+    folder: str
+    path: str
+    key: str | None
+
+
+def load(place: ArrayPlace) -> NDArray[np.generic]:
+    """Read an array.
 
     Returns:
         The array as stored.
@@ -44,9 +53,9 @@ def load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
     Raises:
         ArrayError: there is no such file or key, or it can't be read.
     """
+    folder, path, key = place
     file = Path(folder, path)
-    # Not Path.is_file, which raises for names too long.
-    if not os.path.isfile(file):  # noqa: PTH113
+    if not os.path.isfile(file):  # noqa: PTH113 (Path.is_file raises for names too long)
         near = suggest_file(file)
         raise ArrayError(f"must be a file, but got {show(path)}, which doesn't exist{near and '. ' + near}")
     try:
@@ -69,10 +78,8 @@ def load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
     raise ArrayError(f"must name an array in {path!r}, but got {key!r}. {near}")
 
 
-def check(  # noqa: PLR0913, PLR0917 (what is read, and what it must be)
-    folder: str,
-    path: str,
-    key: str | None,
+def check(
+    place: ArrayPlace,
     dtype: str,
     shape: tuple[int, ...] | None,
     domain: tuple[float | None, float | None],
@@ -80,9 +87,7 @@ def check(  # noqa: PLR0913, PLR0917 (what is read, and what it must be)
     """Check an array in a file, block by block: a large one is never in memory as a whole, an `.npz`'s apart.
 
     Args:
-        folder: where relative paths start.
-        path: the file.
-        key: the array's name in an `.npz` file.
+        place: where it is.
         dtype: what its values must fit.
         shape: what its shape must be, if that is written; another is returned before the values are read.
         domain: bounds of the values.
@@ -93,13 +98,13 @@ def check(  # noqa: PLR0913, PLR0917 (what is read, and what it must be)
     Raises:
         ArrayError: it can't be read, or its values don't fit.
     """
-    with _opened(folder, path, key) as (stream, kind, found):
+    with _opened(place) as (stream, kind, found):
         if shape is not None and found != shape:
             return found
         _check_kind(kind, dtype)
         left = math.prod(found)
         if stream is None:
-            array = load(folder, path, key).ravel(order="K")
+            array = load(place).ravel(order="K")
             blocks = (array[start : start + _BLOCK] for start in range(0, left, _BLOCK))
         else:
             blocks = (
@@ -113,24 +118,24 @@ def check(  # noqa: PLR0913, PLR0917 (what is read, and what it must be)
 
 @contextlib.contextmanager
 def _opened(
-    folder: str, path: str, key: str | None
+    place: ArrayPlace,
 ) -> Iterator[tuple[BinaryIO | None, np.dtype[Any], tuple[int, ...]]]:
     """Open a file; yield its stream at the first value, and the header's dtype and shape.
 
     No stream where values can't be read one after another: an `.npz`, or what isn't an array.
     """
-    file = Path(folder, path)
+    file = Path(place.folder, place.path)
     try:
         stream = file.open("rb") if os.path.isfile(file) else None  # noqa: PTH113 (names too long)
     except OSError:
         stream = None  # said as it is loaded
     with stream or contextlib.nullcontext():
-        if stream is not None and key is None:
+        if stream is not None and place.key is None:
             header = _header(stream)
             if header is not None and not header[0].hasobject:
                 yield stream, *header
                 return
-        array = load(folder, path, key)
+        array = load(place)
         yield None, array.dtype, array.shape
 
 

@@ -1,19 +1,19 @@
-"""Candidate points: drawn beside the stated ones; those are kept that see another side of a branch.
+"""Candidate points, drawn beside the samples; those that take another side of a branch are kept.
 
-They are sample points of high numbers, drawn as any other; what is normal is also drawn wider and narrower,
-within its bounds, and with all elements of one sign. A stated range is never left: what a function is beyond
-it is nobody's claim.
+They are sample points with high numbers, drawn like any other. Normal values are also drawn wider and
+narrower, within their bounds, and with all elements of one sign. A stated range is never left: a spec claims
+nothing of the function beyond it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradcheck_cli.spec.case import Source
-from gradcheck_cli.spec.values.constraints import element_generator
+from gradcheck_cli.spec.values.distributions import Normal, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ FIRST = 1_000  # above any number of samples that anybody asks for
 COUNT = 64
 # How much wider than stated, in turn: most candidates are as stated.
 _FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
-# Of each so many, two have all elements on one side of zero, which many elements rarely are.
+# Two of so many candidates have all elements on one side of zero, which rarely happens by chance.
 _PERIOD = 16
 _POSITIVE, _NEGATIVE = 4, 12
 
 
 def numbers(*, as_stated: bool) -> list[int]:
-    """Return the candidates' numbers: of all, or of those that are drawn as the spec says alone.
+    """Return the numbers of all candidates, or only of those that are drawn as the spec says.
 
-    Far out, a dtype of few digits may lose all of them, which says nothing of the formula.
+    Far out, a dtype with few digits may lose all of them, which says nothing about the formula.
     """
     every = range(FIRST, FIRST + COUNT)
     return [sample for sample in every if not as_stated or _factor(sample) == 1.0]
@@ -52,8 +52,8 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
         sample: the point's number, from `FIRST` on.
     """
     factor = _factor(sample)
-    generator = element_generator(tensor)
-    if generator is None or generator.kind != "normal" or not tensor.is_differentiable:
+    distribution = distribution_of(tensor)
+    if not isinstance(distribution, Normal) or not tensor.is_differentiable:
         return draw(case, tensor, sample)
     way = (sample - FIRST) % _PERIOD
     is_free = tensor.domain == (None, None) and not tensor.away_from and tensor.min_gap is None
@@ -65,6 +65,5 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
         return sided
     if factor == 1.0:
         return draw(case, tensor, sample)
-    arguments = dict(generator.arguments)
-    arguments["stddev"] = factor * float(str(arguments["stddev"]))
-    return draw(case, replace(tensor, source=Source("normal", arguments)), sample)
+    wider = replace(distribution, stddev=factor * distribution.stddev)
+    return draw(case, replace(tensor, source=Source("normal", asdict(wider))), sample)

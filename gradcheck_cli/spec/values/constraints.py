@@ -1,4 +1,4 @@
-"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and where to."""
+"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and how far."""
 
 from __future__ import annotations
 
@@ -7,41 +7,25 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
-from gradcheck_cli.spec.values.allowed_intervals import LEAST_CHANCE, Generator, contains, length, room
+from gradcheck_cli.spec.values.allowed_intervals import LEAST_CHANCE, allowed_intervals, length
+from gradcheck_cli.spec.values.distributions import ElementDistribution, contains, distribution_of
 from gradcheck_cli.spec.values.dtype_names import kind_of
+from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import InputSpec
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-FIXED = ("value", "file")
-
-# A drawn input of at most so many elements, each of at most so many values, takes all of them in turn; with
-# more of either, two draws see enough of what there is to see.
+# A drawn input with at most so many elements, each with at most so many possible values, takes all of these
+# in turn. With more of either, two draws see enough.
 FEW_ELEMENTS = 8
 FEW_VALUES = 4
 
 
-def element_generator(tensor: InputSpec) -> Generator | None:
-    """Return what draws each element on its own, or `None` for fixed and structured values and booleans."""
-    source, kind = tensor.source, kind_of(tensor.dtype)
-    if source.kind == "default" and kind in ("float", "complex"):
-        return Generator("normal", {"mean": 0.0, "stddev": 1.0})
-    if source.kind == "default" and kind == "integer":
-        return Generator("integers", {"low": 0, "high": 10})  # DESIGN: integers 0..9
-    if source.kind == "choice" and kind not in ("float", "integer"):
-        return None  # complex and text have no order, hence no room
-    if source.kind == "normal":
-        return Generator("normal", {"mean": 0.0, "stddev": 1.0, **source.arguments})
-    if source.kind in ("uniform", "integers", "choice"):
-        return Generator(source.kind, source.arguments)
-    return None
-
-
 def few_values(tensor: InputSpec) -> tuple[object, ...]:
-    """Return the values that each element of an input takes in turn; none where they are too many.
+    """Return the values that each element of an input takes in turn; none if there are too many.
 
-    A boolean that is drawn twice is the same in every second case: half of a function isn't seen.
+    A boolean that is drawn twice is the same in every second case, which leaves half of a function unseen.
     """
     source, kind = tensor.source, kind_of(tensor.dtype)
     if not 0 < math.prod(tensor.shape) <= FEW_ELEMENTS:
@@ -55,15 +39,15 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
     elif kind == "integer" and source.kind == "integers":
         low, high = int(str(source.arguments["low"])), int(str(source.arguments["high"]))
         values = tuple(range(low, high)) if high - low <= FEW_VALUES else ()
-    generator = element_generator(tensor)
-    if generator is not None and (tensor.away_from or tensor.domain != (None, None)):
-        inside = room(generator, tensor.away_from, tensor.domain)
+    distribution = distribution_of(tensor)
+    if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):
+        inside = allowed_intervals(distribution, tensor.away_from, tensor.domain)
         values = tuple(value for value in values if contains(inside, float(str(value))))
     return values if 1 < len(values) <= FEW_VALUES else ()
 
 
 def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
-    """Log what can't be done about an input's `domain`, `away_from` and `min_gap`.
+    """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied.
 
     Args:
         log: where faults go.
@@ -81,18 +65,18 @@ def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
             "domain",
         )
         return
-    generator = element_generator(tensor)
+    distribution = distribution_of(tensor)
     for key, given in (("away_from", bool(tensor.away_from)), ("min_gap", tensor.min_gap is not None)):
-        if given and not _check_movable(log, node, tensor, generator, key):
+        if given and not _check_movable(log, node, tensor, distribution, key):
             return
     if tensor.source.kind == "value":
         _check_value(log, node, tensor)
-    elif generator is not None and (tensor.away_from or (low, high) != (None, None) or tensor.min_gap):
-        _check_room(log, node, tensor, generator)
+    elif distribution is not None and (tensor.away_from or (low, high) != (None, None) or tensor.min_gap):
+        _check_intervals(log, node, tensor, distribution)
 
 
 def _check_movable(
-    log: FaultLog, node: Node, tensor: InputSpec, generator: Generator | None, key: str
+    log: FaultLog, node: Node, tensor: InputSpec, distribution: ElementDistribution | None, key: str
 ) -> bool:
     kind = tensor.source.kind
     allowed = (
@@ -100,12 +84,12 @@ def _check_movable(
         if key == "min_gap"
         else "uniform, normal, integers, choice or the default"
     )
-    if kind in FIXED:
+    if SOURCES[kind].is_fixed:
         log.add(node, f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
-    elif generator is None:
+    elif distribution is None:
         log.add(node, f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
     elif key == "min_gap" and (
-        generator.kind not in ("uniform", "normal") or kind_of(tensor.dtype) != "float"
+        not SOURCES[distribution.kind].is_continuous or kind_of(tensor.dtype) != "float"
     ):
         log.add(
             node, f"must go with {allowed} and a float dtype, but got {kind} of dtype {tensor.dtype}", key
@@ -125,21 +109,21 @@ def _check_value(log: FaultLog, node: Node, tensor: InputSpec) -> None:
             return
 
 
-def _check_room(log: FaultLog, node: Node, tensor: InputSpec, generator: Generator) -> None:
-    intervals = room(generator, tensor.away_from, tensor.domain)
+def _check_intervals(log: FaultLog, node: Node, tensor: InputSpec, distribution: ElementDistribution) -> None:
+    intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     # A complex value keeps away from a point if one of its parts does: there is always room.
-    chance = 1.0 if kind_of(tensor.dtype) == "complex" else generator.chance(intervals)
+    chance = 1.0 if kind_of(tensor.dtype) == "complex" else distribution.chance(intervals)
     key = "away_from" if tensor.away_from else "domain"
     if chance < LEAST_CHANCE and key in node.children:
         log.add(
             node,
-            f"must leave room for drawn values, but less than {LEAST_CHANCE:.0%} of what {generator.kind} "
+            f"must leave room for drawn values, but less than {LEAST_CHANCE:.0%} of what {distribution.kind} "
             "draws is left. "
             "Draw from where values are wanted, for example with uniform",
             key,
         )
         return
-    available, count = length(intervals, generator.range), math.prod(tensor.shape)
+    available, count = length(intervals, distribution.range), math.prod(tensor.shape)
     if tensor.min_gap and count > 1 and count * tensor.min_gap > available:
         log.add(
             node,
@@ -147,10 +131,6 @@ def _check_room(log: FaultLog, node: Node, tensor: InputSpec, generator: Generat
             f"they have a length of {available:.6g} to share",
             "min_gap",
         )
-
-
-# What draws a matrix that is no more itself where one triangle is mirrored.
-_UNSYMMETRIC = ("orthogonal", "triangular", "probabilities", "permutation", "one_hot")
 
 
 def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
@@ -167,7 +147,7 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
         message = f"must go with a float or complex dtype, but got dtype {tensor.dtype}"
     elif len(shape) < 2 or shape[-1] != shape[-2]:  # noqa: PLR2004 (a matrix)
         message = f"must go with a shape that ends in two equal dimensions, but got {show(list(shape))}"
-    elif tensor.source.kind in _UNSYMMETRIC:
+    elif not SOURCES[tensor.source.kind].can_mirror:
         message = f"must go with values that can be mirrored, but got {tensor.source.kind}"
     elif tensor.min_gap is not None:
         message = "must go without min_gap: the elements of a pair are the same"

@@ -4,9 +4,9 @@ They depend on seed, op, case, input name, shape and sample number, and on nothi
 (a float32 case checks at the float64 case's points), nor on other inputs, nor on the order of drawing. The
 imaginary part of a complex value has a stream of its own, so that the real part is the real dtype's value.
 
-Of few elements two independent draws often see one side only of what a function does. So elements that have
-few values take each in turn, and of few numbers every other point lies on the other side of the middle: of
-zero, or of what is drawn from.
+With few elements, two independent draws often see only one side of what a function does. So elements that
+have few values take each in turn, and few numbers lie, at every other point, on the other side of the middle:
+of zero, or of the range that is drawn from.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.values import arrays, generators, literals
-from gradcheck_cli.spec.values.allowed_intervals import AWAY, Generator, room
-from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, element_generator, few_values
+from gradcheck_cli.spec.values import arrays, literals
+from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
+from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
+from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
 from gradcheck_cli.spec.values.dtype_names import kind_of
-from gradcheck_cli.spec.values.separation import spread
+from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirrored, places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from gradcheck_cli.spec.case import Case, InputSpec
+    from gradcheck_cli.spec.values.distributions import Interval
 
     Array = NDArray[np.generic]
 
-# With the least chance that validation lets pass (`room`), a value is still outside after this many draws
-# with a probability of 0.99**5000, or 1e-22.
+# With the least chance that validation lets pass (`allowed_intervals`), a value is still outside after this
+# many draws with a probability of 0.99**5000, or 1e-22.
 MAX_ROUNDS = 5_000
-# A side that is drawn with a chance of 1 % is found with one of 99.8 %; else elements stay on one side.
+# A side with a chance of 1 % per draw is found with one of 99.8 %; otherwise elements stay on their side.
 TURNS = 600
 
 
@@ -66,7 +68,7 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
 
 
 def _next_value(first: Array, values: Array, sample: int) -> Array:
-    """Return the values that follow the first sample's, in turn, after so many samples."""
+    """Return the values of a later sample: each element goes on through `values` from its first one."""
     which = np.argmax(first[..., np.newaxis] == values, axis=-1)
     return np.asarray(values[(which + sample) % len(values)])
 
@@ -75,7 +77,7 @@ def _drawn(case: Case, tensor: InputSpec, sample: int) -> Array:
     kind = kind_of(tensor.dtype)
     rng = _stream(case, tensor, sample, "real")
     if tensor.source.kind == "places":
-        return generators.places(rng, tensor.source.arguments, tensor.shape)
+        return places(rng, tensor.source.arguments, tensor.shape)
     imaginary = _stream(case, tensor, sample, "imaginary")
     if kind == "bool":
         drawn = _booleans(tensor, rng)
@@ -85,7 +87,7 @@ def _drawn(case: Case, tensor: InputSpec, sample: int) -> Array:
     else:
         drawn = _unshaped(tensor, rng, imaginary)
     shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
-    return generators.mirrored(shaped) if tensor.symmetric else shaped
+    return mirrored(shaped) if tensor.symmetric else shaped
 
 
 def _stream(case: Case, tensor: InputSpec, sample: int, part: str) -> np.random.Generator:
@@ -123,7 +125,9 @@ def _stored(case: Case, tensor: InputSpec) -> Array:
     arguments = tensor.source.arguments
     key = arguments.get("key")
     try:
-        array = arrays.load(case.folder, str(arguments["path"]), None if key is None else str(key))
+        array = arrays.load(
+            arrays.ArrayPlace(case.folder, str(arguments["path"]), None if key is None else str(key))
+        )
         wide = arrays.fit(array, tensor.dtype)
     except arrays.ArrayError as error:
         raise _failed(tensor, f"file {error}") from error
@@ -131,14 +135,15 @@ def _stored(case: Case, tensor: InputSpec) -> Array:
         raise _failed(
             tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
         )
-    if tensor.symmetric and not np.array_equal(wide, generators.mirrored(wide), equal_nan=True):
+    if tensor.symmetric and not np.array_equal(wide, mirrored(wide), equal_nan=True):
         raise _failed(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
 
 
 def _booleans(tensor: InputSpec, rng: np.random.Generator) -> Array:
     if tensor.source.kind == "choice":
-        return generators.elements(rng, "choice", tensor.source.arguments, math.prod(tensor.shape))
+        values: tuple[bool, ...] = tensor.source.arguments["values"]  # type: ignore[assignment]
+        return pick(rng, values, math.prod(tensor.shape))
     probability = float(str(tensor.source.arguments.get("probability", 0.5)))
     return rng.random(tensor.shape) < probability
 
@@ -152,66 +157,70 @@ def _unshaped(
     """Draw a tensor's elements; each on the other side of what other streams draw, if these are given."""
     source, kind = tensor.source, kind_of(tensor.dtype)
     count = math.prod(tensor.shape)
-    generator = element_generator(tensor)
+    distribution = distribution_of(tensor)
     if source.kind == "choice":
-        values = list(source.arguments["values"])  # type: ignore[call-overload]
-        generator = generator or Generator("choice", {})
-        converted = {"values": _converted(tensor, values)}
-        return _placed(tensor, generator, lambda n: generators.elements(rng, "choice", converted, n))
-    if generator is None:
+        values = _converted(tensor, list(source.arguments["values"]))  # type: ignore[call-overload]
+        if distribution is None:
+            return pick(rng, values, count)
+        return _placed(tensor, distribution, lambda n: pick(rng, values, n))
+    if distribution is None:
         return _structured(tensor, rng)
 
     def sampled(streams: tuple[np.random.Generator, np.random.Generator]) -> Callable[[int], Array]:
         def real(n: int) -> Array:
-            return generators.elements(streams[0], generator.kind, generator.arguments, n)
+            return distribution.draw(streams[0], n)
 
         def both(n: int) -> Array:
-            parts = [generators.elements(each, generator.kind, generator.arguments, n) for each in streams]
+            parts = [distribution.draw(stream, n) for stream in streams]
             return np.asarray(parts[0].astype(float) + 1j * parts[1].astype(float))
 
         return both if kind == "complex" else real
 
-    placed = _placed(tensor, generator, sampled((rng, imaginary)))
+    placed = _placed(tensor, distribution, sampled((rng, imaginary)))
     if opposite is not None:
-        other = _placed(tensor, generator, sampled(opposite))
-        placed = _turned(tensor, generator, placed, other, sampled((rng, imaginary)))
+        other = _placed(tensor, distribution, sampled(opposite))
+        placed = _turned(tensor, distribution, placed, other, sampled((rng, imaginary)))
     if tensor.min_gap is None or count < 2:  # noqa: PLR2004 (a pair)
         return placed
-    return spread(placed.astype(np.float64), tensor.min_gap, _bounded(tensor, generator))
+    return _spread(placed.astype(np.float64), tensor.min_gap, _bounded(tensor, distribution))
 
 
-def _bounded(tensor: InputSpec, generator: Generator) -> list[tuple[float, float]]:
-    """Return the room, limited to the generator's own range."""
-    low, high = generator.range
-    intervals = room(generator, tensor.away_from, tensor.domain)
+def _bounded(tensor: InputSpec, distribution: ElementDistribution) -> list[tuple[float, float]]:
+    """Return where values may lie, limited to the distribution's own range."""
+    low, high = distribution.range
+    intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     return [(max(a, low), min(b, high)) for a, b in intervals if max(a, low) < min(b, high)]
 
 
-def _placed(tensor: InputSpec, generator: Generator, sample: Callable[[int], Array]) -> Array:
-    """Draw elements, and redraw those that lie outside the room until none does."""
+def _placed(tensor: InputSpec, distribution: ElementDistribution, sample: Callable[[int], Array]) -> Array:
+    """Draw elements, and redraw those outside the allowed intervals until there are none."""
     drawn = sample(math.prod(tensor.shape))
     if not tensor.away_from and tensor.domain == (None, None):
         return drawn
     for _ in range(MAX_ROUNDS):
-        outside = np.flatnonzero(~_inside(tensor, generator, drawn))
+        outside = np.flatnonzero(~_inside(tensor, distribution, drawn))
         if not outside.size:
             return drawn
         drawn[outside] = sample(outside.size)
     raise _failed(
         tensor,
-        f"domain and away_from leave almost none of what {generator.kind} draws. "
+        f"domain and away_from leave almost none of what {distribution.kind} draws. "
         "Draw from where values are wanted, for example with uniform",
     )
 
 
 def _turned(
-    tensor: InputSpec, generator: Generator, drawn: Array, other: Array, sample: Callable[[int], Array]
+    tensor: InputSpec,
+    distribution: ElementDistribution,
+    drawn: Array,
+    other: Array,
+    sample: Callable[[int], Array],
 ) -> Array:
-    """Draw those elements again that lie on the same side as another point's, until they don't.
+    """Redraw the elements that lie on the same side as another point's, until none does.
 
-    Their sizes stay independent: at -x what a gradient kept of x would often be right.
+    Their sizes stay independent: at -x, a gradient that keeps a value of x would often be right.
     """
-    middle = generator.middle
+    middle = distribution.middle
     for _ in range(TURNS):
         is_same = (drawn.real > middle) == (other.real > middle)
         if np.iscomplexobj(drawn):
@@ -221,33 +230,32 @@ def _turned(
             break
         drawn[same] = sample(same.size)
         if tensor.away_from or tensor.domain != (None, None):
-            # What falls outside is as it was: on the same side, to be drawn once more.
-            outside = same[~_inside(tensor, generator, drawn[same])]
+            # An element that falls outside goes back to the same side, and is drawn once more.
+            outside = same[~_inside(tensor, distribution, drawn[same])]
             drawn[outside] = other[outside]
     return drawn
 
 
-def _inside(tensor: InputSpec, generator: Generator, drawn: Array) -> NDArray[np.bool_]:
+def _inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) -> NDArray[np.bool_]:
     if kind_of(tensor.dtype) == "complex":
         distances = [np.abs(drawn.astype(complex) - point) for point in tensor.away_from]
-        return np.asarray(np.all([distance >= AWAY * generator.stddev for distance in distances], axis=0))
+        return np.asarray(np.all([distance >= AWAY * distribution.stddev for distance in distances], axis=0))
     wide = drawn.astype(np.float64)
-    inside = [(low < wide) & (wide < high) for low, high in room(generator, tensor.away_from, tensor.domain)]
+    inside = [
+        (low < wide) & (wide < high)
+        for low, high in allowed_intervals(distribution, tensor.away_from, tensor.domain)
+    ]
     return np.asarray(np.any(inside, axis=0)) if inside else np.zeros(wide.shape, np.bool_)
 
 
 def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
-    """Draw an array with structure; as its elements can't be redrawn one by one, it is drawn again whole."""
+    """Draw an array with structure; its elements can't be redrawn one by one, so all of it is."""
     low, high = tensor.domain
+    is_complex = kind_of(tensor.dtype) == "complex"
+    drawing = Drawing(rng, tensor.shape, tensor.source.arguments, is_complex)
     for _ in range(MAX_ROUNDS // 50):
-        drawn = generators.structured(
-            rng,
-            tensor.source.kind,
-            tensor.shape,
-            is_complex=kind_of(tensor.dtype) == "complex",
-            side=str(tensor.source.arguments.get("side", "lower")),
-        )
-        if kind_of(tensor.dtype) == "complex" or not drawn.size:
+        drawn = draw_structured(tensor.source.kind, drawing)
+        if is_complex or not drawn.size:
             return drawn
         wide = drawn.astype(np.float64)
         if (low is None or wide.min() >= low) and (high is None or wide.max() <= high):
@@ -255,3 +263,38 @@ def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
     raise _failed(
         tensor, f"domain must hold what {tensor.source.kind} draws, but it doesn't. Widen it, or drop it"
     )
+
+
+def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interval]) -> NDArray[np.float64]:
+    """Move values as little as needed for every two to differ by at least `gap`.
+
+    The intervals are thought of as joined end to end: two values that are `gap` apart on the joined line are
+    at least that far apart in truth. On that line, subtracting rank times gap turns "at least gap apart"
+    into "in ascending order", for which the mean of the running maximum from below and the running minimum
+    from above is a symmetric repair; what is in order already stays as it is.
+
+    Args:
+        values: a vector.
+        gap: least distance.
+        intervals: disjoint and ascending, where values may lie; together long enough.
+
+    Returns:
+        The moved values; the order of elements by size is that of the input.
+    """
+    count = values.size
+    low, high = np.array(intervals, np.float64).T
+    # Length of what is cut out below each interval; the first one has nothing below it.
+    cut = np.concatenate([[0.0], np.cumsum(low[1:] - high[:-1])])
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    joined = ascending - cut[np.clip(np.searchsorted(low, ascending, side="right") - 1, 0, None)]
+    # Rounding, of the values and of each step back, must not eat into the gap.
+    finite = np.abs(np.concatenate([joined, low[np.isfinite(low)], high[np.isfinite(high)]])).max(initial=0.0)
+    ranks = (gap * (1 + 1e-9) + 8 * np.spacing(finite + count * gap)) * np.arange(count)
+    slack = joined - ranks
+    slack = (np.maximum.accumulate(slack) + np.minimum.accumulate(slack[::-1])[::-1]) / 2
+    end = high[-1] - cut[-1]
+    joined = np.clip(slack, low[0], max(end - ranks[-1], low[0])) + ranks
+    moved = np.empty_like(values)
+    moved[order] = joined + cut[np.searchsorted(low[1:] - cut[1:], joined, side="right")]
+    return moved

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
-DtypeName = Literal[
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "bool",
-    "string",
-]
 # What `dtypes` may vary: the families that have gradients.
-VaryingDtypeName = Literal["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
-Kind = Literal["float", "complex", "integer", "bool", "string"]
-
-DTYPES: tuple[str, ...] = get_args(DtypeName)
-VARYING_DTYPES: tuple[str, ...] = get_args(VaryingDtypeName)
+VARYING_DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+DTYPES = (
+    *VARYING_DTYPES,
+    *("int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+    *("bool", "string"),
+)
 DEFAULT_DTYPE = "float64"
 
 INTEGER_RANGES = {
@@ -46,7 +28,7 @@ LARGEST_FLOATS["complex64"] = LARGEST_FLOATS["float32"]
 LARGEST_FLOATS["complex128"] = LARGEST_FLOATS["float64"]
 
 
-def kind_of(dtype: str) -> Kind:
+def kind_of(dtype: str) -> str:
     """Return which family a dtype belongs to: float, complex, integer, bool or string."""
     if dtype in INTEGER_RANGES:
         return "integer"

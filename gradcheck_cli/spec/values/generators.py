@@ -1,4 +1,4 @@
-"""Arrays by kind of generator, in float64 (or integers, booleans, text), from a numpy random generator.
+"""Arrays whose elements depend on each other, by generator, in float64 or integers.
 
 Each function fills a whole shape; nothing here knows of dtypes, domains or seeds.
 """
@@ -6,12 +6,13 @@ Each function fills a whole shape; nothing here knows of dtypes, domains or seed
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -27,33 +28,21 @@ OFF_DIAGONAL = 0.5
 PROBABILITY_FLOOR = 0.1
 
 
-def elements(
-    rng: np.random.Generator, kind: str, arguments: Mapping[str, object], count: int
-) -> NDArray[np.generic]:
-    """Draw independent elements.
+@dataclass(frozen=True)
+class Drawing:
+    """What is to be drawn.
 
-    Args:
+    Attributes:
         rng: source of randomness.
-        kind: uniform, normal, integers or choice.
-        arguments: the generator's arguments; the `values` of choice as an array.
-        count: how many.
-
-    Returns:
-        A vector; of integers for `integers`, of the values' type for `choice`.
+        shape: of the result.
+        arguments: the generator's arguments.
+        is_complex: whether matrices are complex.
     """
-    if kind == "uniform":
-        low, high = np.float64(arguments["low"]), np.float64(arguments["high"])  # type: ignore[arg-type]
-        share = rng.random(count)
-        # Not low + share * (high - low): the width of the whole float64 range overflows.
-        return np.asarray(np.clip(low * (1 - share) + high * share, low, high))
-    if kind == "normal":
-        mean, stddev = np.float64(arguments["mean"]), np.float64(arguments["stddev"])  # type: ignore[arg-type]
-        return np.asarray(mean + stddev * rng.standard_normal(count))
-    if kind == "integers":
-        low, high = int(str(arguments["low"])), int(str(arguments["high"]))
-        return rng.integers(low, high, count, dtype=np.uint64 if high > 2**63 else np.int64)
-    values = np.asarray(arguments["values"])
-    return np.asarray(values[rng.integers(0, len(values), count)])
+
+    rng: np.random.Generator
+    shape: Shape
+    arguments: Mapping[str, object]
+    is_complex: bool = False
 
 
 def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Shape) -> NDArray[np.generic]:
@@ -74,38 +63,6 @@ def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Sha
     return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
 
 
-def structured(  # noqa: PLR0911 (one return per kind)
-    rng: np.random.Generator, kind: str, shape: Shape, *, is_complex: bool, side: str = "lower"
-) -> NDArray[np.generic]:
-    """Draw an array whose elements depend on each other.
-
-    Args:
-        rng: source of randomness.
-        kind: permutation, one_hot, probabilities, spd, orthogonal or triangular.
-        shape: of the result; the last one or two dimensions hold the structure, the others are a batch.
-        is_complex: whether matrices are complex.
-        side: of the triangle, lower or upper.
-
-    Returns:
-        Integers for permutation and one_hot, else floats or complex numbers.
-    """
-    if 0 in shape:
-        return np.zeros(shape, complex if is_complex else float)
-    if kind == "permutation":
-        return np.asarray(np.argsort(rng.random(shape), axis=-1))
-    if kind == "one_hot":
-        chosen = rng.integers(0, shape[-1], (*shape[:-1], 1))
-        return np.asarray(np.arange(shape[-1]) == chosen, np.int64)
-    if kind == "probabilities":
-        weights = rng.standard_exponential(shape) + PROBABILITY_FLOOR
-        return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-    if kind == "spd":
-        return _spd(rng, shape, is_complex=is_complex)
-    if kind == "orthogonal":
-        return _orthogonal(rng, shape, is_complex=is_complex)
-    return _triangular(rng, shape, side, is_complex=is_complex)
-
-
 def mirrored(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
     """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
     values: Floats = np.asarray(matrix)
@@ -116,15 +73,30 @@ def mirrored(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.asarray(full)
 
 
-def _gaussian(rng: np.random.Generator, shape: Shape, *, is_complex: bool) -> Floats:
-    real = rng.standard_normal(shape)
-    return real + 1j * rng.standard_normal(shape) if is_complex else real
+def _gaussian(drawing: Drawing) -> Floats:
+    real = drawing.rng.standard_normal(drawing.shape)
+    return real + 1j * drawing.rng.standard_normal(drawing.shape) if drawing.is_complex else real
 
 
-def _orthogonal(rng: np.random.Generator, shape: Shape, *, is_complex: bool) -> Floats:
-    *batch, rows, columns = shape
-    tall = (*batch, max(rows, columns), min(rows, columns))
-    q, r = np.linalg.qr(_gaussian(rng, tall, is_complex=is_complex))
+def _permutation(drawing: Drawing) -> NDArray[np.generic]:
+    return np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1))
+
+
+def _one_hot(drawing: Drawing) -> NDArray[np.generic]:
+    shape = drawing.shape
+    chosen = drawing.rng.integers(0, shape[-1], (*shape[:-1], 1))
+    return np.asarray(np.arange(shape[-1]) == chosen, np.int64)
+
+
+def _probabilities(drawing: Drawing) -> NDArray[np.generic]:
+    weights = drawing.rng.standard_exponential(drawing.shape) + PROBABILITY_FLOOR
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _orthogonal(drawing: Drawing) -> Floats:
+    *batch, rows, columns = drawing.shape
+    tall = replace(drawing, shape=(*batch, max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(_gaussian(tall))
     # Without the signs of r's diagonal, q isn't uniformly distributed (Mezzadri 2007, "How to generate
     # random matrices from the classical compact groups").
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)
@@ -132,23 +104,48 @@ def _orthogonal(rng: np.random.Generator, shape: Shape, *, is_complex: bool) -> 
     return np.asarray(q if rows >= columns else np.conj(np.swapaxes(q, -1, -2)))
 
 
-def _spd(rng: np.random.Generator, shape: Shape, *, is_complex: bool) -> Floats:
-    q = _orthogonal(rng, shape, is_complex=is_complex)
+def _spd(drawing: Drawing) -> Floats:
+    q, shape = _orthogonal(drawing), drawing.shape
     low, high = EIGENVALUES
     size = shape[-1]
     # One eigenvalue in the middle half of each of n equal slots: none repeats, so that gradients of
     # eigenvalue decompositions exist and are tame.
-    slots = (np.arange(size) + rng.uniform(0.25, 0.75, shape[:-1])) / size
+    slots = (np.arange(size) + drawing.rng.uniform(0.25, 0.75, shape[:-1])) / size
     product = (q * (low + (high - low) * slots)[..., np.newaxis, :]) @ np.conj(np.swapaxes(q, -1, -2))
     return np.asarray((product + np.conj(np.swapaxes(product, -1, -2))) / 2)
 
 
-def _triangular(rng: np.random.Generator, shape: Shape, side: str, *, is_complex: bool) -> Floats:
-    rows, columns = shape[-2:]
+def _triangular(drawing: Drawing) -> Floats:
+    rows, columns = drawing.shape[-2:]
     scale = OFF_DIAGONAL / np.sqrt(max(rows, columns))
-    full = scale * _gaussian(rng, shape, is_complex=is_complex)
-    kept = np.tril(full, -1) if side == "lower" else np.triu(full, 1)
+    full = scale * _gaussian(drawing)
+    kept = np.tril(full, -1) if drawing.arguments["side"] == "lower" else np.triu(full, 1)
     on = np.arange(min(rows, columns))
-    kept[..., on, on] = 1j * full[..., on, on].imag if is_complex else 0
-    kept[..., on, on] += rng.uniform(1.0, 2.0, kept[..., on, on].shape)
+    kept[..., on, on] = 1j * full[..., on, on].imag if drawing.is_complex else 0
+    kept[..., on, on] += drawing.rng.uniform(1.0, 2.0, kept[..., on, on].shape)
     return np.asarray(kept)
+
+
+_STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
+    "permutation": _permutation,
+    "one_hot": _one_hot,
+    "probabilities": _probabilities,
+    "spd": _spd,
+    "orthogonal": _orthogonal,
+    "triangular": _triangular,
+}
+
+
+def draw_structured(kind: str, drawing: Drawing) -> NDArray[np.generic]:
+    """Draw an array whose elements depend on each other.
+
+    Args:
+        kind: a generator of `words.GENERATORS` that isn't elementwise.
+        drawing: what to draw; the last one or two dimensions hold the structure, the others are a batch.
+
+    Returns:
+        Integers for permutation and one_hot, else floats or complex numbers.
+    """
+    if 0 in drawing.shape:
+        return np.zeros(drawing.shape, complex if drawing.is_complex else float)
+    return _STRUCTURED[kind](drawing)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.dtype_names import INTEGER_RANGES
+from gradcheck_cli.spec.words import GENERATORS, SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.spec.case import Source
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
 MAX_ELEMENTS = 2**31  # beyond, no Jacobian and hardly one array fits into memory
-RANKS = {"permutation": 1, "one_hot": 1, "probabilities": 1, "spd": 2, "orthogonal": 2, "triangular": 2}
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Written:
+class LiteralChecks:
     """One input as written: where faults go, its node, its dtype."""
 
     log: FaultLog
@@ -51,14 +52,8 @@ class Written:
 
         key = arguments["key"]
         try:
-            found = arrays.check(
-                folder,
-                str(arguments["path"]),
-                None if key is None else str(key),
-                self.dtype,
-                shape,
-                self._domain(),
-            )
+            place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
+            found = arrays.check(place, self.dtype, shape, self._domain())
         except arrays.ArrayError as error:
             self.log.add(self.node, str(error), "file")
             return shape
@@ -85,42 +80,48 @@ class Written:
                 self.log.add(self.node, f"must be {wanted}, but got {show(leaf)}", key, *path)
                 return  # one is enough: the rest most likely share its cause
 
-    def check_uniform(self, low: float, high: float) -> None:
-        """Check the ends of `uniform`."""
-        self._check_order("uniform", low, high)
-        for key, end in (("low", low), ("high", high)):
+    def check_arguments(self, source: Source) -> None:
+        """Check what a generator takes against the dtype: values to choose from, or a range."""
+        if "values" in source.arguments:
+            self.check_leaves(source.arguments["values"], source.kind)
+        numbers = GENERATORS[source.kind].numbers if source.kind in GENERATORS else {}
+        if not {"low", "high"} <= numbers.keys():
+            return
+        ends: dict[str, Any] = {key: source.arguments[key] for key in ("low", "high")}
+        low, high = ends.values()
+        if low >= high:
+            message = f"must be above low, but got {show(high)} with low {show(low)}"
+            self.log.add(self.node, message, source.kind, "high")
+        if numbers["low"].kind == "integer":
+            self._check_integers(source.kind, low, high)
+            return
+        for key, end in ends.items():
             wanted = literals.misfit(end, self.dtype)
             if wanted:
-                self.log.add(self.node, f"must be {wanted}, but got {show(end)}", "uniform", key)
+                self.log.add(self.node, f"must be {wanted}, but got {show(end)}", source.kind, key)
 
-    def check_integers(self, low: int, high: int) -> None:
-        """Check the ends of `integers`, high excluded."""
-        self._check_order("integers", low, high)
+    def _check_integers(self, kind: str, low: int, high: int) -> None:
+        """Check the ends of a range of integers, high excluded."""
         # Floats are drawn as 64-bit integers, too.
         least, most = INTEGER_RANGES.get(self.dtype, INTEGER_RANGES["int64"])
         if low < least:
             message = f"must be at least {least} for dtype {self.dtype}, but got {show(low)}"
-            self.log.add(self.node, message, "integers", "low")
+            self.log.add(self.node, message, kind, "low")
         if high > most + 1:
             message = f"must be at most {most + 1} for dtype {self.dtype}, but got {show(high)}"
-            self.log.add(self.node, message, "integers", "high")
-
-    def _check_order(self, kind: str, low: float, high: float) -> None:
-        if low >= high:
-            self.log.add(
-                self.node, f"must be above low, but got {show(high)} with low {show(low)}", kind, "high"
-            )
+            self.log.add(self.node, message, kind, "high")
 
     def check_shape(self, kind: str, shape: Shape) -> None:
         """Check the shape's size, and that a structured generator can fill it."""
+        source = SOURCES[kind]
         limit = INTEGER_RANGES[self.dtype][1] + 1 if self.dtype in INTEGER_RANGES else MAX_ELEMENTS
         message = ""
         if math.prod(shape) > MAX_ELEMENTS:
             message = f"must hold at most 2**31 elements, but got {show(shape)}"
-        elif len(shape) < RANKS.get(kind, 0):
-            message = f"must have at least {RANKS[kind]} dimensions for {kind}, but got {show(shape)}"
-        elif kind == "spd" and shape[-1] != shape[-2]:
-            message = f"must end in two equal dimensions for spd, but got {show(shape)}"
+        elif len(shape) < source.least_rank:
+            message = f"must have at least {source.least_rank} dimensions for {kind}, but got {show(shape)}"
+        elif source.is_square and shape[-1] != shape[-2]:
+            message = f"must end in two equal dimensions for {kind}, but got {show(shape)}"
         elif kind == "permutation" and shape[-1] > limit:
             message = f"must end in at most {limit} for a permutation of {self.dtype}, but got {show(shape)}"
         if message:

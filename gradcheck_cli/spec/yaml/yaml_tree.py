@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, join, moved
-from gradcheck_cli.spec.yaml.yaml_scalars import Scalar, read_scalar
+from gradcheck_cli.spec.yaml.yaml_nodes import Node, Scalar, join, moved, read_scalar
 
 MAX_BYTES = 16 * 2**20  # a spec is text that people read; larger data belongs in `file:`
 MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a bomb asks for billions

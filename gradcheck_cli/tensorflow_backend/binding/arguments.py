@@ -15,8 +15,7 @@ from gradcheck_cli.tensorflow_backend.binding import loading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gradcheck_cli.spec.case import Argument, Case
-    from gradcheck_cli.spec.cases.argument_form import Form
+    from gradcheck_cli.spec.case import Argument, Case, Form
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec
+from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound
 from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of, in_users_words
 from gradcheck_cli.tensorflow_backend.private import private_eager
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 
 # They say of the forward, or of each trace, what the first order has shown.
-_CHECKS_OFF = frozenset({"inputs_unmodified", "modes", "retrace", "variables_order"})
+_CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
 
 
 @dataclass(frozen=True)

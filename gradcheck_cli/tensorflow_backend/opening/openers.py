@@ -11,6 +11,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.models import versions
+from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name, with_variables
@@ -37,7 +38,7 @@ class _AdvisingOpener(GraphOpener):
         try:
             return super().declared(sample)
         except CaseFailedError as error:
-            can_be_eager = ("eager", self.case.binding) not in _REASONS
+            can_be_eager = "eager" not in BINDINGS[self.case.binding].unfit
             if (
                 error.kind != "forward"
                 or not can_be_eager
@@ -54,18 +55,10 @@ class _AdvisingOpener(GraphOpener):
             ) from error
 
 
-_BY_OVERRIDE = "attaches the gradient by an override, which eager mode ignores; use binding: custom_gradient."
 _EAGER_IS_OFF = (
     "its module turns eager execution off (tf.compat.v1.disable_v2_behavior() or disable_eager_execution()): "
     "nothing of it is ever called eagerly."
 )
-# What a mode can't have, whatever the functions are.
-_REASONS = {
-    ("eager", "override"): f"binding override {_BY_OVERRIDE}",
-    ("eager", "py_func"): f"binding py_func {_BY_OVERRIDE}",
-    ("eager", "defun"): "a Defun is a graph's function: it raises in eager mode.",
-    ("xla", "py_func"): "XLA compiles no Python: binding py_func calls a NumPy function as it runs.",
-}
 _OPENERS: dict[str, Any] = {
     "graph": _AdvisingOpener,
     "dynamic": DynamicOpener,
@@ -103,7 +96,7 @@ def opener_of(case: Case, mode: str, like: Any = None) -> Any:
         CaseFailedError: the variables can't be found, since the forward raises.
     """
     require_version(case)
-    reason = _REASONS.get((mode, case.binding))
+    reason = BINDINGS[case.binding].unfit.get(mode)
     if reason is None and mode == "xla" and case.gradient is not None and case.gradient.numpy:
         reason = "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
     if reason is None and mode == "eager":

@@ -9,7 +9,7 @@ import pytest
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
 from gradcheck_cli.running.baseline.compare import compare, is_same
-from gradcheck_cli.running.baseline.locked_pair import Entry, entries_of
+from gradcheck_cli.running.baseline.locked_pair import LockedPair, locked_pairs_of
 
 
 def print_of(analytic, forward):
@@ -17,7 +17,7 @@ def print_of(analytic, forward):
 
 
 GRADIENT_MESSAGE = "the gradient has changed, its forward hasn't: a projection of it was 1.00000000e+00, and is 1.00100000e+00"  # noqa: E501 (one message)
-BASE = Entry(
+BASE = LockedPair(
     op="huber",
     case="default",
     dtype="float64",
@@ -208,14 +208,14 @@ def test_entries_tell_of_the_worst_element():
     case = CaseResult(
         "huber", "wide", "a/b.yaml:12", "graph", "float64", Status.PASSED, 1.0, "", pairs=(pair,)
     )
-    (entry,) = entries_of([case]).values()
+    (entry,) = locked_pairs_of([case]).values()
     assert entry.key == ("huber", "wide", "float64", "graph", "dy/dx")
     assert (entry.error, entry.noise, entry.spec) == (0.5, 1e-9, "a/b.yaml")
     infinite = replace(pair, worst=replace(worst, analytic=float("nan")))
-    (entry,) = entries_of([replace(case, pairs=(infinite,))]).values()
+    (entry,) = locked_pairs_of([replace(case, pairs=(infinite,))]).values()
     assert entry.error == float("inf")
     equal = replace(pair, worst=replace(worst, analytic=float("inf"), numeric=float("inf")))
-    (entry,) = entries_of([replace(case, pairs=(equal,))]).values()
+    (entry,) = locked_pairs_of([replace(case, pairs=(equal,))]).values()
     assert entry.error == 0.0
 
 

@@ -7,12 +7,12 @@ import pytest
 from gradcheck_cli.gate import Selection
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
 from gradcheck_cli.running.baseline.expected import Expected
-from gradcheck_cli.running.baseline.locked_pair import Entry
+from gradcheck_cli.running.baseline.locked_pair import LockedPair
 from gradcheck_cli.running.merging import merge
 
 
 def entry(op="huber", mode="graph", spec="specs/huber.yaml"):
-    return Entry(op, "default", "float64", mode, "dy/dx", spec, Status.PASSED, True, 0.0, 0.0, 1.0)  # noqa: FBT003
+    return LockedPair(op, "default", "float64", mode, "dy/dx", spec, Status.PASSED, True, 0.0, 0.0, 1.0)  # noqa: FBT003
 
 
 def report(selection, *ops):

@@ -11,10 +11,10 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.baseline.compare import compare, is_same
-from gradcheck_cli.running.baseline.lock import HEADER, lock_text, read_lock, updated
-from gradcheck_cli.running.baseline.locked_pair import Entry
+from gradcheck_cli.running.baseline.lock import HEADER, lock_text, read_lock, update_pairs
+from gradcheck_cli.running.baseline.locked_pair import LockedPair
 
-BASE = Entry(
+BASE = LockedPair(
     op="huber",
     case="default",
     dtype="float64",
@@ -128,7 +128,7 @@ def test_no_lock_file():
 
 def test_an_update_leaves_alone_what_has_not_changed():
     noise = replace(BASE, error=3e-13, noise=1e-12, allowed=1.1e-6)
-    entries, update = updated(keyed(BASE), keyed(noise), is_gone=lambda _: True)
+    entries, update = update_pairs(keyed(BASE), keyed(noise), is_gone=lambda _: True)
     assert entries[BASE.key] is BASE
     assert str(update) == "1 as they were"
 
@@ -141,7 +141,7 @@ def test_an_update_takes_up_removes_and_leaves_out():
         replace(BASE, op="wrong", status=Status.MISMATCHED, error=1.0),
         replace(BASE, op="also_wrong", status=Status.ERROR),
     ]
-    entries, update = updated(keyed(*old), keyed(*new), is_gone=lambda entry: entry.op == "gone")
+    entries, update = update_pairs(keyed(*old), keyed(*new), is_gone=lambda entry: entry.op == "gone")
     assert {key[0]: entry.error for key, entry in entries.items()} == {
         "drifts": 1e-7,
         "fresh": BASE.error,
@@ -152,7 +152,7 @@ def test_an_update_takes_up_removes_and_leaves_out():
 
 
 def test_an_update_of_nothing():
-    assert str(updated({}, {}, is_gone=lambda _: True)[1]) == "no pairs"
+    assert str(update_pairs({}, {}, is_gone=lambda _: True)[1]) == "no pairs"
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.floats(min_value=0, allow_nan=False))

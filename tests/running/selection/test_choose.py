@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.errors import NoSpecsError, UsageError
-from gradcheck_cli.running.selection.filters import Wanted, choose
+from gradcheck_cli.running.selection.filters import CaseFilter, choose
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def cases(a_case):
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(), ["huber/default", "huber/wide", "conv/default", "product/default"]),
-        (Wanted(names=["wide"]), ["huber/wide"]),
-        (Wanted(tags=["slow"]), ["conv/default"]),
-        (Wanted(tags=["slow", "loss"]), ["huber/default", "huber/wide", "conv/default"]),
-        (Wanted(op_types=["MatMul"]), ["product/default"]),
-        (Wanted(expression="not huber"), ["conv/default", "product/default"]),
-        (Wanted(expression="wide"), ["huber/wide"]),
-        (Wanted(tags=["loss"], expression="not wide"), ["huber/default"]),
+        (CaseFilter(), ["huber/default", "huber/wide", "conv/default", "product/default"]),
+        (CaseFilter(names=["wide"]), ["huber/wide"]),
+        (CaseFilter(tags=["slow"]), ["conv/default"]),
+        (CaseFilter(tags=["slow", "loss"]), ["huber/default", "huber/wide", "conv/default"]),
+        (CaseFilter(op_types=["MatMul"]), ["product/default"]),
+        (CaseFilter(expression="not huber"), ["conv/default", "product/default"]),
+        (CaseFilter(expression="wide"), ["huber/wide"]),
+        (CaseFilter(tags=["loss"], expression="not wide"), ["huber/default"]),
     ],
 )
 def test_choices(cases, wanted, names):
@@ -36,11 +36,11 @@ def test_choices(cases, wanted, names):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted(tags=["slow", "fsat"]), "no spec has the tag 'fsat'. Did you mean 'fast'?"),
-        (Wanted(op_types=["Matmul"]), "no spec has the op_type 'Matmul'. Did you mean 'MatMul'?"),
-        (Wanted(names=["zzz"]), "no case is named 'zzz'. There are: default, wide."),
+        (CaseFilter(tags=["slow", "fsat"]), "no spec has the tag 'fsat'. Did you mean 'fast'?"),
+        (CaseFilter(op_types=["Matmul"]), "no spec has the op_type 'Matmul'. Did you mean 'MatMul'?"),
+        (CaseFilter(names=["zzz"]), "no case is named 'zzz'. There are: default, wide."),
         (
-            Wanted(tags=["slow"], expression="huber"),
+            CaseFilter(tags=["slow"], expression="huber"),
             "none of 4 cases matches -k 'huber' and --tag slow.",
         ),
     ],
@@ -53,4 +53,4 @@ def test_what_is_asked_for_and_not_there(cases, wanted, message):
 
 def test_a_bad_expression_is_bad_usage(cases):
     with pytest.raises(UsageError, match=r"-k 'a b': expected 'and', 'or' or the end"):
-        choose(cases, Wanted(expression="a b"))
+        choose(cases, CaseFilter(expression="a b"))

@@ -8,8 +8,8 @@ from enum import Enum
 
 import pytest
 
-from gradcheck_cli import typed_json
-from gradcheck_cli.typed_json import TypeFault
+from gradcheck_cli import serial
+from gradcheck_cli.serial import TypeFault
 
 
 class Word(str, Enum):
@@ -43,11 +43,11 @@ CONTENT = {
 
 
 def test_each_kind_of_type_is_read():
-    found = typed_json.read(Outer, {**CONTENT, "more": "isn't looked at"})
+    found = serial.read(Outer, {**CONTENT, "more": "isn't looked at"})
     expected = Outer("a", Word.GOOD, Inner(2.0, (1, 2)), ("x", True), {"a": 1}, complex(1, math.inf))
     assert found == expected
     assert isinstance(found.inner.number, float)
-    assert typed_json.read(Outer, {**CONTENT, "inner": None, "value": "nan"}).inner is None
+    assert serial.read(Outer, {**CONTENT, "inner": None, "value": "nan"}).inner is None
 
 
 FAULTS = [
@@ -72,16 +72,16 @@ FAULTS = [
 @pytest.mark.parametrize(("key", "value", "words"), FAULTS, ids=[words for _, _, words in FAULTS])
 def test_what_isnt_one_is_said_with_its_place(key, value, words):
     with pytest.raises(TypeFault) as caught:
-        typed_json.read(Outer, {**CONTENT, key: value})
+        serial.read(Outer, {**CONTENT, key: value})
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", "[" * 100_000, "{", b"\xff", "1" * 10_000])
 def test_what_is_no_json(text):
     with pytest.raises(TypeFault):
-        typed_json.parse(text)
+        serial.parse(text)
 
 
 def test_a_large_float_is_none_that_json_has():
     with pytest.raises(TypeFault, match="must be a number"):
-        typed_json.read(float, typed_json.parse("1e999"))
+        serial.read(float, serial.parse("1e999"))

@@ -1,0 +1,272 @@
+"""Values as JSON and back: the one codec of reports, lock files, caches and what is sent to a cluster.
+
+A dataclass is written field by field, under the names of its fields; a `Layout` says where it differs.
+Numbers that JSON has no word for are written as "nan", "inf" and "-inf", complex ones as [re, im].
+
+Reading goes by the types of the fields. What is read was written by gradcheck, and may have been spoilt by a
+merge, a cut connection or a hand: what doesn't fit is refused, with its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+# Larger ones count nothing here, and are no float, or need more digits than a line has.
+_LARGEST_INTEGER = 2**63
+_WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+_SHOWN = 40  # characters of a value in a message
+
+
+class TypeFault(ValueError):  # noqa: N818 (a fault, as those of specs are called)
+    """A value that isn't what must stand there; the text says where, and what must."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a dataclass is written, where that isn't each field under its own name.
+
+    Attributes:
+        is_list: whether it is written as the list of its fields.
+        order: the keys that come first; the others follow in the order of the fields.
+        left_out: fields that aren't written.
+        null: fields of text that are written as null where they are empty.
+        computed: key -> what is written under it, beside the fields or in place of the field of that name.
+        absent: key -> what it stands for where a file of an older version lacks it, as JSON.
+        unfold: turns a mapping, at a place, into one that holds each field.
+        require: raises `TypeFault` where what was read, at a place, contradicts itself.
+    """
+
+    is_list: bool = False
+    order: tuple[str, ...] = ()
+    left_out: frozenset[str] = frozenset()
+    null: frozenset[str] = frozenset()
+    computed: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
+    absent: Mapping[str, object] = field(default_factory=dict)
+    unfold: Callable[[dict[str, Any], str], dict[str, Any]] = lambda content, _: content
+    require: Callable[[Any, str], None] = lambda *_: None
+
+
+Layouts = Mapping[type, Layout]
+_FIELDS_ALONE = Layout()
+
+
+def _unmarked(_: object, form: object) -> object:
+    return form
+
+
+def plain(
+    value: object, layouts: Layouts | None = None, mark: Callable[[object, Any], object] = _unmarked
+) -> Any:  # noqa: ANN401 (JSON)
+    """Return a value as JSON holds it.
+
+    Args:
+        value: dataclasses, enumerations, mappings, sequences, numbers, text; scalars of NumPy's too.
+        layouts: the dataclasses that aren't written as their fields.
+        mark: takes a value that JSON has no type for, with the form in which it is written, and returns what
+            is written in its place; a mapping is one, since JSON's have keys of text alone.
+
+    Raises:
+        TypeError: it holds something else.
+    """
+    layouts = layouts or {}
+
+    def convert(part: object) -> object:
+        return plain(part, layouts, mark)
+
+    if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)  # a NumPy float64 is one too, and prints otherwise
+    if isinstance(value, list):
+        return [convert(part) for part in value]
+    if not isinstance(value, float | complex) and callable(scalar := getattr(value, "item", None)):
+        return convert(scalar())  # of NumPy's
+    return mark(value, _form(value, layouts, convert))
+
+
+def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) -> object:
+    """Return the form in which a value is written that JSON has no type for."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, complex):
+        value = (value.real, value.imag)
+    elif isinstance(value, frozenset):
+        value = sorted(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = _parts(value, layouts.get(type(value), _FIELDS_ALONE))
+    if isinstance(value, dict):
+        return {key: convert(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [convert(part) for part in value]
+    raise TypeError(f"it holds a {type(value).__name__}, which isn't sent or written: {value!r}")
+
+
+def _parts(value: Any, layout: Layout) -> list[object] | dict[str, object]:  # noqa: ANN401 (a dataclass)
+    """Return what a dataclass is written as, part by part."""
+    own = {one.name: getattr(value, one.name) for one in fields(value)}
+    if layout.is_list:
+        return list(own.values())
+    found = {name: part for name, part in own.items() if name not in layout.left_out}
+    found |= {name: own[name] or None for name in layout.null}
+    found |= {key: compute(value) for key, compute in layout.computed.items()}
+    return {key: found[key] for key in dict.fromkeys((*layout.order, *found))}
+
+
+def parse(text: str | bytes) -> Any:  # noqa: ANN401 (JSON)
+    """Parse JSON strictly: no `NaN` and no `Infinity`, which JSON has no word for.
+
+    Raises:
+        TypeFault: it isn't JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise TypeFault("it is nested too deeply") from None
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, numbers of thousands of digits
+        raise TypeFault(str(error)) from None
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def read(
+    kind: type[Value] | Any,  # noqa: ANN401 (a type, such as `tuple[int, ...]`)
+    content: object,
+    place: str = "",
+    *,
+    layouts: Layouts | None = None,
+) -> Any:  # noqa: ANN401 (a value of the kind)
+    """Read a value of a type.
+
+    Args:
+        kind: the type: of a dataclass, each field is looked for under its name; one with a default too, since
+            what gradcheck writes has them all.
+        content: what JSON gave.
+        place: where it stands, for messages.
+        layouts: the dataclasses that aren't written as their fields.
+
+    Raises:
+        TypeFault: it isn't one.
+    """
+    layouts = layouts or {}
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(inner, content, place, layouts)
+    if origin is tuple:
+        return _read_tuple(inner, content, place, layouts)
+    if origin is dict:
+        items = _expect(dict, content, place, "a mapping")
+        return {key: read(inner[1], part, f"{place}.{key}", layouts=layouts) for key, part in items.items()}
+    if is_dataclass(kind):
+        return _read_dataclass(typing.cast("type", kind), content, place, layouts)
+    return _read_scalar(kind, content, place)
+
+
+def _read_union(inner: tuple[Any, ...], content: object, place: str, layouts: Layouts) -> object:
+    if complex in inner:
+        return _read_complex(content, place)
+    if content is None and type(None) in inner:
+        return None
+    (kind,) = [one for one in inner if one is not type(None)]
+    return read(kind, content, place, layouts=layouts)
+
+
+def _read_dataclass(kind: type, content: object, place: str, layouts: Layouts) -> object:
+    layout, hints = layouts.get(kind, _FIELDS_ALONE), _fields_of(kind)
+    if layout.is_list:
+        return kind(*_read_tuple(tuple(hints.values()), content, place, layouts))
+    items = layout.unfold({**layout.absent, **_expect(dict, content, place, "a mapping")}, place)
+    found = {}
+    for name, hint in hints.items():
+        if name not in items:
+            if name in layout.left_out:
+                continue
+            raise TypeFault(f"{place or 'it'} lacks {name!r}")
+        part = "" if items[name] is None and name in layout.null else items[name]
+        found[name] = read(hint, part, f"{place}.{name}".lstrip("."), layouts=layouts)
+    value = kind(**found)
+    layout.require(value, place)
+    return value
+
+
+def _read_scalar(kind: Any, content: object, place: str) -> Any:  # noqa: ANN401 (a type, and its value)
+    if issubclass(kind, Enum):
+        try:
+            return kind(_expect(str, content, place, "a word"))
+        except ValueError:
+            raise _fault(content, place, "one of " + ", ".join(one.value for one in kind)) from None
+    if kind is float:
+        return _read_number(content, place)
+    if kind is int:
+        found = _expect(int, content, place, "a whole number")
+        if isinstance(content, bool) or not -_LARGEST_INTEGER < found < _LARGEST_INTEGER:
+            raise _fault(content, place, "a whole number")
+        return found
+    if kind is bool:
+        return _expect(bool, content, place, "true or false")
+    return _expect(str, content, place, "text")
+
+
+def _read_number(content: object, place: str) -> float:
+    """Read a float: a number, or one of the words for those that JSON has none for.
+
+    Raises:
+        TypeFault: it is none, or too large for a float.
+    """
+    if isinstance(content, str) and content in _WORDS:
+        return _WORDS[content]
+    if isinstance(content, bool) or not isinstance(content, int | float):
+        raise _fault(content, place, "a number")
+    if abs(content) == float("inf") or abs(content) >= 2**1024:  # of 400 digits: beyond any float
+        raise _fault(content, place, "a number")
+    return float(content)
+
+
+def _read_complex(content: object, place: str) -> float | complex:
+    if not isinstance(content, list):
+        return _read_number(content, place)
+    if len(content) != 2:  # noqa: PLR2004 (its two parts)
+        raise _fault(content, place, "a number, or [re, im]")
+    return complex(_read_number(content[0], place), _read_number(content[1], place))
+
+
+def _read_tuple(inner: tuple[Any, ...], content: object, place: str, layouts: Layouts) -> tuple[Any, ...]:
+    items = _expect(list, content, place, "a list")
+    kinds = [inner[0]] * len(items) if inner[-1] is Ellipsis else list(inner)
+    if len(kinds) != len(items):
+        raise _fault(content, place, f"a list of {len(kinds)}")
+    return tuple(
+        read(kind, item, f"{place}[{at}]", layouts=layouts)
+        for at, (kind, item) in enumerate(zip(kinds, items, strict=True))
+    )
+
+
+@lru_cache(maxsize=64)
+def _fields_of(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind) if one.init or one.default is MISSING}
+
+
+def _expect(kind: type[Value], content: object, place: str, what: str) -> Value:
+    if not isinstance(content, kind):
+        raise _fault(content, place, what)
+    return content
+
+
+def _fault(content: object, place: str, what: str) -> TypeFault:
+    shown = json.dumps(content, ensure_ascii=True, default=str)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+    return TypeFault(f"{place or 'it'} must be {what}, but is {shown}")

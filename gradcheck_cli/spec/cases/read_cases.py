@@ -1,0 +1,319 @@
+"""A merged op to its cases, every rule of the format applied.
+
+Decisions that live here: the op's own inputs form the case `default`, and `cases` are further ones, each
+merged over the op. Where some input of the op has no shape and no value, the op is only a template: the
+listed cases run, and one of them may be called `default`. `dtypes` crosses with the cases: an entry becomes
+the dtype of each input (and output in mapping form) that names none; a case all of whose inputs name theirs
+can't vary, which is a fault rather than a table of equal rows under different labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.spec.case import Argument, Case, OutputSpec, PairRule, Power, Tolerance
+from gradcheck_cli.spec.cases.bindings import KEYS, binding_of, check_binding, function_ref
+from gradcheck_cli.spec.cases.inputs import InputReader, takes_variant
+from gradcheck_cli.spec.cases.merge_trees import merge_op
+from gradcheck_cli.spec.cases.pair_rules import could_match, unmatched_rules
+from gradcheck_cli.spec.cases.read_arguments import check_known, leaves_of, read_arguments
+from gradcheck_cli.spec.faults import FaultLog, show, suggest
+from gradcheck_cli.spec.models.document_model import OpModel
+from gradcheck_cli.spec.values.constraints import few_values
+from gradcheck_cli.spec.words import BINDINGS, GENERATORS
+from gradcheck_cli.spec.yaml.yaml_nodes import Node
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.models.document_model import MismatchModel
+    from gradcheck_cli.spec.models.input_model import InputModel
+
+DEFAULT_CASE = "default"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an op is written: file as named by the user, absolute folder, line; and the op's name."""
+
+    op: str
+    path: str
+    folder: str
+    line: int
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """A merged op or case: where its faults go, its node, its sound keys, and the names of broken ones."""
+
+    log: FaultLog
+    node: Node
+    model: OpModel
+    broken: set[str]
+
+    @property
+    def has_broken_inputs(self) -> bool:
+        """Whether some input has a fault, from which others would only follow."""
+        return any(part.startswith("inputs") for part in self.broken)
+
+
+def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
+    """Return the cases of one op; faults are logged.
+
+    Args:
+        log: where faults go.
+        node: the op, already merged over the file's defaults.
+        origin: where it is written.
+
+    Returns:
+        The sound cases, in the order written, variants innermost.
+    """
+    op = _validate(log, node)
+    if op is None:
+        return []
+    check_binding(log, node, op.model, op.broken)
+    if op.model.inputs is None:
+        if not op.has_broken_inputs:
+            log.add(node, "is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
+        return []
+    base = _without(node, "cases")
+    listed = node.get("cases")
+    entries = [entry for entry in (listed.items if listed else []) if entry.children]
+    is_template = bool(entries) and any(map(_lacks_shape, _tensors(op.model)))
+    cases = [] if is_template else _variants(replace(op, node=base), DEFAULT_CASE, origin)
+    taken: dict[str, Node] = {}
+    for entry in entries:
+        name = entry.get("name")
+        if name is not None and isinstance(name.value, str):
+            _check_name(log, name, taken, is_template=is_template)
+        inputs, known = entry.get("inputs"), base.get("inputs")
+        if inputs is not None and known is not None:
+            check_known(log, inputs, known)
+        case = _validate(log, merge_op(base, _without(entry, "name")))
+        if case is not None and case.model.inputs is not None:
+            cases += _variants(case, str(name.value) if name else "", origin)
+    full = {case.name for case in cases if case.has_elements}
+    return [replace(case, is_alone=full <= {case.name}) for case in cases]
+
+
+def _validate(log: FaultLog, node: Node) -> _Merged | None:
+    model, broken = log.validate(OpModel, node)
+    return None if model is None else _Merged(log, node, model, broken)
+
+
+def _without(node: Node, key: str) -> Node:
+    return Node({name: child for name, child in node.children.items() if name != key}, node.line, node.place)
+
+
+def _tensors(model: OpModel) -> list[InputModel]:
+    return [leaf for tensors in (model.inputs or {}).values() for leaf in leaves_of(tensors)]
+
+
+def _lacks_shape(model: InputModel) -> bool:
+    has_own = any(GENERATORS[kind].is_fixed for kind in model.sources)
+    return model.shape is None and model.ragged is None and not has_own
+
+
+def _check_name(log: FaultLog, name: Node, taken: dict[str, Node], *, is_template: bool) -> None:
+    text = str(name.value)
+    if text == DEFAULT_CASE and not is_template:
+        log.add(
+            name, "must not be 'default', which is the case of the spec's own inputs. Choose another name"
+        )
+    elif text in taken:
+        log.add(name, f"must be unique, but got {text!r}, which line {taken[text].line} has. Rename one")
+    taken.setdefault(text, name)
+
+
+def _variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
+    """Return one case in each of its dtypes."""
+    log, node, model = merged.log, merged.node, merged.model
+    if model.reference_forward and model.reference is None and "reference" not in merged.broken:
+        log.add(
+            node,
+            "must go with reference, but got none. Write reference: module:function",
+            "reference_forward",
+        )
+    if model.dtypes is not None and not _varies(merged):
+        return []
+    for index, mode in enumerate(model.modes):
+        if mode in model.modes[:index]:
+            log.add(node, f"must be unique, but got {mode!r} twice. Remove one", "modes", index)
+            return []
+    variants: list[str | None] = list(model.dtypes) if model.dtypes else [None]
+    cases = [_read_variant(merged, name, origin, variant) for variant in variants]
+    return [case for case in cases if case is not None]
+
+
+def _varies(merged: _Merged) -> bool:
+    """Whether `dtypes` can be what varies; the fault is logged where it can't."""
+    log, node, dtypes = merged.log, merged.node, merged.model.dtypes or []
+    for index, dtype in enumerate(dtypes):
+        if dtype in dtypes[:index]:
+            log.add(node, f"must be unique, but got {dtype!r} twice. Remove one", "dtypes", index)
+            return False
+    if merged.has_broken_inputs or any(map(takes_variant, _tensors(merged.model))):
+        return True
+    log.add(
+        node,
+        "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
+        "dtypes",
+    )
+    return False
+
+
+def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | None) -> Case | None:
+    """Return a case in one of its dtypes; `None` where an input has faults, which are logged.
+
+    Args:
+        merged: the case.
+        name: its name.
+        origin: where its op is written.
+        variant: the entry of `dtypes`, if there are any.
+    """
+    log, node, model = merged.log, merged.node, merged.model
+    arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
+    outputs = () if merged.broken & (KEYS | {"outputs"}) else _outputs(merged, variant)
+    if not arguments or merged.has_broken_inputs:
+        return None
+    _check_pairs(merged, arguments, outputs)
+    expect, kind = _expectation_of(model.expect)
+    tolerance = model.tolerance
+    return Case(
+        op=origin.op,
+        name=name,
+        path=origin.path,
+        folder=origin.folder,
+        line=origin.line,
+        forward=function_ref(model.forward),
+        op_type=model.op_type,
+        binding=binding_of(model),
+        gradient=function_ref(model.gradient),
+        arguments=arguments,
+        dtype=variant or _main_dtype(arguments),
+        attrs=dict(model.attrs or {}),
+        build=model.build,
+        outputs=outputs,
+        reference=function_ref(model.reference),
+        reference_forward=model.reference_forward,
+        expect=expect,
+        expect_kind=kind,
+        reason=model.reason or "",
+        pairs=_rules_of(model),
+        tolerance=Tolerance() if tolerance is None else Tolerance(tolerance.atol, tolerance.rtol),
+        samples=_samples(model, arguments),
+        freeze=model.freeze,
+        modes=tuple(model.modes),
+        mode=model.modes[0],
+        device=model.device,
+        variables=model.variables,
+        second_order=model.second_order,
+        seed=model.seed if origin.seed is None else origin.seed,
+        timeout=model.timeout,
+        budget=Case.budget if model.budget is None else model.budget,
+        power=Power() if model.power is None else Power(model.power.size, model.power.miss),
+        tags=tuple(model.tags),
+        method=model.method,
+        checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
+        unreached=tuple((model.unreached or {}).items()),
+        nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
+        description=model.description or "",
+        variant=variant,
+        covers=tuple(dict.fromkeys(model.covers or ())),
+        tensorflow=model.tensorflow or "",
+    )
+
+
+def _main_dtype(arguments: tuple[Argument, ...]) -> str:
+    """Return what a report shows as a case's dtype: the first differentiable input's, or the first's."""
+    tensors = [tensor for argument in arguments for tensor in argument.tensors]
+    return next((tensor.dtype for tensor in tensors if tensor.is_differentiable), tensors[0].dtype)
+
+
+def _samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
+    """Return how many points are drawn: as written, else enough for what takes few values to take each."""
+    tensors = [tensor for argument in arguments for tensor in argument.tensors]
+    if "samples" in model.model_fields_set:
+        return model.samples
+    return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
+
+
+def _rules_of(model: OpModel) -> tuple[PairRule, ...]:
+    """Return the pair rules in the order written."""
+    rules = []
+    for glob, rule in (model.pairs or {}).items():
+        expect, kind = _expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
+        rules.append(PairRule(glob, expect, rule.atol, rule.rtol, rule.reason or "", kind))
+    return tuple(rules)
+
+
+def _expectation_of(written: str | MismatchModel) -> tuple[str, str]:
+    """Return what is expected, and of a mismatch its kind where that is given."""
+    if isinstance(written, str):
+        return written, ""
+    return "mismatch", written.mismatch
+
+
+def _outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
+    log, node = merged.log, merged.node
+    binding, written = binding_of(merged.model), merged.model.outputs
+    tells_outputs = BINDINGS[binding].tells_outputs
+    if written is None:
+        if not tells_outputs:
+            log.add(
+                node, f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs"
+            )
+        return ()
+    if isinstance(written, list):
+        if not tells_outputs:
+            log.add(
+                node,
+                f"must be a mapping of names to dtypes for binding {binding}, but got {show(written)}. "
+                f"Write {{{written[0]}: {{dtype: float32}}}}",
+                "outputs",
+            )
+        for index, name in enumerate(written):
+            if name in written[:index]:
+                log.add(node, f"must be unique, but got {name!r} twice. Rename one", "outputs", index)
+        return tuple(OutputSpec(name) for name in written)
+    outputs = []
+    for name, output in written.items():
+        dtype = (output.dtype if output else None) or variant
+        shape = tuple(output.shape) if output and output.shape is not None else None
+        if dtype is None and not tells_outputs:
+            log.add(
+                node,
+                f"is missing; binding {binding} needs the dtype of each output",
+                "outputs",
+                name,
+                "dtype",
+            )
+        outputs.append(OutputSpec(name, dtype, shape))
+    return tuple(outputs)
+
+
+def _check_pairs(merged: _Merged, arguments: tuple[Argument, ...], outputs: tuple[OutputSpec, ...]) -> None:
+    """Log pair rules that can match nothing; some labels are known at run time only.
+
+    So are those of an output's parts: that it is a structure, the forward alone tells.
+    """
+    log, model = merged.log, merged.model
+    labels = [
+        f"d{out.name}/d{tensor.name}"
+        for out in outputs
+        for argument in arguments
+        for tensor in argument.tensors
+        if tensor.is_differentiable
+    ]
+    pairs = merged.node.get("pairs")
+    # Without the key `variables`, what `build` makes may be a layer, whose weights are inputs.
+    may_have_variables = model.variables or (model.variables is None and model.build is not None)
+    if not outputs or pairs is None or may_have_variables or model.second_order:
+        return
+    for rule in unmatched_rules(_rules_of(model), labels):
+        if any(could_match(rule.glob, label) for label in labels):
+            continue
+        remedy = suggest(rule.glob, labels) or (
+            f"Pairs: {', '.join(labels[:8])}" if labels else "There are no pairs"
+        )
+        log.add_key(pairs, f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)

@@ -1,0 +1,299 @@
+"""The words of the spec format: each kind of thing that a spec names, in one table with its facts.
+
+The models of the format and its JSON schema, the choices on the command line and the code read these tables.
+A new word is an entry here, beside the code that does what it says. Nothing heavy is imported: the help of a
+command needs neither pydantic nor numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# How TensorFlow runs an op; each has its opener in `tensorflow_backend`.
+MODES = ("graph", "dynamic", "eager", "xla")
+
+EXPECTATIONS = ("pass", "mismatch")  # of a case
+PAIR_EXPECTATIONS = (*EXPECTATIONS, "disconnected", "zero", "skip")
+# How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
+# is finite, another shape or dtype than the input's, an exception.
+MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
+# Why an op type has no spec.
+EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a pair is judged.
+
+    Attributes:
+        differences: which differences are taken: "auto", "central" or "ladder"; or "complex_step".
+        guesses_sparsity: whether a Jacobian's independent columns are looked for, and moved together.
+    """
+
+    differences: str = "auto"
+    guesses_sparsity: bool = False
+
+
+METHODS = {
+    "auto": Method(guesses_sparsity=True),
+    "central": Method("central", guesses_sparsity=True),
+    "ladder": Method("ladder"),
+    "complex_step": Method("complex_step"),
+    "full": Method(guesses_sparsity=True),
+    "probe": Method(),
+}
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How a gradient is attached to a function.
+
+    Attributes:
+        has_gradient: whether the spec names a gradient; without one, TensorFlow's own is checked.
+        is_of_op_type: whether it may be of an op type, rather than of a forward.
+        is_override: whether it replaces the gradient of an op type, inside a forward if there is one.
+        tells_outputs: whether the forward tells TensorFlow the dtypes of its outputs; else the spec must.
+        is_numpy: whether the forward takes and returns NumPy arrays.
+        is_one_op: whether the gradient is of the forward as a whole, so that none of its ops can be to blame.
+        unfit: why it can't be checked in a mode, by mode.
+    """
+
+    has_gradient: bool = True
+    is_of_op_type: bool = False
+    is_override: bool = False
+    tells_outputs: bool = True
+    is_numpy: bool = False
+    is_one_op: bool = False
+    unfit: Mapping[str, str] = field(default_factory=dict)
+
+
+_BY_OVERRIDE = "attaches the gradient by an override, which eager mode ignores; use binding: custom_gradient."
+BINDINGS = {
+    "autodiff": Binding(has_gradient=False, is_of_op_type=True),
+    "custom_gradient": Binding(is_one_op=True),
+    "override": Binding(
+        is_of_op_type=True, is_override=True, unfit={"eager": f"binding override {_BY_OVERRIDE}"}
+    ),
+    "py_func": Binding(
+        tells_outputs=False,
+        is_numpy=True,
+        unfit={
+            "eager": f"binding py_func {_BY_OVERRIDE}",
+            "xla": "XLA compiles no Python: binding py_func calls a NumPy function as it runs.",
+        },
+    ),
+    "defun": Binding(
+        tells_outputs=False,
+        is_one_op=True,
+        unfit={"eager": "a Defun is a graph's function: it raises in eager mode."},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A structural check that a spec can turn off.
+
+    Attributes:
+        about: what it requires.
+        is_of_vjp: whether it is also made of a vjp whose own gradient is checked.
+    """
+
+    about: str
+    is_of_vjp: bool = True
+
+
+CHECKS = {
+    "all_zero": Check("A connected pair isn't zero at every sample."),
+    "inputs_unmodified": Check("A NumPy forward doesn't write to its inputs.", is_of_vjp=False),
+    "linearity": Check("The vjp is linear in the upstream."),
+    "modes": Check("Every mode gives the same gradient.", is_of_vjp=False),
+    "override": Check("An override reaches every op of its type."),
+    "precision": Check("The declared dtype is as good as its tolerance."),
+    "repeat": Check("The same upstream gives the same gradient again."),
+    "retrace": Check("So it does when the op is traced again.", is_of_vjp=False),
+    "variables_order": Check(
+        "A custom gradient doesn't rely on the order of its variables.", is_of_vjp=False
+    ),
+    "zero_upstream": Check("A zero upstream gives zero."),
+}
+
+# Ways of corrupting a gradient, for `gradcheck mutate`, in the words of its report.
+CORRUPTIONS = {
+    "factor": "multiplied by 1.01",
+    "sign": "its sign flipped",
+    "element": "one element changed by 1 %",
+    "upstream": "its upstream ignored",
+    "none": "None in its place",
+    "transpose": "transposed, where it is square",
+    "swap": "swapped with another input's of the same shape",
+    "conjugate": "conjugated, where it is complex",
+    "small": "its smallest element off by what is claimed",
+    "mean": "a mean for a sum, or a sum for a mean",
+    "axis": "along another axis of the same size",
+    "row": "a part of the upstream left out",
+    "zero": "a part dropped, or a factor detached",
+    "branch": "a branch or mask taken as constant",
+    "ones": "a factor left out",
+    "repeats": "repeated indices not added up",
+    "size": "a size replaced by its number",
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a generator takes.
+
+    Attributes:
+        kind: "real", "integer", or "positive".
+        about: its line of documentation.
+        default: where it may be left out.
+        example: where it may not.
+    """
+
+    kind: str
+    about: str
+    default: float | None = None
+    example: float | None = None
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Where the values of an input come from; each is a key of an input.
+
+    Attributes:
+        about: its line of documentation.
+        examples: of what is written under the key.
+        takes: what is written there: "value", "file", "choices", "probability", "side", a "switch" that is
+            on, or a mapping of "numbers".
+        numbers: these numbers, by key.
+        about_numbers: what they say together.
+        families: the kinds of dtype that it can fill; empty for any that its values fit.
+        dtype: the dtype of an input that names none; empty for the case's.
+        least_rank: of the shape.
+        is_square: whether the last two dimensions must be equal.
+        is_fixed: whether the values are written down, with a shape of their own, rather than drawn.
+        is_elementwise: whether each element is drawn by itself; `distributions` then has its distribution,
+            else `generators` draws the whole.
+        is_continuous: whether elements can be moved apart by any distance (`min_gap`).
+        can_mirror: whether one triangle of a matrix may be mirrored to make it `symmetric`.
+    """
+
+    about: str
+    examples: tuple[object, ...] = (True,)
+    takes: str = "switch"
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    about_numbers: str = ""
+    families: tuple[str, ...] = ()
+    dtype: str = ""
+    least_rank: int = 0
+    is_square: bool = False
+    is_fixed: bool = False
+    is_elementwise: bool = False
+    is_continuous: bool = False
+    can_mirror: bool = True
+
+
+_INEXACT = ("float", "complex")
+GENERATORS = {
+    "value": Generator(
+        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.",
+        (0.5, [1, 2]),
+        "value",
+        is_fixed=True,
+    ),
+    "file": Generator(
+        "Values from a file beside the spec.", ("data.npz:weights", "data.npy"), "file", is_fixed=True
+    ),
+    "uniform": Generator(
+        "Draw uniformly.",
+        ({"low": -2, "high": 2},),
+        "numbers",
+        {
+            "low": Number("real", "Lower end of the range.", example=-2.0),
+            "high": Number("real", "Upper end of the range.", example=2.0),
+        },
+        "Uniform between `low` and `high`.",
+        families=_INEXACT,
+        is_elementwise=True,
+        is_continuous=True,
+    ),
+    "normal": Generator(
+        "Draw from a normal distribution.",
+        ({"mean": 0, "stddev": 2},),
+        "numbers",
+        {
+            "mean": Number("real", "Mean; default 0.", default=0.0),
+            "stddev": Number("positive", "Standard deviation; default 1.", default=1.0),
+        },
+        "Normal distribution.",
+        families=_INEXACT,
+        is_elementwise=True,
+        is_continuous=True,
+    ),
+    "integers": Generator(
+        "Draw whole numbers; high is excluded.",
+        ({"low": 0, "high": 10},),
+        "numbers",
+        {
+            "low": Number("integer", "Smallest value.", example=0),
+            "high": Number("integer", "End of the range, excluded as in NumPy.", example=10),
+        },
+        "Whole numbers from `low` up to and without `high`.",
+        families=(*_INEXACT, "integer"),
+        is_elementwise=True,
+    ),
+    "choice": Generator("Draw from these values.", ([-1, 1],), "choices", is_elementwise=True),
+    "bool": Generator(
+        "Draw booleans: true for fair ones, or the probability of true.",
+        (True, 0.3),
+        "probability",
+        families=("bool",),
+        dtype="bool",
+    ),
+    "permutation": Generator(
+        "Shuffled 0..n-1 along the last axis.",
+        families=("float", "integer"),
+        least_rank=1,
+        can_mirror=False,
+    ),
+    "one_hot": Generator(
+        "A single 1 along the last axis, at random.",
+        families=(*_INEXACT, "integer"),
+        least_rank=1,
+        can_mirror=False,
+    ),
+    "spd": Generator(
+        "Symmetric (Hermitian) positive definite, well conditioned.",
+        families=_INEXACT,
+        least_rank=2,
+        is_square=True,
+    ),
+    "orthogonal": Generator(
+        "Orthogonal (unitary) matrices.", families=_INEXACT, least_rank=2, can_mirror=False
+    ),
+    "triangular": Generator(
+        "Triangular with a diagonal away from 0.",
+        ("lower",),
+        "side",
+        families=_INEXACT,
+        least_rank=2,
+        can_mirror=False,
+    ),
+    "probabilities": Generator(
+        "Positive, with sum 1 along the last axis.", families=("float",), least_rank=1, can_mirror=False
+    ),
+}
+# What else values come from; none of these can be written.
+SOURCES = {
+    **GENERATORS,
+    "default": Generator(
+        "Normal, integers from 0 to 9, or fair booleans.", families=(*_INEXACT, "integer", "bool")
+    ),
+    "places": Generator("Distinct places of a sparse tensor's nonzeros."),
+    "variable": Generator("What a variable of the forward holds.", is_fixed=True),
+}
