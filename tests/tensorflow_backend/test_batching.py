@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.graph import batching, state
+from gradcheck_cli.tensorflow_backend.graph import batching
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
+from gradcheck_cli.tensorflow_backend.traces import state
 
 
 def batched(function, *shapes, dtype="float64", **changes):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
 OVERRIDE = {"op_type": "MatMul", "binding": "override"}

@@ -1,4 +1,4 @@
-"""Draw the same where code of the user's makes a layer: initial weights are part of the point."""
+"""Seed the global generators while user code builds a layer: initial weights are part of the point."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ from gradcheck_cli.tensorflow_backend.private import private_eager, private_vari
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
-
-
-def at_first_use(case: Case, shared: Shared) -> contextlib.AbstractContextManager[None]:
-    """Seed the global generators while the forward is called for the first time: layers make weights then."""
-    is_first = not shared.draws
-    return seeded(case.seed) if is_first else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -15,14 +15,14 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.binding.seeding import at_first_use
 from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall
-from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.graph.second_order import bind
 from gradcheck_cli.tensorflow_backend.private import private_gradients
+from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -44,7 +44,7 @@ class CalledCase:
         sample: number of the sample point.
         reference_precision: call in float64 / complex128 instead of the declared dtypes.
         in_complex: call in complex128, for the complex step.
-        shared: what the case's factory built, and the variables among the inputs.
+        state: what the case's factory built, and the variables among the inputs.
         reverse: give custom gradients their variables in reverse order.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
@@ -54,7 +54,7 @@ class CalledCase:
     sample: int = 0
     reference_precision: bool = False
     in_complex: bool = False
-    shared: Shared = field(default_factory=Shared)
+    state: CaseState = field(default_factory=CaseState)
     reverse: bool = False
     stops: frozenset[str] | None = None
     seen: Counter[str] = field(default_factory=Counter)
@@ -96,7 +96,7 @@ class CalledCase:
         watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
-        sources = [*self._tensors, *self.shared.variables]
+        sources = [*self._tensors, *self.state.variables]
         wanted = {number: sources[number] for number in self.at.differentiable}
         rows: list[dict[int, Any]] = []
         with self._call.unheld() as call:
@@ -132,16 +132,16 @@ class CalledCase:
 
     @cached_property
     def _call(self) -> EagerCall:
-        names, built = self._names, self.shared.built
+        names, built = self._names, self.state.built
         binder = Binder(self.case, self._dtype_of, self.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
-        if self.case.gradient is not None and self.case.gradient.numpy and self.shared.vjp is None:
+        if self.case.gradient is not None and self.case.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
             binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
         seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        call = self.shared.bound(binder).call
-        return EagerCall(call, self.holds, seed, self.reverse, left=self.shared.state)
+        call = bind(binder, self.state.vjp, self.state.variables).call
+        return EagerCall(call, self.holds, seed, self.reverse, left=self.state.written)
 
     def holds(self, key: str) -> bool:
         """Whether a `stop_gradient` of this key keeps its value as the inputs move."""
@@ -158,7 +158,7 @@ class CalledCase:
     @property
     def _places(self) -> list[Any]:
         """What stands for each input among the tensors of a call: a variable's is its handle."""
-        return [*self._tensors, *[variable.handle for variable in self.shared.variables]]
+        return [*self._tensors, *[variable.handle for variable in self.state.variables]]
 
     @property
     def _moving(self) -> list[Any]:
@@ -166,7 +166,7 @@ class CalledCase:
 
     @cached_property
     def _base(self) -> list[Any]:
-        with at_first_use(self.case, self.shared):
+        with self.state.seeded_at_first_use(self.case.seed):
             outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
         found = [value.dtype for value in outputs]
         names = declared_outputs.names(self.case, len(found), self._names)

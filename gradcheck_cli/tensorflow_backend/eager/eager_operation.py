@@ -18,18 +18,18 @@ from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, failed
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
-from gradcheck_cli.tensorflow_backend.graph.batching import SHAPE_CHANGES
-from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
-from gradcheck_cli.tensorflow_backend.graph.state import at_values
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_sites, private_variables
 from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.traces.state import at_values
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.unseen_sides import Site
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -173,7 +173,7 @@ class EagerOperation(CalledCase):
         rows = []
         count = self.at.count
         moved = {number - count: stack for number, stack in batch.items() if number >= count}
-        with at_values(self.shared.variables, moved) if moved else contextlib.nullcontext() as each:
+        with at_values(self.state.variables, moved) if moved else contextlib.nullcontext() as each:
             for row in each or range(len(next(iter(batch.values())))):
                 tensors = list(self._tensors)
                 for number in batch.keys() & set(range(count)):
@@ -233,13 +233,13 @@ class EagerOperation(CalledCase):
         in its body. Nor is it asked where it takes a `stop_gradient` for a constant and differences don't.
         """
         base, record = self._base, self._call.record  # the call at the base point notes custom gradients
-        if not self._call.custom_gradients or self.shared.vjp is not None:
+        if not self._call.custom_gradients or self.state.vjp is not None:
             return None
         held = {identity(value) for _, value in self._call.held}
         place = self._places[number]
         if record.closed([place], base) or any(record.stops(place, output) - held for output in base):
             return None
-        source = [*self._tensors, *self.shared.variables][number]
+        source = [*self._tensors, *self.state.variables][number]
         rows = []
         for tangent in tangents:
             given = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
@@ -294,11 +294,11 @@ class EagerOperation(CalledCase):
             ran: list[Any] = []
             with private_eager.custom_gradients_set_apart(ran.append):
                 found[output] = self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
-            if self.shared.vjp is None:
+            if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
                     for number, gradient in found[output].items():
                         if gradient is not None:
-                            self.shared.gradients.add(site, info.name, self.inputs[number].name)
+                            self.state.gradients.add(site, info.name, self.inputs[number].name)
         return found
 
     def check_output_shapes(self) -> None:

@@ -13,24 +13,23 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
-from gradcheck_cli.tensorflow_backend.branches.sites import sites_of
-from gradcheck_cli.tensorflow_backend.graph import frozen
-from gradcheck_cli.tensorflow_backend.graph.batching import SHAPE_CHANGES
-from gradcheck_cli.tensorflow_backend.graph.frozen import Stop
-from gradcheck_cli.tensorflow_backend.graph.stacks import part_of
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
-from gradcheck_cli.tensorflow_backend.graph.state import at_values, written_before_read
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
+from gradcheck_cli.tensorflow_backend.traces.state import at_values, written_before_read
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES, run_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.unseen_sides import Site
     from gradcheck_cli.tensorflow_backend.graph.batching import Batched
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.twin.widening import Kept
 
     Array = np.ndarray[Any, Any]
@@ -294,8 +293,8 @@ class GraphOperation(TracedCase):
 
     @property
     def _variables(self) -> Sequence[Any]:
-        variables = self.shared.variables
-        return variables if self.narrow is None else [*map(self.shared.twins.variables.of, variables)]
+        variables = self.state.variables
+        return variables if self.narrow is None else [*map(self.state.twins.variables.of, variables)]
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> list[Site]:
         """Return where the gradients of some pairs could be wrong unseen; see `Operation`."""

@@ -15,9 +15,9 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of, in_users_words
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_eager
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, in_users_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,6 +101,20 @@ class Vjp:
         return Bound(call, met=lambda: met)
 
 
+def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
+    """Bind what a case is of: its forward, or the vjp that it stands for; or the same of its reference.
+
+    Args:
+        binder: of the case.
+        vjp: which vjp the case stands for, if any.
+        variables: what stands behind the inputs that are variables.
+        surrogate: bind the reference.
+    """
+    if vjp is not None:
+        return vjp.bound(binder, variables, surrogate=surrogate)
+    return binder.reference() if surrogate else binder.forward()
+
+
 def _pulled(
     forward: Bound,
     arguments: Sequence[Any],
@@ -150,7 +164,7 @@ def vjp_opener(opener: Any, own: Operation) -> Any:
     return replace(
         opener,
         case=second_order_case(_with_reference(opener, own), own.outputs, connected),
-        shared=replace(opener.shared, draws={}, graphs={}, vjp=vjp),
+        state=replace(opener.state, draws={}, graphs={}, vjp=vjp),
     )
 
 

@@ -12,15 +12,16 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.binding.seeding import at_first_use
-from gradcheck_cli.tensorflow_backend.graph import tracing
-from gradcheck_cli.tensorflow_backend.graph.base_run import Base, Shared, run_at_base
+from gradcheck_cli.tensorflow_backend.graph.base_run import Base, run_at_base
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
-from gradcheck_cli.tensorflow_backend.graph.gradients import ShapeClashError
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
-from gradcheck_cli.tensorflow_backend.graph.trace_mode import GRAPH, How
+from gradcheck_cli.tensorflow_backend.graph.second_order import bind
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.traces import tracing
+from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, How
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import TensorInfo
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-    from gradcheck_cli.tensorflow_backend.graph.frozen import Held
+    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
     from gradcheck_cli.tensorflow_backend.twin import float64_twin
 
     Array = np.ndarray[Any, Any]
@@ -43,7 +44,7 @@ class TracedCase:
         sample: number of the sample point.
         in_complex: trace in complex128, for the complex step.
         surrogate: trace the spec's `reference` in place of its forward.
-        shared: the case's draws of random numbers, which all its ops take part in.
+        state: the case's draws of random numbers, which all its ops take part in.
         how: with which shapes it is traced, and whether it is compiled.
         reverse: give custom gradients their variables in reverse order.
         with_joint: trace the vjp of all outputs at once, too.
@@ -59,7 +60,7 @@ class TracedCase:
     sample: int = 0
     surrogate: bool = False
     in_complex: bool = False
-    shared: Shared = field(default_factory=Shared)
+    state: CaseState = field(default_factory=CaseState)
     how: How = GRAPH
     reverse: bool = False
     with_joint: bool = True
@@ -121,7 +122,7 @@ class TracedCase:
         That says what the gradient is. Of the gradient's own gradient `checking.stops` weighs it.
         """
         is_meant = self.case.freeze is True
-        if self.surrogate and self.shared.vjp is None:
+        if self.surrogate and self.state.vjp is None:
             is_meant = self.case.freeze is not False
         return self.stops is None and is_meant
 
@@ -153,10 +154,10 @@ class TracedCase:
             self._dtype_of,
             self.point,
             shapes,
-            built=self.shared.built,
+            built=self.state.built,
             shape_of=self.how.shape,
         )
-        return self.shared.bound(binder)
+        return bind(binder, self.state.vjp, self.state.variables)
 
     @property
     def forward(self) -> tracing.ForwardTrace:
@@ -180,7 +181,7 @@ class TracedCase:
             CaseFailedError: that trace draws something else.
         """
         self._base  # noqa: B018 (makes the draws, if there are any)
-        drawn = self.shared.draws[self.sample, self.surrogate]
+        drawn = self.state.draws[self.sample, self.surrogate]
         if held.stand_ins is not None:
             held.stand_ins.use_draws(drawn.inner_values)
         return drawn.cast(held)
@@ -196,7 +197,7 @@ class TracedCase:
             # What stand-ins hold is one point's.
             if trace.held.stand_ins is None or self.graphs.sample == self.sample:
                 return trace
-        with at_first_use(self.case, self.shared):
+        with self.state.seeded_at_first_use(self.case.seed):
             return self._traced()
 
     def _traced(self) -> tracing.ForwardTrace:
@@ -206,10 +207,10 @@ class TracedCase:
             self.point,
             modified=self._modified,
             names=self._names,
-            built=self.shared.built,
+            built=self.state.built,
             shape_of=self.how.shape,
         )
-        bound = self.shared.bound(binder, surrogate=self.surrogate)
+        bound = bind(binder, self.state.vjp, self.state.variables, surrogate=self.surrogate)
         # Never 0, which stands for none. A trace of its own is to draw for itself.
         sample = 0 if self.graphs is None else self.sample
         seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
@@ -219,7 +220,7 @@ class TracedCase:
             self.at.differentiable,
             stops=self.holds_every_stop or bool(self.stops),
             seed=seed,
-            variables=self.shared.variables,
+            variables=self.state.variables,
             compiled=self.how.compiled,
         )
         role = "reference" if self.surrogate else "forward"
@@ -240,7 +241,7 @@ class TracedCase:
                 self.at.differentiable,
                 [self.how.shape(output.shape) for output in self.outputs],
                 self._forward,
-                self.shared.variables,
+                self.state.variables,
                 reverse=self.reverse,
                 with_joint=self.with_joint,
                 compiled=self.how.compiled,
@@ -248,9 +249,9 @@ class TracedCase:
         except ShapeClashError as error:
             known = [(number, self.inputs[number].name) for number in self.at.differentiable]
             raise error.of_inputs(known) from error
-        if self.shared.vjp is None and not self.surrogate:
+        if self.state.vjp is None and not self.surrogate:
             for site, output, number in trace.sites:
-                self.shared.gradients.add(site, self.outputs[output].name, self.inputs[number].name)
+                self.state.gradients.add(site, self.outputs[output].name, self.inputs[number].name)
         return trace
 
     def _is_of_shapes(self, other: TracedCase) -> bool:
@@ -263,12 +264,12 @@ class TracedCase:
     def _wide_forward(self) -> float64_twin.WideForward:
         trace = self._narrow.forward
         numbers = self.at.differentiable
-        moving = tracing.moving(trace.function, trace.inputs, numbers, self.shared.variables)
-        return self.shared.twins.forward(trace, moving, is_alone=self.is_exact)
+        moving = tracing.moving(trace.function, trace.inputs, numbers, self.state.variables)
+        return self.state.twins.forward(trace, moving, is_alone=self.is_exact)
 
     @cached_property
     def _wide_vjp(self) -> float64_twin.WideVjp:
-        return self.shared.twins.vjp(self._narrow.vjp_trace, is_alone=self.is_exact)
+        return self.state.twins.vjp(self._narrow.vjp_trace, is_alone=self.is_exact)
 
     @property
     def _narrow(self) -> TracedCase:
@@ -291,7 +292,7 @@ class TracedCase:
             for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
         try:
-            return run_at_base(self._forward, point, self.shared, (self.sample, self.surrogate), fetched)
+            return run_at_base(self._forward, point, self.state, (self.sample, self.surrogate), fetched)
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
 
@@ -382,7 +383,7 @@ class TracedCase:
         trace = self._vjp
         infos = [self.outputs[output] for output in trace.joint_outputs]
         for kept in trace.left:
-            self.shared.state.keep(kept)
+            self.state.written.keep(kept)
         batched = self._batched(
             subgraph_function(
                 trace.whole, [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
@@ -424,7 +425,7 @@ class TracedCase:
         wanted = [tf.as_dtype(self.inputs[number].dtype) for number in numbers]
         infos = [self.outputs[output] for output in outputs]
         for kept in trace.left:
-            self.shared.state.keep(kept)
+            self.state.written.keep(kept)
         return self._batched(
             function,
             trace.held,
@@ -461,9 +462,9 @@ class TracedCase:
             results,
             vectorize=not random_types and stand_ins is None and not self.how.compiled,
             rewind=None if stand_ins is None else partial(stand_ins.rewind, self.holds),
-            made=None if is_python else self.shared.made_of(self.how, function),
+            made=None if is_python else self.state.made_of(self.how, function),
             left=left,
-            batches=self.shared.batches_of(function),
+            batches=self.state.batches_of(function),
         )
 
     def _dtype_of(self, dtype: str) -> str:

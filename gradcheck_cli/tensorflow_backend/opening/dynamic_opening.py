@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.graph.trace_mode import ALL_UNKNOWN, FIRST_UNKNOWN, GRAPH, How
 from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import ALL_UNKNOWN, FIRST_UNKNOWN, GRAPH, How
 
 if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
@@ -29,9 +29,9 @@ class DynamicOpener(GraphOpener):
         Raises:
             CaseFailedError: forward or gradient raises, even where only first dimensions are unknown.
         """
-        if self.case.build is not None and not self.shared.built:
+        if self.case.build is not None and not self.state.built:
             # A Keras layer takes its shapes from the first call, which is to know them.
-            GraphOpener(self.case, self.shared, GRAPH).declared(sample)
+            GraphOpener(self.case, self.state, GRAPH).declared(sample)
         try:
             return self._opened(ALL_UNKNOWN, sample)
         except CaseFailedError:
@@ -49,7 +49,7 @@ class DynamicOpener(GraphOpener):
         ) from failure
 
     def _opened(self, how: How, sample: int) -> GraphOperation:
-        op = GraphOpener(self.case, self.shared, how).declared(sample)
+        op = GraphOpener(self.case, self.state, how).declared(sample)
         # A gradient of wrong form is a finding, and comes up again where it is looked for.
         with contextlib.suppress(GradientFormError):
             op.dtype_faults  # noqa: B018 (traces the vjp, which may need to know more than the forward)

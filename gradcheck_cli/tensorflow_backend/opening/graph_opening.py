@@ -11,12 +11,12 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import vjp_opener
-from gradcheck_cli.tensorflow_backend.graph.trace_mode import GRAPH, How
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.registry.covering import require_seen
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, How
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,12 +37,12 @@ class GraphOpener:
 
     Attributes:
         case: the case.
-        shared: draws of random numbers, the same in every trace.
+        state: draws of random numbers, the same in every trace.
         how: with which shapes it is traced, and whether it is compiled.
     """
 
     case: Case
-    shared: Shared = field(default_factory=Shared)
+    state: CaseState = field(default_factory=CaseState)
     how: How = GRAPH
 
     def declared(self, sample: int) -> GraphOperation:
@@ -59,10 +59,10 @@ class GraphOpener:
         """Open an op with the graphs of the first that was opened with these flags."""
         how = how or self.how
         key = (how, frozenset(flags.items()))
-        if key in self.shared.graphs:
-            return self.shared.graphs[key].at_sample(sample)  # type: ignore[no-any-return]
-        op = GraphOperation(self.case, sample, shared=self.shared, how=how, **flags)
-        self.shared.graphs[key] = op
+        if key in self.state.graphs:
+            return self.state.graphs[key].at_sample(sample)  # type: ignore[no-any-return]
+        op = GraphOperation(self.case, sample, state=self.state, how=how, **flags)
+        self.state.graphs[key] = op
         return op
 
     def afresh(self, own: GraphOperation) -> GraphOperation:
@@ -90,10 +90,10 @@ class GraphOpener:
 
         def anew() -> Mapping[str, int]:
             with private_gradients.functions_differentiated_anew():
-                again = GraphOperation(self.case, own.sample, shared=self.shared, how=own.how)
+                again = GraphOperation(self.case, own.sample, state=self.state, how=own.how)
                 return again.gradients_seen
 
-        is_vjp = self.shared.vjp is not None
+        is_vjp = self.state.vjp is not None
         return require_seen(self.case, own.gradients_seen, anew, is_vjp=is_vjp)
 
     def in_float64(self, own: GraphOperation) -> GraphOperation | None:

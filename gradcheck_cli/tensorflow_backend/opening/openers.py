@@ -14,13 +14,13 @@ from gradcheck_cli.spec.models import versions
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name, with_variables
-from gradcheck_cli.tensorflow_backend.eager.eager_opening import EagerOpener, works_eagerly
-from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
-from gradcheck_cli.tensorflow_backend.graph.state import captured
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.opening.dynamic_opening import DynamicOpener
+from gradcheck_cli.tensorflow_backend.opening.eager_opening import EagerOpener, works_eagerly
 from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
 from gradcheck_cli.tensorflow_backend.opening.xla_opening import XlaOpener
 from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.traces.state import captured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class _AdvisingOpener(GraphOpener):
                 or not can_be_eager
                 or "use binding: py_func" in error.message
                 or behaviour.turns_eager_off()
-                or not works_eagerly(self.case, sample, self.shared)
+                or not works_eagerly(self.case, sample, self.state)
             ):
                 raise
             raise CaseFailedError(
@@ -86,8 +86,8 @@ def require_version(case: Case) -> None:
         )
 
 
-def _shared(like: Any) -> Shared:
-    return Shared() if like is None else Shared(built=like.shared.built, state=like.shared.state)
+def _state(like: Any) -> CaseState:
+    return CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
 
 
 def opener_of(case: Case, mode: str, like: Any = None) -> Any:
@@ -111,13 +111,13 @@ def opener_of(case: Case, mode: str, like: Any = None) -> Any:
         reason = _EAGER_IS_OFF if behaviour.turns_eager_off() else None
     if reason is not None:
         raise CaseSkippedError("mode", reason)
-    opener = _OPENERS[mode](case, _shared(like))
+    opener = _OPENERS[mode](case, _state(like))
     is_layer = case.variables is None and private_variables.is_layer(
-        Binder(case, str, (), built=opener.shared.built).target()
+        Binder(case, str, (), built=opener.state.built).target()
     )
     if case.variables or is_layer:
         # Known shapes and no compiler will do to find them.
-        finder = opener if mode in ("graph", "eager") else GraphOpener(case, opener.shared)
+        finder = opener if mode in ("graph", "eager") else GraphOpener(case, opener.state)
         op = finder.declared(0)
         if case.variables:
             return _with_variables(opener, op.trainable, op)
@@ -162,6 +162,6 @@ def _with_variables(opener: Any, variables: Sequence[Any], op: Any) -> Any:
             "value that was written, and what was there before can't tell of it. Say 'variables: false', or "
             "check what comes after the write.",
         )
-    shared = replace(opener.shared, draws={}, graphs={}, variables=tuple(variables))
-    target = Binder(opener.case, str, (), built=shared.built).target()
-    return replace(opener, case=with_variables(opener.case, variables, target), shared=shared)
+    state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables))
+    target = Binder(opener.case, str, (), built=state.built).target()
+    return replace(opener, case=with_variables(opener.case, variables, target), state=state)

@@ -12,8 +12,8 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.graph.trace_mode import COMPILED, How
 from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import COMPILED, How
 
 if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.twin.widening import Widening, wide_dtype
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gradcheck_cli.tensorflow_backend.graph.frozen import Held
-    from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
-    from gradcheck_cli.tensorflow_backend.graph.state import Kept as State
-    from gradcheck_cli.tensorflow_backend.graph.tracing import ForwardTrace, VjpTrace
+    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+    from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
+    from gradcheck_cli.tensorflow_backend.traces.state import Kept as State
+    from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
     from gradcheck_cli.tensorflow_backend.twin.widening import Kept
 
 

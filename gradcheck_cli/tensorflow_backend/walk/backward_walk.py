@@ -16,17 +16,17 @@ from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.override_reach import require_override
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
-from gradcheck_cli.tensorflow_backend.graph import frozen, low_precision, tracing
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
-from gradcheck_cli.tensorflow_backend.graph.state import Order, put_back
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import require_no_leak, run_error, wrapped
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.traces import frozen, tracing
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.traces.state import Order, put_back
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, run_error, wrapped
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 from gradcheck_cli.tensorflow_backend.walk.backward_steps import Step, is_numeric, steps_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Walk:
         return found if self.source.narrow is None else self._twin().function(found)
 
     def _twin(self) -> Twin:
-        return Twin(self.function, self.source.shared.twins.variables, self.held.stand_ins)
+        return Twin(self.function, self.source.state.twins.variables, self.held.stand_ins)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return dtypes below float64 in which what is run between tensors of the graph computes."""
@@ -274,7 +274,7 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
             outputs = bound.call(*inputs)
         kept["forward"] = graph.get_operations()
         order.add()
-        every = [*inputs, *source.shared.variables]
+        every = [*inputs, *source.state.variables]
         # A variable stands in the graph by its handle.
         wanted = [
             inputs[number] if number < len(inputs) else graph.capture(every[number].handle)
@@ -293,7 +293,7 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     function = wrapped(forward_and_gradient, [*signature, tf.TensorSpec(info.shape, info.dtype)])
     require_no_leak(function, "gradient")
     inputs, outputs = kept["inputs"], kept["outputs"]
-    differentiable = tracing.moving(function, inputs, source.at.differentiable, source.shared.variables)
+    differentiable = tracing.moving(function, inputs, source.at.differentiable, source.state.variables)
     if bound.override is not None:
         require_override(function.graph, differentiable, outputs, bound.override)
     draws = (

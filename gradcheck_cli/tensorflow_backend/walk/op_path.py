@@ -12,10 +12,10 @@ from gradcheck_cli.checking.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.tensorflow_backend.graph import frozen
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.walk.backward_steps import is_numeric
 from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 from gradcheck_cli.tensorflow_backend.walk.local_op import LocalOperation

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
-from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import vjp_opener
 from gradcheck_cli.tensorflow_backend.opening.graph_opening import (
@@ -38,11 +38,11 @@ class EagerOpener:
 
     Attributes:
         case: the case.
-        shared: what its factory built.
+        state: what its factory built.
     """
 
     case: Case
-    shared: Shared = field(default_factory=Shared)
+    state: CaseState = field(default_factory=CaseState)
 
     def declared(self, sample: int) -> EagerOperation:
         """Open the op in the dtypes that the spec names.
@@ -50,7 +50,7 @@ class EagerOpener:
         Raises:
             CaseFailedError: the forward raises, or its outputs aren't what the spec says.
         """
-        op = EagerOperation(self.case, sample, shared=self.shared)
+        op = EagerOperation(self.case, sample, state=self.state)
         op.check_output_shapes()
         return op
 
@@ -60,7 +60,7 @@ class EagerOpener:
 
     def reordered(self, sample: int) -> EagerOperation:
         """Open the op with the variables of its custom gradients in reverse order."""
-        return EagerOperation(self.case, sample, shared=self.shared, reverse=True)
+        return EagerOperation(self.case, sample, state=self.state, reverse=True)
 
     def vjp(self, own: Operation) -> EagerOpener:
         """Return what opens the vjp of an opened op as an op of its own."""
@@ -68,7 +68,7 @@ class EagerOpener:
 
     def surrogate(self, sample: int) -> GraphOperation:
         """Open the spec's reference function in the dtypes that the spec names; as a graph in every mode."""
-        return GraphOperation(self.case, sample, surrogate=True, shared=self.shared)
+        return GraphOperation(self.case, sample, surrogate=True, state=self.state)
 
     def gradients_seen(self, own: EagerOperation) -> Mapping[str, int]:
         """Return how often each registered gradient function was called for an upstream of each output.
@@ -80,9 +80,9 @@ class EagerOpener:
         def opened() -> Mapping[str, int]:
             # The gradient of a tf.function is built once, as it is called under a tape.
             with private_eager.functions_run_eagerly():
-                return EagerOperation(self.case, own.sample, shared=self.shared).gradients_seen
+                return EagerOperation(self.case, own.sample, state=self.state).gradients_seen
 
-        is_vjp = self.shared.vjp is not None
+        is_vjp = self.state.vjp is not None
         return require_seen(self.case, own.gradients_seen, opened, is_vjp=is_vjp)
 
     def in_float64(self, own: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
@@ -92,22 +92,22 @@ class EagerOpener:
         float64 inputs, which is as good where nothing in it casts them down, or goes by the dtype.
         """
         if isinstance(own, GraphOperation):
-            return GraphOpener(self.case, self.shared).in_float64(own)
+            return GraphOpener(self.case, self.state).in_float64(own)
         if not own.low_precision:
             return None
         return self._twin(own) or self._called_in_float64(own)
 
     def _twin(self, own: EagerOperation) -> GraphOperation | None:
-        traced = GraphOperation(self.case, own.sample, shared=self.shared)
+        traced = GraphOperation(self.case, own.sample, state=self.state)
         try:
             if not (agree(own, traced) and _have_the_same_gradients(own, traced)):
                 return None
         except (CaseFailedError, GradientFormError):
             return None
-        return GraphOpener(self.case, self.shared).in_float64(traced)
+        return GraphOpener(self.case, self.state).in_float64(traced)
 
     def _called_in_float64(self, own: EagerOperation) -> EagerOperation | None:
-        wide = EagerOperation(self.case, own.sample, reference_precision=True, shared=self.shared)
+        wide = EagerOperation(self.case, own.sample, reference_precision=True, state=self.state)
         try:
             if wide.low_precision or not agree(own, wide):
                 return None
@@ -123,9 +123,9 @@ class EagerOpener:
             CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
         """
         if isinstance(own, GraphOperation):
-            return GraphOpener(self.case, self.shared).in_complex(own)
+            return GraphOpener(self.case, self.state).in_complex(own)
         require_real(own)
-        op = EagerOperation(self.case, own.sample, in_complex=True, shared=self.shared)
+        op = EagerOperation(self.case, own.sample, in_complex=True, state=self.state)
         require_complex(op)
         return op
 
@@ -151,9 +151,9 @@ def _have_the_same_gradients(own: EagerOperation, traced: GraphOperation) -> boo
     return True
 
 
-def works_eagerly(case: Case, sample: int, shared: Shared) -> bool:
+def works_eagerly(case: Case, sample: int, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients where it is called eagerly."""
-    op = EagerOperation(case, sample, shared=shared)
+    op = EagerOperation(case, sample, state=state)
     try:
         pairs = itertools.product(range(len(op.outputs)), op.at.differentiable)
         return any(op.is_connected(*pair) for pair in pairs)

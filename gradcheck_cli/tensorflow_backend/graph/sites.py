@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.unseen_sides import Site
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-
-STOP = "StopGradient"
-MARK = "_gradcheck_held"  # attr of an op that a stand-in follows
 
 
 @dataclass

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import MARK, STOP, StandIns
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
 
 # Ops that draw at each call. Those with a gradient of their own with respect to their parameters
 # (RandomGamma) are left out below: the draw itself moves with the parameters, so it can't be held.

@@ -17,11 +17,7 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import user_gradient
 from gradcheck_cli.tensorflow_backend.binding.override_reach import require_override
-from gradcheck_cli.tensorflow_backend.graph import frozen, low_precision
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of, shape_fault
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
-from gradcheck_cli.tensorflow_backend.graph.state import Order, captured, written
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import require_no_leak, wrapped
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
 from gradcheck_cli.tensorflow_backend.private import (
     private_gradients,
     private_graphs,
@@ -29,14 +25,18 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_variables,
 )
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, shape_fault
+from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.traces.state import Order, captured, written
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-    from gradcheck_cli.tensorflow_backend.graph.state import Kept
     from gradcheck_cli.tensorflow_backend.private.private_sites import Site
+    from gradcheck_cli.tensorflow_backend.traces.state import Kept
 
 
 @dataclass(frozen=True)
