@@ -22,6 +22,7 @@ from gradcheck_cli.checking.checks.structural import once, pair_checks, retrace_
 from gradcheck_cli.checking.checks.variable_gradients import check_variables
 from gradcheck_cli.checking.diagnosis.causes import cause_first, with_causes
 from gradcheck_cli.checking.diagnosis.hint_view import Scene
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.pairs.expectations import rule_of
@@ -147,7 +148,7 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
     Raises:
         CaseFailedError: the case can't be checked.
     """
-    first = opener.declared(samples[0])
+    first = opener.open(Opening(samples[0]))
     _require_finite(first)
     rules = _rules(case, first, known)
     random = check_random(first, case) or (None if first.random_types else check_repeats(first))
@@ -168,7 +169,7 @@ def examine(  # noqa: PLR0913, PLR0917 (a case, what opens it, and what is known
             gathered.done, gathered.share = (done - 1) / len(samples), 1 / len(samples)
             if case.method == "auto" and not case.full_only:
                 gathered.for_whole = budget.share((done - 1 + _FOR_WHOLE) / len(samples))
-            op = first if sample == samples[0] else opener.declared(sample)
+            op = first if sample == samples[0] else opener.open(Opening(sample))
             _check_sample(case, opener, sample, op, rules, gathered)
     except GradientFormError as error:
         wrong = malformed(first, rules, error)
@@ -335,7 +336,9 @@ def _check_sample(  # noqa: PLR0913, PLR0917 (what one sample point takes part i
     gathered.checks += upstream_checks(case, operations, sound, (declared, formula))
     gathered.checks += _retraced(case, opener, op, sound, declared, (sample, gathered.second))
     if is_first:
-        gathered.checks += check_variables(case, op, sound, lambda: opener.reordered(sample))
+        gathered.checks += check_variables(
+            case, op, sound, lambda: opener.open(Opening(sample, reversed=True))
+        )
         gathered.upstream_faults = {
             pair: _upstream_fault(case, opener, operations, pair, (declared, formula))
             for pair in expected
@@ -371,7 +374,7 @@ def _retraced(  # noqa: PLR0913, PLR0917 (what is traced, and which of it is com
     if MOVED in samples:
         # Nobody asked for that point: what goes wrong there says nothing.
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            moved = opener.declared(MOVED)
+            moved = opener.open(Opening(MOVED))
             if _shapes(moved) == _shapes(op):
                 return retrace_checks(case, moved, sound, declared, opener)
     return retrace_checks(case, op, sound, declared, opener)
@@ -447,12 +450,12 @@ def _probe(
 
 
 def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:
-    formula = opener.in_float64(op) or op
+    formula = opener.in_dtype(op, "float64") or op
     if case.reference is None:
         return Operations(op, formula, formula, _in_complex(case, opener, formula))
     try:
-        surrogate = opener.surrogate(sample)
-        surrogate = opener.in_float64(surrogate) or surrogate
+        surrogate = opener.open(Opening(sample, of="reference"))
+        surrogate = opener.in_dtype(surrogate, "float64") or surrogate
         shapes = _shapes(surrogate)
     except CaseFailedError as error:
         if error.kind != "forward":
@@ -475,7 +478,7 @@ def _operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operatio
 
 
 def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
-    return opener.in_complex(differenced) if case.method == "complex_step" else None
+    return opener.in_dtype(differenced, "complex128") if case.method == "complex_step" else None
 
 
 def _names(op: Operation) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
-    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
 _MOST = 2  # points: each costs about half of what a case with two samples took
 _SLOW = 20.0  # seconds that a case took: beyond, it isn't made half as long again
@@ -57,7 +57,7 @@ def look_at_sides(opener: GraphOpener, samples: Sequence[int], findings: Finding
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
-    if not isinstance(findings.first, GraphOperation) or findings.first.how.compiled:
+    if not isinstance(findings.first, GraphOperation) or findings.first.traced.how.compiled:
         return  # nothing was judged; or there is no graph to look at; or XLA would compile each part of it
     excuses = opener.case.unreached
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):  # the findings say what is wrong

@@ -7,6 +7,7 @@ from numpy_op import Numpy, tanh
 from gradcheck_cli.checking.checks.deterministic import check_random
 from gradcheck_cli.checking.checks.inputs_unmodified import check_inputs_unmodified
 from gradcheck_cli.checking.checks.reference_forward import check_reference_forward
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Tolerance
 
@@ -14,7 +15,7 @@ from gradcheck_cli.spec.case import Tolerance
 def against(forward, reference, values, **changes):
     facts = {key: changes.pop(key) for key in ("dtypes",) if key in changes}
     op = Numpy(forward, lambda u, _: u, {"x": values}, reference=reference, **facts)
-    return check_reference_forward(op.case(**changes), op.declared(0), op.surrogate(0))
+    return check_reference_forward(op.case(**changes), op.open(Opening()), op.open(Opening(of="reference")))
 
 
 def test_a_deterministic_forward_has_nothing_to_say():

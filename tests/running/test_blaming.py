@@ -8,8 +8,7 @@ import pytest
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.ops.backward_pass import OpPlace
-from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
 from gradcheck_cli.running.session import start_tensorflow

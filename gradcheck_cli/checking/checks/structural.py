@@ -14,7 +14,6 @@ from gradcheck_cli.checking.checks.repeatability import check_same
 from gradcheck_cli.checking.checks.second_point import check_second_point
 from gradcheck_cli.checking.checks.upstreams import Pulled, views
 from gradcheck_cli.checking.checks.zero_upstream import check_empty, check_zero_upstream
-from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.pairs.sample import label_of
 from gradcheck_cli.results import CheckResult, PairResult, Status
 
@@ -22,12 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.sample import Operations, Pair
     from gradcheck_cli.spec.case import Case
 
-Op = TypeVar("Op", bound=Operation)
+Op = TypeVar("Op", bound="OpenedOperation")
 
 
 # Elements of gradients that may be at hand at once, of all outputs together; beyond it one after another, and
@@ -95,7 +95,7 @@ def retrace_checks(
     """
     if not any(op.outputs[output].size for output, _ in pairs):
         return []
-    again = opener.afresh(op)
+    again = opener.again(op)
     known = {pair: one for pair, one in matrices.items() if one is not None}
     what = "when it is traced again"
     for pair in known:

@@ -144,40 +144,33 @@ def _pulled_eagerly(
     return results, rows
 
 
-def vjp_opener(opener: Any, own: Operation) -> Any:
-    """Return what opens the vjp of a case, in the mode of what opened the case.
+def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case, Vjp]:
+    """Return the case of a case's vjp, and what it stands for.
 
     Args:
-        opener: of the case.
-        own: the op that it opened; says which gradients there are.
+        case: what is differentiated.
+        op: the op that was opened of it; says which gradients there are.
+        reference: the case's reference, opened; `None` where it has none.
     """
-    case: Case = opener.case
-    numbers = [number for number, info in enumerate(own.inputs) if info.is_differentiable]
+    numbers = [number for number, info in enumerate(op.inputs) if info.is_differentiable]
     connected = {
-        output: tuple(number for number in numbers if own.is_connected(output, number))
-        for output, info in enumerate(own.outputs)
+        output: tuple(number for number in numbers if op.is_connected(output, number))
+        for output, info in enumerate(op.outputs)
         if info.is_differentiable
     }
-    connected = {output: found for output, found in connected.items() if found}
+    connected = {output: inputs for output, inputs in connected.items() if inputs}
     count = sum(not tensor.is_variable for tensor in case.tensors)
-    vjp = Vjp(case, tuple(own.outputs), connected, count)
-    return replace(
-        opener,
-        case=second_order_case(_with_reference(opener, own), own.outputs, connected),
-        state=replace(opener.state, draws={}, graphs={}, vjp=vjp),
-    )
+    vjp = Vjp(case, tuple(op.outputs), connected, count)
+    if reference is not None and _calls_numpy(reference):
+        # TensorFlow has no gradient of it. The gradient is then held against its own differences: at first
+        # order, it was shown to be the reference's.
+        case = replace(case, reference=None)
+    return second_order_case(case, op.outputs, connected), vjp
 
 
-def _with_reference(opener: Any, own: Any) -> Case:
-    """Return a case, without its reference where TensorFlow has no gradient of that: a NumPy function.
-
-    The gradient is then held against its own differences: at first order, it was shown to be the reference's.
-    """
-    case: Case = opener.case
-    if case.reference is None:
-        return case
-    ops = opener.surrogate(own.sample).forward.function.graph.get_operations()
-    return replace(case, reference=None) if any(op.type in graph_path.NUMPY_CALLS for op in ops) else case
+def _calls_numpy(reference: Any) -> bool:
+    ops = reference.traced.forward.function.graph.get_operations()
+    return any(op.type in graph_path.NUMPY_CALLS for op in ops)
 
 
 def second_order_case(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradcheck_cli.checking.ops.backward_pass import OpPlace
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace
+from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.override_reach import require_override
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from gradcheck_cli.checking.ops.operation import OpPlace
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 
     Array = np.ndarray[Any, Any]
 
@@ -50,7 +52,7 @@ class Walk:
     of it is its twin.
 
     Attributes:
-        source: the op that was traced, or its twin.
+        source: the case that was traced, or its twin.
         output: number of the output.
         numbers: numbers of the inputs.
         function: forward and gradient, traced.
@@ -62,7 +64,7 @@ class Walk:
         held: `stop_gradient`s that keep their value while the inputs move, and draws, which always do.
     """
 
-    source: GraphOperation
+    source: TracedCase
     output: int
     numbers: tuple[int, ...]
     function: Any
@@ -248,11 +250,11 @@ class Walk:
         return [place_of(step.op) for step in self.steps]
 
 
-def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
+def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     """Trace a backward pass.
 
     Args:
-        source: a case, opened at a sample point.
+        op: of a case, at a sample point.
         output: number of the output that it starts from.
         numbers: numbers of the inputs that it leads to, variables among them.
 
@@ -260,6 +262,7 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
         GradientFormError: a gradient of wrong shape, found as the graph is built.
     """
+    source = op.traced
     traced = source if source.narrow is None else source.narrow
     bound, signature, info = traced.bound(), traced.signature, traced.outputs[output]
     kept: dict[str, Any] = {}

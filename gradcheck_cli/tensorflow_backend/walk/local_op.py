@@ -20,7 +20,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.unseen_sides import Site
+    from gradcheck_cli.checking.ops.operation import Site
     from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.walk.backward_steps import Step
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import Walk

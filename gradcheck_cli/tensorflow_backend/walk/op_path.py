@@ -106,7 +106,7 @@ class WalkedPath:
         upstream = drawn(generator, info.shape, is_complex=info.is_complex)
         directions = {}
         for number in self.walk.numbers:
-            point = source.point[number]
+            point = source.at.point[number]
             sizes = scales(np.abs(point).ravel(), source.case.tensors[number].scale).step
             directions[number] = sizes.reshape(point.shape) * drawn(
                 generator, point.shape, is_complex=np.iscomplexobj(point)
