@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
-    from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace
+    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 
     Array = np.ndarray[Any, Any]
 

@@ -16,10 +16,11 @@ from gradcheck_cli.tensorflow_backend.graph.base_run import Base, run_at_base
 from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.graph.second_order import bind
-from gradcheck_cli.tensorflow_backend.traces import tracing
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import TraceSubject, moving, trace_forward
 from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, How
+from gradcheck_cli.tensorflow_backend.traces.vjp_trace import trace_vjp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import TensorInfo
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.binding.binder import Bound
+    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+    from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
     from gradcheck_cli.tensorflow_backend.twin import float64_twin
 
     Array = np.ndarray[Any, Any]
@@ -189,10 +192,15 @@ class TracedCase:
 
     # What another trace of the same case at the same point is made of.
 
-    @property
-    def signature(self) -> list[Any]:
-        """The arguments, with their shapes as far as a trace is to know them."""
-        return self.how.signature(self.at.arguments)
+    def subject(self, bound: Bound) -> TraceSubject:
+        """Return what is traced of a bound function, with shapes as far as a trace is to know them."""
+        return TraceSubject(
+            bound,
+            self.how.signature(self.at.arguments),
+            self.at.differentiable,
+            self.state.variables,
+            compiled=self.how.compiled,
+        )
 
     def bound(self) -> Bound:
         """Bind forward and gradient, for a trace that has a gradient in it."""
@@ -226,7 +234,7 @@ class TracedCase:
     # Traces, each made once, when it is first needed.
 
     @cached_property
-    def forward(self) -> tracing.ForwardTrace:
+    def forward(self) -> ForwardTrace:
         """The forward alone, traced."""
         if self.narrow is not None:
             return self.wide_forward.trace
@@ -238,7 +246,7 @@ class TracedCase:
         with self.state.seeded_at_first_use(self.case.seed):
             return self._traced()
 
-    def _traced(self) -> tracing.ForwardTrace:
+    def _traced(self) -> ForwardTrace:
         binder = Binder(
             self.case,
             self._dtype_of,
@@ -253,38 +261,27 @@ class TracedCase:
         # Never 0, which stands for none. A trace of its own is to draw for itself.
         sample = 0 if self.graphs is None else self.sample
         seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
-        trace = tracing.trace_forward(
-            bound,
-            self.signature,
-            self.at.differentiable,
-            stops=self.holds_every_stop or bool(self.stops),
-            seed=seed,
-            variables=self.state.variables,
-            compiled=self.how.compiled,
-        )
+        stops = self.holds_every_stop or bool(self.stops)
+        trace = trace_forward(self.subject(bound), stops=stops, seed=seed)
         role = "reference" if is_reference else "forward"
         names = declared_outputs.names(self.case, len(trace.dtypes), self._names)
         declared_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
         return trace
 
     @cached_property
-    def vjp_trace(self) -> tracing.VjpTrace:
+    def vjp_trace(self) -> VjpTrace:
         """Forward and vjp, traced."""
         if self.narrow is not None:
             return self.wide_vjp.trace
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
             return self.graphs.vjp_trace
         try:
-            trace = tracing.trace_vjp(
-                self.bound(),
-                self.signature,
-                self.at.differentiable,
+            trace = trace_vjp(
+                self.subject(self.bound()),
                 [self.how.shape(output.shape) for output in self.outputs],
                 self.forward,
-                self.state.variables,
                 reverse=self.opening.reversed,
                 with_joint=self.with_joint,
-                compiled=self.how.compiled,
             )
         except ShapeClashError as error:
             known = [(number, self.inputs[number].name) for number in self.at.differentiable]
@@ -305,8 +302,8 @@ class TracedCase:
         """Of a twin: the forward of the declared dtypes, made wide."""
         trace = self._declared.forward
         numbers = self.at.differentiable
-        moving = tracing.moving(trace.function, trace.inputs, numbers, self.state.variables)
-        return self.state.twins.forward(trace, moving, is_alone=self.is_exact)
+        tensors = moving(trace.function, trace.inputs, numbers, self.state.variables)
+        return self.state.twins.forward(trace, tensors, is_alone=self.is_exact)
 
     @cached_property
     def wide_vjp(self) -> float64_twin.WideVjp:

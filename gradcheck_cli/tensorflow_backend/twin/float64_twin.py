@@ -20,10 +20,11 @@ from gradcheck_cli.tensorflow_backend.twin.widening import Widening, wide_dtype
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held
     from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
     from gradcheck_cli.tensorflow_backend.traces.state import Kept as State
-    from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
+    from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
     from gradcheck_cli.tensorflow_backend.twin.widening import Kept
 
 
