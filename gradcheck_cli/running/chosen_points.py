@@ -57,7 +57,7 @@ def look_at_sides(opener: GraphOpener, samples: Sequence[int], findings: Finding
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
-    if not isinstance(findings.first, GraphOperation) or findings.first.traced.how.compiled:
+    if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         return  # nothing was judged; or there is no graph to look at; or XLA would compile each part of it
     excuses = opener.case.unreached
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):  # the findings say what is wrong

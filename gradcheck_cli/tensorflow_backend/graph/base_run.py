@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.graph.case_state import Draws
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.traces.state import call_once, put_back
 
 if TYPE_CHECKING:
@@ -19,10 +19,44 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
     from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
+    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 
     Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """One sample point's draws, which every trace of it shares: their op types, and values in order."""
+
+    types: tuple[str, ...]
+    values: tuple[Array, ...]
+    inner_types: tuple[str, ...]
+    inner_values: tuple[tuple[list[Array], ...], ...]  # per op, per call, its outputs
+
+    def cast(self, held: Held) -> list[Array]:
+        """Return the values for the draws of another trace, in its own dtypes.
+
+        Raises:
+            CaseFailedError: that trace draws something else.
+        """
+        inner = held.body_holds.draw_types() if held.body_holds else ()
+        if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
+            raise _differs()
+        cast = []
+        for value, tensor in zip(self.values, held.draws, strict=True):
+            if not tensor.shape.is_compatible_with(value.shape):
+                raise _differs()
+            cast.append(value.astype(tensor.dtype.as_numpy_dtype))
+        return cast
+
+
+def _differs() -> CaseFailedError:
+    return CaseFailedError(
+        "forward",
+        "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
+        "differ), so that no draw can be held; keep no state between calls.",
+    )
 
 
 @dataclass(frozen=True)
@@ -36,7 +70,7 @@ class Base:
 def run_at_base(
     trace: ForwardTrace,
     point: Sequence[Any],
-    state: CaseState,
+    draws_by_point: dict[tuple[int, bool], Draws],
     key: tuple[int, bool],
     stops: Sequence[Any] = (),
 ) -> Base:
@@ -45,14 +79,14 @@ def run_at_base(
     Args:
         trace: of the forward.
         point: the inputs, as tensors.
-        state: the case's draws; those of a first run are added.
+        draws_by_point: the case's draws by point; those of a first run are added.
         key: the sample point's number, and whether this is the reference.
         stops: tensors of the `stop_gradient`s that are held.
 
     Raises:
         CaseFailedError: the forward draws otherwise than it did in the trace before.
     """
-    held, known = trace.held, state.draws.get(key)
+    held, known = trace.held, draws_by_point.get(key)
     drawn = [] if known is None else known.cast(held)
     fed = held.draws if known is not None else ()
     function = trace.pruned(fed, [*stops, *(() if known is not None else held.draws)])
@@ -60,22 +94,22 @@ def run_at_base(
     if known is None and held.draws:  # each point has a draw of its own, whichever is the first to be opened
         for _ in range(key[0]):
             put_back(function)(list(point))
-    stand_ins = held.stand_ins
-    if stand_ins is None:
+    body_holds = held.body_holds
+    if body_holds is None:
         results = call_once(function, [*point, *draws])
     else:
         if known is not None:
-            stand_ins.use_draws(known.inner_values)
-        with stand_ins.noting():
+            body_holds.use_draws(known.inner_values)
+        with body_holds.noting():
             results = put_back(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]
     if known is None:
-        state.draws[key] = Draws(
+        draws_by_point[key] = Draws(
             tuple(tensor.op.type for tensor in held.draws),
             tuple(rest[len(stops) :]),
-            stand_ins.draw_types() if stand_ins else (),
-            stand_ins.draw_values() if stand_ins else (),
+            body_holds.draw_types() if body_holds else (),
+            body_holds.draw_values() if body_holds else (),
         )
     return Base(tuple(outputs), tuple(rest))

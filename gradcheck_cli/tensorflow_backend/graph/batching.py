@@ -72,7 +72,7 @@ class Batched:
         point: value of each argument where it isn't batched, in the dtype's own NumPy form.
         result_dtypes: dtype of each result.
         vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
-        rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
+        rewind: called before each call, which then stands alone, as body holds need (decision 0009).
         made: what is called in place of the function: its compiled form, which takes the same tensors.
         left: ids of the handles of what the function writes to and isn't put back after each call.
         batches: of the function, at whichever point.
@@ -129,7 +129,7 @@ class Batched:
 
     @cached_property
     def _stands_alone(self) -> bool:
-        """Whether a call relies on what was done before it: stand-ins rewound, variables put back."""
+        """Whether a call relies on what was done before it: body holds rewound, variables put back."""
         return self.rewind is not None or bool(written(self.function)) or bool(self._types & _UNMAPPED)
 
     @cached_property

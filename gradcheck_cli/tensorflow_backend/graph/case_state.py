@@ -6,7 +6,6 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
 from gradcheck_cli.tensorflow_backend.graph.batching import Batches
 from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
@@ -14,47 +13,9 @@ from gradcheck_cli.tensorflow_backend.traces.state import State
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twins
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from gradcheck_cli.tensorflow_backend.graph.base_run import Draws
     from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
-    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
-    from gradcheck_cli.tensorflow_backend.traces.trace_mode import How
-
-    Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Draws:
-    """One sample point's draws, which every trace of it shares: their op types, and values in order."""
-
-    types: tuple[str, ...]
-    values: tuple[Array, ...]
-    inner_types: tuple[str, ...]
-    inner_values: tuple[tuple[list[Array], ...], ...]  # per op, per call, its outputs
-
-    def cast(self, held: Held) -> list[Array]:
-        """Return the values for the draws of another trace, in its own dtypes.
-
-        Raises:
-            CaseFailedError: that trace draws something else.
-        """
-        inner = held.stand_ins.draw_types() if held.stand_ins else ()
-        if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
-            raise _differs()
-        cast = []
-        for value, tensor in zip(self.values, held.draws, strict=True):
-            if not tensor.shape.is_compatible_with(value.shape):
-                raise _differs()
-            cast.append(value.astype(tensor.dtype.as_numpy_dtype))
-        return cast
-
-
-def _differs() -> CaseFailedError:
-    return CaseFailedError(
-        "forward",
-        "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
-        "differ), so that no draw can be held; keep no state between calls.",
-    )
+    from gradcheck_cli.tensorflow_backend.traces.trace_mode import TraceMode
 
 
 @dataclass
@@ -67,7 +28,7 @@ class CaseState:
         variables: what stands behind the inputs that are variables, in their order.
         vjp: where the case is the vjp of another.
         written: what the case's gradients have written to.
-        graphs: the op that was opened first, by how: its graphs serve every point.
+        graphs: the case as it was traced first, by form and mode of tracing: its graphs serve every point.
         compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
         twins: the float64 twins of what is traced.
         batches: what was traced of functions to take batches, by their ids, with these likewise.
@@ -85,10 +46,10 @@ class CaseState:
     batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
     gradients: GradientLog = field(default_factory=GradientLog)
 
-    def made_of(self, how: How, function: Any) -> Any:
+    def compiled_form(self, mode: TraceMode, function: Any) -> Any:
         """Return what is to run in place of a traced function, made once, as XLA takes its time."""
         if id(function) not in self.compiled:
-            self.compiled[id(function)] = (function, how.made(function))
+            self.compiled[id(function)] = (function, mode.compile(function))
         return self.compiled[id(function)][1]
 
     def batches_of(self, function: Any) -> Batches:

@@ -18,7 +18,7 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.state import written_before_read
-from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, How
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -47,12 +47,12 @@ class GraphOperation:
     no_twin: str = ""
 
     @staticmethod
-    def open(case: Case, opening: Opening, state: CaseState, how: How = GRAPH) -> GraphOperation:
+    def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
         """Open a form of a case with the graphs of the first sample point at which that was opened."""
-        key = (how, replace(opening, sample=0))
+        key = (mode, replace(opening, sample=0))
         if key in state.graphs:
             return GraphOperation(state.graphs[key].at_sample(opening.sample))
-        state.graphs[key] = TracedCase(case, opening, state, how)
+        state.graphs[key] = TracedCase(case, opening, state, mode)
         return GraphOperation(state.graphs[key])
 
     # The same op in other forms.
@@ -257,7 +257,7 @@ class GraphOperation:
         """Return the same for the vjp built once more, with functions that were differentiated before."""
         with private_gradients.functions_differentiated_anew():
             own = self.traced
-            anew = TracedCase(own.case, replace(own.opening, dtype="declared"), own.state, own.how)
+            anew = TracedCase(own.case, replace(own.opening, dtype="declared"), own.state, own.trace_mode)
             return anew.vjp_trace.gradients_seen
 
     def is_connected(self, output: int, number: int) -> bool:

@@ -316,10 +316,10 @@ class GraphRuns:
             raise run_error(error, "gradient") from error
 
     def _batched(self, part: _Part) -> Batched:
-        traced, stand_ins = self.traced, part.held.stand_ins
+        traced, body_holds = self.traced, part.held.body_holds
         # What holds a stop in a body runs Python, which XLA doesn't compile: such a forward is differenced as
         # a graph. The gradient under test is compiled, or isn't checked.
-        is_python = stand_ins is not None and not stand_ins.draw_types()
+        is_python = body_holds is not None and not body_holds.draw_types()
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in part.upstreams]
         constants = [
             (tensor.dtype.name, value.shape)
@@ -330,9 +330,9 @@ class GraphRuns:
             [*[(info.dtype, info.shape) for info in part.upstreams], *traced.at.arguments, *constants],
             [*flows, *traced.at.narrow, *part.values],
             part.results,
-            vectorize=not part.random_types and stand_ins is None and not traced.how.compiled,
-            rewind=None if stand_ins is None else partial(stand_ins.rewind, traced.holds),
-            made=None if is_python else traced.state.made_of(traced.how, part.function),
+            vectorize=not part.random_types and body_holds is None and not traced.trace_mode.compiled,
+            rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
+            made=None if is_python else traced.state.compiled_form(traced.trace_mode, part.function),
             left=part.left,
             batches=traced.state.batches_of(part.function),
         )

@@ -36,9 +36,9 @@ def held_types(traced: TracedCase) -> list[str]:
     """Return the type of each op that is held at its base value."""
     held = traced.forward.held
     types = [op.type for op in dict.fromkeys(tensor.op for tensor in (*traced.held_stops, *held.draws))]
-    if held.stand_ins is not None:
-        types += held.stand_ins.draw_types()
-        types += [STOP for site in held.stand_ins.stops if traced.holds(site.key)]
+    if held.body_holds is not None:
+        types += held.body_holds.draw_types()
+        types += [STOP for site in held.body_holds.stops if traced.holds(site.key)]
     return types
 
 
@@ -79,6 +79,6 @@ def unheld_between(traced: TracedCase, output: int, number: int) -> list[UnheldS
 
 def _describe(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
     """Describe tensors of `stop_gradient`s, and with them all those in bodies."""
-    stand_ins = traced.forward.held.stand_ins
-    inner = [] if stand_ins is None else [site.op for site in stand_ins.stops]
+    body_holds = traced.forward.held.body_holds
+    inner = [] if body_holds is None else [site.op for site in body_holds.stops]
     return [Stop.of(op) for op in (*(tensor.op for tensor in tensors), *inner)]

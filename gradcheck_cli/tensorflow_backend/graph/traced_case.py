@@ -19,7 +19,7 @@ from gradcheck_cli.tensorflow_backend.graph.second_order import bind
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import TraceSubject, moving, trace_forward
 from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
-from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, How
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import trace_vjp
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TracedCase:
         case: what is traced.
         opening: the sample point, and what is traced there.
         state: what all ops of the case share.
-        how: with which shapes it is traced, and whether it is compiled.
+        trace_mode: with which shapes it is traced, and whether it is compiled.
         with_joint: trace the vjp of all outputs at once, too.
         graphs: the same case, at this point or another, whose graphs serve here too.
         anew: trace the vjp all the same.
@@ -60,7 +60,7 @@ class TracedCase:
     case: Case
     opening: Opening = field(default_factory=Opening)
     state: CaseState = field(default_factory=CaseState)
-    how: How = GRAPH
+    trace_mode: TraceMode = GRAPH
     with_joint: bool = True
     graphs: TracedCase | None = None
     anew: bool = False
@@ -196,10 +196,10 @@ class TracedCase:
         """Return what is traced of a bound function, with shapes as far as a trace is to know them."""
         return TraceSubject(
             bound,
-            self.how.signature(self.at.arguments),
+            self.trace_mode.signature(self.at.arguments),
             self.at.differentiable,
             self.state.variables,
-            compiled=self.how.compiled,
+            compiled=self.trace_mode.compiled,
         )
 
     def bound(self) -> Bound:
@@ -211,7 +211,7 @@ class TracedCase:
             self.at.point,
             shapes,
             built=self.state.built,
-            shape_of=self.how.shape,
+            shape_of=self.trace_mode.shape,
         )
         return bind(binder, self.state.vjp, self.state.variables)
 
@@ -223,8 +223,8 @@ class TracedCase:
         """
         self.base  # noqa: B018 (makes the draws, if there are any)
         drawn = self.state.draws[self._draws_key]
-        if held.stand_ins is not None:
-            held.stand_ins.use_draws(drawn.inner_values)
+        if held.body_holds is not None:
+            held.body_holds.use_draws(drawn.inner_values)
         return drawn.cast(held)
 
     @property
@@ -240,8 +240,8 @@ class TracedCase:
             return self.wide_forward.trace
         if self.graphs is not None:
             trace = self.graphs.forward
-            # What stand-ins hold is one point's.
-            if trace.held.stand_ins is None or self.graphs.sample == self.sample:
+            # What is held in bodies belongs to one point.
+            if trace.held.body_holds is None or self.graphs.sample == self.sample:
                 return trace
         with self.state.seeded_at_first_use(self.case.seed):
             return self._traced()
@@ -254,7 +254,7 @@ class TracedCase:
             modified=self.modified,
             names=self._names,
             built=self.state.built,
-            shape_of=self.how.shape,
+            shape_of=self.trace_mode.shape,
         )
         is_reference = self.opening.is_reference
         bound = bind(binder, self.state.vjp, self.state.variables, surrogate=is_reference)
@@ -278,7 +278,7 @@ class TracedCase:
         try:
             trace = trace_vjp(
                 self.subject(self.bound()),
-                [self.how.shape(output.shape) for output in self.outputs],
+                [self.trace_mode.shape(output.shape) for output in self.outputs],
                 self.forward,
                 reverse=self.opening.reversed,
                 with_joint=self.with_joint,
@@ -344,7 +344,7 @@ class TracedCase:
             for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
         try:
-            return run_at_base(self.forward, point, self.state, self._draws_key, fetched)
+            return run_at_base(self.forward, point, self.state.draws, self._draws_key, fetched)
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
 

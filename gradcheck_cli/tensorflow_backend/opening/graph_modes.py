@@ -10,7 +10,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.opening.same_function import float64_twin
-from gradcheck_cli.tensorflow_backend.traces.trace_mode import ALL_UNKNOWN, FIRST_UNKNOWN, GRAPH, How
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import ALL_UNKNOWN, FIRST_UNKNOWN, GRAPH, TraceMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 
 
-def open_graph(case: Case, opening: Opening, state: CaseState, how: How = GRAPH) -> GraphOperation:
+def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
     """Open a form of a case as a graph; its reference with known shapes, and not compiled, in every mode.
 
     Raises:
         CaseFailedError: the forward raises, or its outputs aren't what the spec says.
     """
-    op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else how)
+    op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else mode)
     if not (opening.is_reference or opening.reversed):
         op.check_output_shapes()
     return op
@@ -106,8 +106,8 @@ class DynamicMode:
             failure.traceback,
         ) from failure
 
-    def _opened(self, case: Case, opening: Opening, state: CaseState, how: How) -> GraphOperation:
-        op = open_graph(case, opening, state, how)
+    def _opened(self, case: Case, opening: Opening, state: CaseState, mode: TraceMode) -> GraphOperation:
+        op = open_graph(case, opening, state, mode)
         # A gradient of wrong form is a finding, and comes up again where it is looked for.
         with contextlib.suppress(GradientFormError):
             op.dtype_faults  # noqa: B018 (traces the vjp, which may need to know more than the forward)

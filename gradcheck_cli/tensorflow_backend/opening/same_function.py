@@ -59,7 +59,7 @@ def in_complex(op: GraphOperation | EagerOperation) -> GraphOperation | EagerOpe
     in_complex: GraphOperation | EagerOperation
     if isinstance(op, GraphOperation):
         _require_real(op, op.traced.at.count)
-        in_complex = GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.how)
+        in_complex = GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.trace_mode)
     else:
         _require_real(op, op.called.at.count)
         in_complex = EagerOperation(CalledCase(op.called.case, opening, op.called.state))

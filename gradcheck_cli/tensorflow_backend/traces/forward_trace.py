@@ -17,7 +17,7 @@ from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_variables
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order, written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
 
@@ -107,12 +107,12 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
     with private_variables.order_of_variables(lambda _: None):
         function, graph_inputs, graph_outputs, met = trace(contextlib.nullcontext())
     inputs = subject.moving(function, graph_inputs)
-    inside, stand_ins = frozen.look_inside(function.graph, inputs, met), None
+    inside, body_holds = frozen.look_inside(function.graph, inputs, met), None
     if inside.must_be_opened(stops=stops):
-        stand_ins = StandIns(frozen.is_random, with_stops=stops)
-        function, graph_inputs, graph_outputs, met = trace(stand_ins.tracing())
+        body_holds = BodyHolds(frozen.is_random, with_stops=stops)
+        function, graph_inputs, graph_outputs, met = trace(body_holds.tracing())
         inputs = subject.moving(function, graph_inputs)
-    held = frozen.find(function, inputs, met, stand_ins, inside)
+    held = frozen.find(function, inputs, met, body_holds, inside)
     random_types = [
         *graph_path.stateful_types(function.graph, graph_outputs, held.draws),
         *graph_path.implicit_samplers(function.graph, inputs, graph_outputs),

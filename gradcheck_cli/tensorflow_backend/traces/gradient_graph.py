@@ -11,7 +11,7 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend.binding.override_reach import require_override
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.stand_ins import StandIns
+from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
 
@@ -50,12 +50,12 @@ class GradientGraph:
     missed: list[str] = field(default_factory=list)
     moving: list[Any] = field(default_factory=list)
     draws: list[Any] = field(default_factory=list)
-    _stand_ins: StandIns | None = None
+    _body_holds: BodyHolds | None = None
 
     def __post_init__(self) -> None:
         """Hold draws in bodies, where the forward's trace does."""
-        if self.traced.held.opened:
-            self._stand_ins = StandIns(frozen.is_random, with_stops=False)
+        if self.traced.held.inlined:
+            self._body_holds = BodyHolds(frozen.is_random, with_stops=False)
 
     def trace(self, build: Callable[..., Any], signature: Sequence[Any]) -> None:
         """Trace a function that calls `call_forward` and adds a gradient.
@@ -85,11 +85,11 @@ class GradientGraph:
         return self.outputs
 
     def _context(self) -> contextlib.AbstractContextManager[None]:
-        if self._stand_ins is not None:
-            return self._stand_ins.tracing()
+        if self._body_holds is not None:
+            return self._body_holds.tracing()
         return private_graphs.functions_inlined() if self.inlined else contextlib.nullcontext()
 
     def held(self, stops: Sequence[Any] = ()) -> frozen.Held:
         """Return what the trace holds; a `stop_gradient` needs no holding where the inputs don't move."""
-        stand_ins = self._stand_ins if self._stand_ins is not None and self._stand_ins.sites else None
-        return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), stand_ins=stand_ins)
+        body_holds = self._body_holds if self._body_holds is not None and self._body_holds.ops else None
+        return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), body_holds=body_holds)

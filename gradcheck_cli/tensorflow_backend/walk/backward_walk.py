@@ -102,7 +102,7 @@ class Walk:
         return found if self.source.narrow is None else self._twin().function(found)
 
     def _twin(self) -> Twin:
-        return Twin(self.function, self.source.state.twins.variables, self.held.stand_ins)
+        return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return dtypes below float64 in which what is run between tensors of the graph computes."""
@@ -114,8 +114,8 @@ class Walk:
 
     @property
     def rewind(self) -> Callable[[], None] | None:
-        """What must be called before each call of a part, as stand-ins need; `None` where there are none."""
-        return None if self.held.stand_ins is None else self.held.stand_ins.rewind
+        """What must be called before each call of a part, as body holds need; `None` where there are none."""
+        return None if self.held.body_holds is None else self.held.body_holds.rewind
 
     def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
         """Return a part of the graph as something to call with tensors."""

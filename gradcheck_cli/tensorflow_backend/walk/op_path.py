@@ -160,7 +160,7 @@ class WalkedPath:
         inner = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
         if STOP in inner:
             return "a stop_gradient inside it can't be held"
-        if any(frozen.is_random(name) for name in inner) and self.walk.held.stand_ins is None:
+        if any(frozen.is_random(name) for name in inner) and self.walk.held.body_holds is None:
             return "it draws random numbers inside"
         if ({op.type} | inner) & graph_path.IMPLICIT_SAMPLERS:
             return "its gradient is that of a distribution, not of a draw"
