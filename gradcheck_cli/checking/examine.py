@@ -14,6 +14,7 @@ from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
 from gradcheck_cli.checking.diagnosis.causes import cause_first, with_causes
 from gradcheck_cli.checking.examine_point import Examination
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.expectations import rules_of
 from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of
@@ -90,7 +91,7 @@ def examine(
     Raises:
         CaseFailedError: the case can't be checked.
     """
-    first = opener.declared(samples[0])
+    first = opener.open(Opening(samples[0]))
     _require_finite(first)
     rules = rules_of(case, first, below.labels)
     opened: list[CheckResult] = []
@@ -105,7 +106,7 @@ def examine(
     examination = Examination(case, opener, rules, second, budget, stops, checks=opened)
     try:
         for done, sample in enumerate(samples):
-            op = first if sample == samples[0] else opener.declared(sample)
+            op = first if sample == samples[0] else opener.open(Opening(sample))
             examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
     except GradientFormError as error:
         wrong = malformed(first, rules, error)

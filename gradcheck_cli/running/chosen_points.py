@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
-    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
 _MOST = 2  # points; each costs about half as much as a case with two samples
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
@@ -44,7 +44,7 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
-    if not isinstance(findings.first, GraphOperation) or findings.first.how.compiled:
+    if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         return  # nothing was judged; or there is no graph to look at; or XLA would compile each part of it
     excuses = opener.case.unreached
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):  # the findings say what is wrong

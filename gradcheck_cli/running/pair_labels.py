@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.pairs.pair import PairKey, label_of, pair_keys
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.results import PairResult, Status
@@ -33,14 +34,14 @@ def open_pair(opener: Any, label: str, sample: int = 0) -> OpenedPair:  # noqa: 
         UsageError: there is no such pair.
         CaseFailedError: the case can't be opened.
     """
-    op = opener.declared(sample)
+    op = opener.open(Opening(sample))
     own = labels_of(op)
     if label in own:
         return OpenedPair(opener, op, own[label])
     known = list(own)
     if opener.case.second_order:
         vjp = opener.vjp(op)
-        second = vjp.declared(sample)
+        second = vjp.open(Opening(sample))
         found = labels_of(second)
         if label in found:
             return OpenedPair(vjp, second, found[label])
@@ -65,8 +66,8 @@ def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
-        op = opener.declared(0)
-        ops = [op, opener.vjp(op).declared(0)] if case.second_order else [op]
+        op = opener.open(Opening())
+        ops = [op, opener.vjp(op).open(Opening())] if case.second_order else [op]
         return tuple(
             PairResult(label, one.outputs[output].name, one.inputs[number].name, Status.SKIPPED)
             for one in ops

@@ -72,7 +72,7 @@ def run_case(case: Case) -> CaseResult:
 
 
 def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
-    from gradcheck_cli.tensorflow_backend.graph import work_counts
+    from gradcheck_cli.tensorflow_backend import work_counts
 
     began = time.perf_counter()
     findings = Findings()
@@ -151,10 +151,10 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     log = GradientLog()
     with on_device(case.device), sites_noted(log):
         opener = opener_of(case, case.mode)
-        opener.shared.gradients = log
+        opener.state.gradients = log
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
-        with opener.shared.state.restored():
+        with opener.state.written.restored():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
@@ -198,7 +198,7 @@ def _mutate(case: Case) -> Findings:
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
-        with opener.shared.state.restored():
+        with opener.state.written.restored():
             return mutate(opener.case, opener, points(case), case.corruptions)
 
 

@@ -65,7 +65,7 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
             place = private_gradients.source_place(frame.filename, frame.lineno or 0)
             if place is not None and is_users(place[0]):
                 code = linecache.getline(*place).strip()
-                lines += _line(*place, CONVERTED.sub("", frame.name), code)
+                lines += _line(*place, private_graphs.CONVERTED.sub("", frame.name), code)
     seen = set(lines)
     for filename, number, function, code in noted:
         if is_users(filename):
@@ -167,8 +167,6 @@ def runtime_frames(message: str) -> tuple[str, ...]:
 
 
 _NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning): ")
-# Names that AutoGraph gives the functions it generates.
-CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 
 
 # Keras puts the message proper in bold, below where it came up.
@@ -200,10 +198,12 @@ def first_line(error: BaseException) -> str:
         return _runtime_line(error, lines)
     if lines and lines[0] == "in user code:":
         # AutoGraph puts its own listing first; the message proper is the last line.
-        return CONVERTED.sub("", lines[-1])
+        return private_graphs.CONVERTED.sub("", lines[-1])
     if len(lines) > 1 and lines[0].startswith(_IN_KERAS):
         lines[0] = f"{_BOLD.sub('', lines[1])} ({lines[0].removeprefix(_IN_KERAS).strip().rstrip('.')})"
-    head = CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0])) if lines else "no message"
+    head = "no message"
+    if lines:
+        head = private_graphs.CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0]))
     return head if _NAMED_ERROR.match(head) else f"{type(error).__name__}: {head}"
 
 

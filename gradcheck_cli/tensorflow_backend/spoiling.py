@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.graph.stacks import part_of
+from gradcheck_cli.tensorflow_backend.stacks import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 

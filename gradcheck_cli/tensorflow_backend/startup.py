@@ -61,7 +61,7 @@ def load() -> None:
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         with _held_back_stderr():
-            import tensorflow as tf  # noqa: F401, PLC0415 (the point of this module: late)
+            import tensorflow as tf  # noqa: F401 (the point of this module: late)
 
 
 def load_engine() -> None:
@@ -77,7 +77,7 @@ def run_first_op(*, threads: int | None = None) -> None:
         threads: how many threads an op, and ops beside each other, may take; default as many as cores. Sums
             are added up in another order by another number, so the last digits depend on it.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     with _held_back_stderr():
         if threads is not None:
@@ -103,9 +103,9 @@ def settings() -> Iterator[None]:
     arithmetic in ways that would make the graph that is differenced another one than the user's. TF32, by
     which a GPU multiplies float32 with ten bits, is off: differences would show its rounding.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
-    from gradcheck_cli.tensorflow_backend.binding import behaviour  # noqa: PLC0415 (it imports TensorFlow)
+    from gradcheck_cli.tensorflow_backend.binding import behaviour
 
     logger, optimizer = tf.get_logger(), tf.config.optimizer
     level, options = logger.level, optimizer.get_experimental_options()
@@ -127,6 +127,6 @@ def settings() -> Iterator[None]:
 
 def version() -> str:
     """Return TensorFlow's version."""
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     return str(tf.__version__)

@@ -142,12 +142,13 @@ report = gradcheck_cli.check("s.yaml")
 print(gradcheck_cli.render_report(report))
 assert [str(case.status) for case in report.cases] == ["passed"] * 3, report
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.tensorflow_backend.devices import on_device
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 for mode in ("graph", "xla"):
     with on_device("CPU:1"):
-        op = opener_of(load_cases(["s.yaml"])[0], mode).declared(0)
+        op = opener_of(load_cases(["s.yaml"])[0], mode).open(Opening())
         (output,) = op._batched_forward._call([tf.constant([1.0, 2.0], tf.float64)])
     assert output.backing_device.endswith("CPU:1"), output.backing_device
 """

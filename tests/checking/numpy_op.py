@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.numerics.moves import Moves
@@ -27,6 +28,9 @@ def widen(value):
 
 def written_out(stack, shape):
     return stack.points().reshape(len(stack), *shape) if isinstance(stack, Moves) else stack
+
+
+FIRST = Opening()
 
 
 @dataclass
@@ -60,6 +64,7 @@ class NumpyOperation:
     numpy_between: tuple = ()
     forward_mode: object = None
     evaluated: list = field(default_factory=list)
+    opening: Opening = field(default_factory=Opening)
 
     def _own(self, values):
         return [
@@ -169,6 +174,7 @@ class Numpy:
     facts: dict = field(default_factory=dict)
     opened: list = field(default_factory=list)
     refuses_float64: bool = False
+    reordered: object = None  # opens the op with its variables in reverse order, if that is another op
 
     def __post_init__(self):
         if callable(self.gradients):
@@ -183,8 +189,8 @@ class Numpy:
             name, "complex128" if kind.kind == "c" else "int32" if kind.kind == "i" else "float64"
         )
 
-    def operation(self, sample=0, *, wide=False, forward=None):
-        point = self.points[sample]
+    def operation(self, opening=FIRST):
+        point, wide = self.points[opening.sample], opening.dtype == "float64"
         own = {name: self._dtype(name) for name in point}
         seen = {name: IN_FLOAT64.get(dtype, dtype) if wide else dtype for name, dtype in own.items()}
         inputs = tuple(
@@ -195,46 +201,33 @@ class Numpy:
         )
         low = tuple(sorted({dtype for dtype in seen.values() if dtype in IN_FLOAT64}))
         made = NumpyOperation(
-            forward or self.forward,
+            self.reference if opening.is_reference else self.forward,
             self.gradients,
             inputs,
             # The values are those that the declared dtype can hold, in float64 too.
             tuple(widen(value.astype(numpy_dtype(own[name]))) for name, value in point.items()),
             self.outputs,
+            opening=opening,
             **{"low_precision": low, **{name: fact for name, fact in self.facts.items() if name != "seen"}},
         )
         self.opened.append(made)
         return made
 
-    def declared(self, sample):
-        return self.operation(sample)
+    def open(self, opening):
+        if opening.reversed and self.reordered is not None:
+            return self.reordered(opening)
+        return self.operation(opening)
+
+    def in_dtype(self, op, dtype):
+        if dtype == "float64" and op.low_precision and not self.refuses_float64:
+            return self.operation(replace(op.opening, dtype=dtype))
+        return None
+
+    def again(self, op):
+        return self.operation(op.opening)
 
     def gradients_seen(self, own):
         return self.facts.get("seen", {})
-
-    def in_float64(self, own):
-        if not own.low_precision or self.refuses_float64:
-            return None
-        return self.operation(self._sample_of(own), wide=True, forward=own.forward)
-
-    def _sample_of(self, own):
-        return next(
-            number
-            for number, point in enumerate(self.points)
-            if all(
-                np.array_equal(value, widen(given.astype(numpy_dtype(self._dtype(name)))), equal_nan=True)
-                for (name, given), value in zip(point.items(), own.point, strict=True)
-            )
-        )
-
-    def afresh(self, own):
-        return self.operation(self._sample_of(own))
-
-    def reordered(self, sample):
-        return self.operation(sample)
-
-    def surrogate(self, sample):
-        return self.operation(sample, forward=self.reference)
 
     def case(self, domains=None, **changes):
         arguments = tuple(
@@ -270,8 +263,8 @@ class Numpy:
 
     def operations(self, sample=0):
         """The ops that take part at a sample point, as `check_case` would open them."""
-        declared = self.declared(sample)
-        formula = self.in_float64(declared) or declared
+        declared = self.open(Opening(sample))
+        formula = self.in_dtype(declared, "float64") or declared
         return Operations(declared, formula, formula)
 
 
@@ -300,4 +293,4 @@ def product(gradient=None, **changes):
     return Numpy(lambda a, b: a * b, gradient or right, **fields)
 
 
-__all__ = ["Numpy", "NumpyOperation", "check", "product", "replace", "tanh"]
+__all__ = ["FIRST", "Numpy", "NumpyOperation", "check", "product", "replace", "tanh"]

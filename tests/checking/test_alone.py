@@ -7,6 +7,7 @@ import pytest
 from numpy_op import Numpy
 
 from gradcheck_cli.checking.blame.single_op import check_alone
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
 
 POINT = np.array([0.3, -0.7, 1.1])
@@ -14,7 +15,7 @@ POINT = np.array([0.3, -0.7, 1.1])
 
 def alone(forward, gradients, points=POINT, **changes):
     points = points if isinstance(points, dict) else {"x": points}
-    op = Numpy(forward, gradients, points, **changes).declared(0)
+    op = Numpy(forward, gradients, points, **changes).open(Opening())
     return check_alone(op, np.random.default_rng(0))
 
 

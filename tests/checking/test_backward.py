@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.backward_pass import SMALL, OpPass, OpPlace, summary_of, traced
+from gradcheck_cli.checking.ops.backward_pass import SMALL, OpPass, summary_of, traced
+from gradcheck_cli.checking.ops.operation import OpPlace
 
 
 def passing(name, upstream, gradient):

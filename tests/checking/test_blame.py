@@ -11,7 +11,8 @@ from numpy_op import Numpy
 from gradcheck_cli.checking.blame import path_blame as blaming
 from gradcheck_cli.checking.blame.blame_result import sentence
 from gradcheck_cli.checking.blame.path_blame import OpOnPath, find_blame
-from gradcheck_cli.checking.ops.backward_pass import OpPlace
+from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.results import Status
@@ -77,7 +78,7 @@ class Chain:
             raise link.alone
         function, slope = link.alone or (link.function, link.slope)
         point = {"x": self.values(self.start)[place]}
-        return Numpy(function, lambda u, x: slope(x) * u, point).declared(0)
+        return Numpy(function, lambda u, x: slope(x) * u, point).open(Opening())
 
     def closes_over(self, number):
         return self.links[self._link(number)].closes_over

@@ -9,6 +9,7 @@ import pytest
 from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.baseline.fingerprint import COUNT, fingerprints
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
@@ -27,7 +28,7 @@ def cube_gradient(u, x):
 
 
 def of(forward=cube, gradient=cube_gradient, value=(0.5, -2.0, 0.0), dtype="float64", **more):
-    op = Numpy(forward, gradient, {"x": np.asarray(value)}, dtypes={"x": dtype}).declared(0)
+    op = Numpy(forward, gradient, {"x": np.asarray(value)}, dtypes={"x": dtype}).open(Opening())
     (found,) = fingerprints(op, pair_keys(op), **more).values()
     return found
 
@@ -93,7 +94,7 @@ def test_other_outputs_and_inputs_change_nothing():
         [lambda u, x, k: (cube_gradient(u, x), None), lambda u, x, k: (u, u)],
         {"x": [0.5, -2.0, 0.0], "k": np.ones(3)},
         outputs=("y", "z"),
-    ).declared(0)
+    ).open(Opening())
     found = fingerprints(op, pair_keys(op))
     assert found[0, 0] == alone
     assert found[0, 1].analytic == ()  # no path
@@ -121,7 +122,7 @@ def test_points_stay_within_the_domain():
 
 
 def test_a_forward_that_can_not_be_evaluated_beside_its_point_has_no_secants():
-    op = Numpy(cube, cube_gradient, {"x": np.ones(2)}).declared(0)
+    op = Numpy(cube, cube_gradient, {"x": np.ones(2)}).open(Opening())
 
     def fail(_):
         raise CaseFailedError("forward", "an assertion of the user's")

@@ -6,6 +6,7 @@ from numpy_op import Numpy, tanh
 
 from gradcheck_cli.checking.checks.deterministic import find_draws
 from gradcheck_cli.checking.checks.forward_values import compare_with_reference, report_modified
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Tolerance
 
@@ -13,7 +14,7 @@ from gradcheck_cli.spec.case import Tolerance
 def against(forward, reference, values, **changes):
     facts = {key: changes.pop(key) for key in ("dtypes",) if key in changes}
     op = Numpy(forward, lambda u, _: u, {"x": values}, reference=reference, **facts)
-    return compare_with_reference(op.case(**changes), op.declared(0), op.surrogate(0))
+    return compare_with_reference(op.case(**changes), op.open(Opening()), op.open(Opening(of="reference")))
 
 
 def test_a_deterministic_forward_has_nothing_to_say():

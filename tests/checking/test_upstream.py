@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check, product, tanh
+from numpy_op import FIRST, Numpy, check, product, tanh
 
 from gradcheck_cli.checking.checks.pulled import Pulled
 from gradcheck_cli.results import Status
@@ -153,8 +153,8 @@ def test_a_random_upstream_differs_when_it_is_repeated():
 class RetracedOtherwise(Numpy):
     """Its gradient is right in each trace, and another one in each: a draw at trace time."""
 
-    def operation(self, sample=0, **changes):
-        made = super().operation(sample, **changes)
+    def operation(self, opening=FIRST):
+        made = super().operation(opening)
         factor = 1 + 1e-3 * len(self.opened)
         made.gradients = [lambda u, x: factor * slope(x) * u]
         return made
@@ -171,8 +171,8 @@ def test_a_gradient_that_differs_from_trace_to_trace_is_found():
 class NoneAtTimes(Numpy):
     """Its gradient is None in every trace but the first, which is opened at two points."""
 
-    def operation(self, sample=0, **changes):
-        made = super().operation(sample, **changes)
+    def operation(self, opening=FIRST):
+        made = super().operation(opening)
         if len(self.opened) > 2:
             made.gradients = [lambda *_: None]
         return made

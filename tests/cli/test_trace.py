@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
 

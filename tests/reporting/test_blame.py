@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.ops.backward_pass import OpPlace
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.blame_text import MAX_OTHERS, blame_json, blame_lines
 from gradcheck_cli.results import Status

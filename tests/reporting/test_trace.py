@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
 

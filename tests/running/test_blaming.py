@@ -8,8 +8,7 @@ import pytest
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.ops.backward_pass import OpPlace
-from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
 from gradcheck_cli.running.session import start_tensorflow
@@ -28,9 +27,11 @@ CASE = SimpleNamespace(
 )
 INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
 OP = SimpleNamespace(
-    inputs=INPUTS, outputs=[TensorInfo("y", "float64", (2,))], at=SimpleNamespace(count=len(INPUTS))
+    inputs=INPUTS,
+    outputs=[TensorInfo("y", "float64", (2,))],
+    traced=SimpleNamespace(at=SimpleNamespace(count=len(INPUTS))),
 )
-OPENER = SimpleNamespace(case=CASE, declared=lambda sample: OP)
+OPENER = SimpleNamespace(case=CASE, open=lambda opening: OP)
 WRONG = OpVerdict(OpPlace("a", "Op"), Status.MISMATCHED, evidence="it is off")
 
 
@@ -69,7 +70,7 @@ def test_a_mismatch_is_told_which_op(found):
 
 
 def test_a_variable_is_not_followed(found, monkeypatch):
-    monkeypatch.setattr(OP, "at", SimpleNamespace(count=1))
+    monkeypatch.setattr(OP.traced, "at", SimpleNamespace(count=1))
     told, nothing = lines(pairs(2))
     assert (len(told), nothing) == (1, ())
     assert found.asked == [(0, (0,))]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
 from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
@@ -18,8 +20,8 @@ def walked(case_of):
     """Return a function that walks from the first output to all inputs of a spec."""
 
     def make(forward, inputs=None, **spec):
-        source = GraphOpener(case_of(forward=forward, inputs=inputs or X, **spec)).declared(0)
-        return walk(source, 0, source.at.differentiable)
+        source = CaseOpener(case_of(forward=forward, inputs=inputs or X, **spec), GraphMode()).open(Opening())
+        return walk(source, 0, source.traced.at.differentiable)
 
     return make
 
@@ -126,8 +128,8 @@ def test_a_stop_gradient_is_held_and_no_op_of_the_way(walked):
 
 def test_a_draw_is_the_cases_own(case_of):
     case = case_of(forward=lambda x: x * tf.random.normal([2], dtype=tf.float64), inputs=X)
-    opener = GraphOpener(case)
-    source = opener.declared(0)
+    opener = CaseOpener(case, GraphMode())
+    source = opener.open(Opening())
     found = walk(source, 0, [0])
     drawn = found.values(found.point)[id(found.steps[-1].op.outputs[0])] / np.array([0.5, -1.0])
     np.testing.assert_allclose(source.base_values[0] / np.array([0.5, -1.0]), drawn)
@@ -142,14 +144,16 @@ def test_a_draw_in_a_loop_is_the_cases_own(case_of):
 
         return tf.while_loop(lambda k, _: k < 2, body, [0, x], maximum_iterations=2)[1]
 
-    source = GraphOpener(case_of(forward=forward, inputs=X)).declared(0)
+    source = CaseOpener(case_of(forward=forward, inputs=X), GraphMode()).open(Opening())
     found = walk(source, 0, [0])
     gradient = found.passes(np.ones(2))[1][0]
     np.testing.assert_allclose(gradient, source.base_values[0] / np.array([0.5, -1.0]))
 
 
 def test_of_a_float32_case_the_float64_op_can_be_walked(case_of):
-    opener = GraphOpener(case_of(forward=tf.sin, inputs={"x": {"shape": [2], "dtype": "float32"}}))
-    wide = opener.in_float64(opener.declared(0))
+    opener = CaseOpener(
+        case_of(forward=tf.sin, inputs={"x": {"shape": [2], "dtype": "float32"}}), GraphMode()
+    )
+    wide = opener.in_dtype(opener.open(Opening()), "float64")
     found = walk(wide, 0, [0])
     assert found.base[id(found.result)].dtype == np.float64

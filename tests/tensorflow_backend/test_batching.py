@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.graph import batching, state
+from gradcheck_cli.tensorflow_backend.graph import batching
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
+from gradcheck_cli.tensorflow_backend.traces import state
 
 
 def batched(function, *shapes, dtype="float64", **changes):
@@ -292,13 +294,14 @@ def test_once_is_the_base_point():
 
 @pytest.mark.parametrize("way", ["direct", "mapped", "map_fn"])
 def test_an_output_that_changes_its_shape_is_refused(case_of, modes, way):
-    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+    from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
 
     modes(way)
     case = case_of(
         forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}}
     )
-    op = GraphOpener(case).declared(0)
+    op = CaseOpener(case, GraphMode()).open(Opening())
     with pytest.raises(CaseFailedError) as caught:
         op.evaluate({0: np.array([[1.0, -1.0], [1.0, 1.0]])})
     assert caught.value.kind == "outputs"

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
 
 X = {"x": {"shape": [3]}}
 POSITIVE = {"x": {"shape": [3], "uniform": {"low": 0.5, "high": 1.5}}}
@@ -326,14 +329,16 @@ def test_a_straight_through_draw(run):
 
 
 def test_float64_takes_the_same_draw(case_of):
-    opener = GraphOpener(case_of(forward=dropout, inputs={"x": {"shape": [64], "dtype": "float32"}}))
-    own = opener.declared(0)
-    wide = opener.in_float64(own)
+    opener = CaseOpener(
+        case_of(forward=dropout, inputs={"x": {"shape": [64], "dtype": "float32"}}), GraphMode()
+    )
+    own = opener.open(Opening())
+    wide = opener.in_dtype(own, "float64")
     assert wide is not None
     np.testing.assert_array_equal(own.base_values[0] == 0, wide.base_values[0] == 0)
-    again = opener.declared(0)
+    again = opener.open(Opening())
     np.testing.assert_array_equal(own.base_values[0], again.base_values[0])
-    other = opener.declared(1)
+    other = opener.open(Opening(1))
     assert ((own.base_values[0] == 0) != (other.base_values[0] == 0)).any()
 
 
@@ -348,7 +353,7 @@ def dropped_in_a_branch(x):
 @pytest.mark.parametrize("function", [dropped, dropped_in_a_branch])
 def test_a_run_can_be_reproduced(case_of, function):
     case = case_of(forward=function, inputs={"x": {"shape": [64]}})
-    first, second = (GraphOperation(case).base_values[0] for _ in range(2))
+    first, second = (TracedCase(case).base_values[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)
     before, after = tf.random.uniform([8]), tf.random.uniform([8])
     assert (before != after).numpy().any()  # the user's own generator is left alone
@@ -358,7 +363,7 @@ def test_draws_in_different_bodies_differ(case_of):
     def forward(x):
         return dropped(x), dropped_in_a_branch(x), dropped_in_a_branch(x)
 
-    values = GraphOperation(case_of(forward=forward, inputs={"x": {"shape": [64]}})).base_values
+    values = TracedCase(case_of(forward=forward, inputs={"x": {"shape": [64]}})).base_values
     masks = {tuple(value == 0) for value in values}
     assert len(masks) == 3
 
@@ -594,7 +599,7 @@ def test_a_graph_without_any_is_traced_no_more_than_before(case_of):
         calls.append(1)
         return tf.function(tf.sin)(x)
 
-    op = GraphOperation(case_of(forward=forward, inputs=X))
+    op = GraphOperation(TracedCase(case_of(forward=forward, inputs=X)))
     op.evaluate({0: np.zeros((4, 3))})
     assert len(calls) == 1
     op.vjp(0, np.ones((1, 3)))

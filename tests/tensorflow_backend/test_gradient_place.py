@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
 from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
@@ -39,7 +41,7 @@ def place(case_of):
     """Return a function that gives the place of the last op before the inputs."""
 
     def find(**spec):
-        source = GraphOpener(case_of(**{"inputs": X, **spec})).declared(0)
+        source = CaseOpener(case_of(**{"inputs": X, **spec}), GraphMode()).open(Opening())
         return walk(source, 0, [0]).places[-1]
 
     return find

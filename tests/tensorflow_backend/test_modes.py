@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
@@ -563,7 +564,7 @@ def test_points_are_described_as_well_as_written_out(case_of, mode, number):
         inputs={"x": {"value": [0.5, -1.0]}},
         variables=True,
     )
-    op = opener_of(case, mode).declared(0)
+    op = opener_of(case, mode).open(Opening())
     base = op.point[number].ravel()
     slot = np.arange(base.size, dtype=np.int32) // 2
     slots = np.array([0, -1, 0], dtype=np.int32)

@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
 
 
 def in_float64(case_of, forward, dtype="float32", **spec):
     case = case_of(forward=forward, inputs={"x": {"shape": [2, 4], "dtype": dtype}}, **spec)
-    opener = GraphOpener(case)
-    return opener.in_float64(opener.declared(0))
+    opener = CaseOpener(case, GraphMode())
+    return opener.in_dtype(opener.open(Opening()), "float64")
 
 
 @pytest.mark.parametrize(
@@ -71,9 +73,9 @@ def test_a_traced_graph_has_a_twin_whatever_its_code_makes_of_float64(case_of, f
 
 def test_what_overflows_in_its_own_dtype_has_none(case_of):
     case = case_of(forward=lambda x: tf.exp(100 + x), inputs={"x": {"shape": [2], "dtype": "float32"}})
-    opener = GraphOpener(case)
-    own = opener.declared(0)
-    assert opener.in_float64(own) is None
+    opener = CaseOpener(case, GraphMode())
+    own = opener.open(Opening())
+    assert opener.in_dtype(own, "float64") is None
     assert own.not_float64 == "its outputs are others in float64: it overflows, or takes another branch"
 
 
@@ -153,12 +155,12 @@ def test_one_trace_serves_every_point(case_of):
         traces.append(1)
         return x * 2
 
-    opener = GraphOpener(case_of(forward=forward, inputs={"x": {"shape": [3]}}))
-    first, second = opener.declared(0), opener.declared(1)
+    opener = CaseOpener(case_of(forward=forward, inputs={"x": {"shape": [3]}}), GraphMode())
+    first, second = opener.open(Opening()), opener.open(Opening(1))
     assert len(traces) == 1
     for op in (first, second, first):
         np.testing.assert_array_equal(op.base_values[0], 2 * op.point[0])
         np.testing.assert_array_equal(op.vjp(0, np.ones((1, 3)))[0], [[2, 2, 2]])
     assert len(traces) == 2
-    opener.afresh(second).vjp(0, np.ones((1, 3)))
+    opener.again(second).vjp(0, np.ones((1, 3)))
     assert len(traces) == 3

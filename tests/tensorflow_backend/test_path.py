@@ -6,9 +6,11 @@ import keras
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
 OVERRIDE = {"op_type": "MatMul", "binding": "override"}
@@ -105,7 +107,7 @@ def test_one_of_two_is_not_green_unless_it_is_meant(run):
 
 def low_precision_of(case_of, forward, dtype="float64", shape=(2, 4)):
     case = case_of(forward=forward, inputs={"x": {"shape": list(shape), "dtype": dtype}})
-    return GraphOpener(case).declared(0).low_precision
+    return CaseOpener(case, GraphMode()).open(Opening()).low_precision
 
 
 @tf.function
@@ -152,7 +154,7 @@ def test_a_keras_layer_casts_down_to_its_own_dtype(case_of, dtype, expected):
 def random_types(case_of, forward, **spec):
     """Return what would draw anew if no draw were held."""
     case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, **spec)
-    trace = GraphOpener(case).declared(0).forward
+    trace = CaseOpener(case, GraphMode()).open(Opening()).traced.forward
     return tuple(graph_path.stateful_types(trace.function.graph, trace.outputs))
 
 

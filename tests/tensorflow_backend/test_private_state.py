@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.graph.state import Order, State, put_back, written
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
+from gradcheck_cli.tensorflow_backend.traces.state import Order, State, put_back, written
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
 from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import (
     has_custom_gradient,
-    op_types,
     read_gradients,
 )
 

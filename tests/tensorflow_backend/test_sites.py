@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.checking.ops.unseen_sides import Site, out_of_sight
+from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.operation import Site
+from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
@@ -18,7 +20,7 @@ def sites(spec, sample=0):
 
     (case,) = load_mapping(spec)
     with user_code(case):
-        op = opener_of(case, "graph").declared(sample)
+        op = opener_of(case, "graph").open(Opening(sample))
         found = op.sites(pair_keys(op))
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     return [(one.corruption, {labels[pair] for pair in one.pairs}, one.unseen) for one in found]

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
 
 
 def traced(function, *specs):
@@ -172,7 +174,7 @@ def test_indexed_slices_add_up_into_the_inputs_shape(case_of, rows):
         forward=gather,
         inputs={"table": {"shape": [4, 2]}, "rows": {"value": rows, "shape": [3], "dtype": "int32"}},
     )
-    op = GraphOpener(case).declared(0)
+    op = CaseOpener(case, GraphMode()).open(Opening())
     upstream = np.arange(12.0).reshape(2, 3, 2)
     gradient, none = op.vjp(0, upstream)
     assert none is None
@@ -349,7 +351,7 @@ def test_every_output_can_be_asked_for_and_all_at_once(case_of):
         forward=lambda a, b: (a + b, a * b),
         inputs={"a": {"value": [2.0, 3.0], "shape": [2]}, "b": {"value": [0.5, 4.0], "shape": [2]}},
     )
-    op = GraphOpener(case).declared(0)
+    op = CaseOpener(case, GraphMode()).open(Opening())
     assert [info.name for info in op.outputs] == ["y0", "y1"]
     first, second = np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])
     np.testing.assert_array_equal(op.vjp(0, first)[0], [[1, 2]])
@@ -370,9 +372,9 @@ def test_a_gradient_that_mixes_its_upstreams_is_found(run):
 
 def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
     case = case_of(forward=tf.tanh, inputs={"x": {"value": [0.1, 0.2], "shape": [2], "dtype": "float32"}})
-    opener = GraphOpener(case)
-    own = opener.declared(0)
-    wide = opener.in_float64(own)
+    opener = CaseOpener(case, GraphMode())
+    own = opener.open(Opening())
+    wide = opener.in_dtype(own, "float64")
     np.testing.assert_array_equal(own.point[0], np.array([0.1, 0.2], np.float32).astype(np.float64))
     np.testing.assert_array_equal(own.point[0], wide.point[0])
     assert (own.inputs[0].dtype, wide.inputs[0].dtype) == ("float32", "float64")
@@ -380,7 +382,7 @@ def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
 
 def test_samples_differ_and_repeat(case_of):
     case = case_of(forward=tf.tanh, **X)
-    points = [GraphOpener(case).declared(sample).point[0] for sample in (0, 1, 0)]
+    points = [CaseOpener(case, GraphMode()).open(Opening(sample)).point[0] for sample in (0, 1, 0)]
     assert not np.array_equal(points[0], points[1])
     np.testing.assert_array_equal(points[0], points[2])
 
@@ -390,5 +392,5 @@ def test_a_case_failed_error_passes_through_unchanged(case_of):
         raise CaseFailedError("values", "as it is")
 
     with pytest.raises(CaseFailedError, match="as it is") as caught:
-        GraphOpener(case_of(forward=forward, **X)).declared(0)
+        CaseOpener(case_of(forward=forward, **X), GraphMode()).open(Opening())
     assert caught.value.kind == "values"

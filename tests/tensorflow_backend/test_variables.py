@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.cases.case_modes import in_each_mode
-from gradcheck_cli.tensorflow_backend.graph import work_counts
+from gradcheck_cli.tensorflow_backend import work_counts
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
 GRAPH_AND_EAGER = ["graph", "eager"]
@@ -425,13 +426,13 @@ def reads_twice():
 def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(case_of, build, is_fed):
     case = case_of(inputs=X, variables=True, forward=build())
     opener = opener_of(case, "graph")
-    op = opener.declared(0)
+    op = opener.open(Opening())
     rows = np.random.default_rng(0).normal(size=(5, 3))
     points = np.random.default_rng(1).normal(size=(5, 4, 3))
-    number = op.at.count
+    number = op.traced.at.count
     with work_counts.counted() as done:
         found = op.evaluate({0: points, number: rows})
     assert (done.calls == 1) is is_fed
-    written = op._at_variables({0: points}, {0: rows})
+    written = op.runs._at_variables({0: points}, {0: rows})
     np.testing.assert_array_equal(found[0], written[0])
-    np.testing.assert_array_equal(op.run_once()[0], op.base_values[0])
+    np.testing.assert_array_equal(op.runs.once()[0], op.base_values[0])

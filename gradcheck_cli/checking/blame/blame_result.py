@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.backward_pass import OpPlace
+    from gradcheck_cli.checking.ops.operation import OpPlace
 
 LISTED = 3  # ops in doubt that a sentence names
 

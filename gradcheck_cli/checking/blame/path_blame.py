@@ -25,8 +25,7 @@ from gradcheck_cli.results import Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.ops.backward_pass import OpPlace
-    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.operation import Operation, OpPlace
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.numerics import Estimate, Precision
 

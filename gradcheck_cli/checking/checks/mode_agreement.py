@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.expected_gradients import find_difference
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of
@@ -82,9 +83,9 @@ def _differs(message: str) -> CheckResult:
 
 def _comparable(own: Operations, opener: Any, sample: int) -> tuple[Operation, Operation]:  # noqa: ANN401 (an Opener of any op)
     """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
-    declared = opener.declared(sample)
+    declared = opener.open(Opening(sample))
     if own.has_reference_precision:
-        wide = opener.in_float64(declared)
+        wide = opener.in_dtype(declared, "float64")
         if wide is not None:
             return own.formula, wide
     return own.declared, declared

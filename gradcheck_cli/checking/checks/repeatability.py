@@ -9,6 +9,7 @@ from gradcheck_cli.checking.checks.deterministic import check_same_function
 from gradcheck_cli.checking.checks.expected_gradients import find_change
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -40,7 +41,7 @@ def check_retrace(view: PointView) -> list[CheckResult]:
     if MOVED in samples:
         # Nobody asked for that point: what goes wrong there says nothing.
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            moved = view.opener.declared(MOVED)
+            moved = view.opener.open(Opening(MOVED))
             if [info.shape for info in moved.outputs] == [info.shape for info in view.op.outputs]:
                 return compare_traces(view, moved)
     return compare_traces(view, view.op)
@@ -56,7 +57,7 @@ def compare_traces(view: PointView, op: Any) -> list[CheckResult]:  # noqa: ANN4
     """
     if not any(op.outputs[output].size for output, _ in view.sound):
         return []
-    again = view.opener.afresh(op)
+    again = view.opener.again(op)
     known = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
     what = "when it is traced again"
     for key in known:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.checks.pulled import pull_outputs
 from gradcheck_cli.checking.checks.repeatability import check_same
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, Status
@@ -41,7 +42,7 @@ def check_variables_order(view: PointView) -> list[CheckResult]:
     if not view.is_first or len(names) <= 1 or not _are_inputs(view.case, names):
         return []
     try:
-        other = view.opener.reordered(view.sample)
+        other = view.opener.open(Opening(view.sample, reversed=True))
         pulled = pull_outputs(view.case, view.op, view.sound, {})
         return [check_same("variables_order", _REORDERED, pulled, other, _BY_NAME)]
     except (CaseFailedError, GradientFormError) as error:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.all_checks import CHECKS
 from gradcheck_cli.checking.examine import Findings, FirstOrder, examine
+from gradcheck_cli.checking.mutation.cached_op import CachingOpener
 from gradcheck_cli.checking.mutation.corruptions import (
     ELEMENT,
     HIDDEN,
@@ -25,7 +26,7 @@ from gradcheck_cli.checking.mutation.corruptions import (
     CorruptedOperation,
     Shift,
 )
-from gradcheck_cli.checking.mutation.remembered_op import RememberingOpener
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.ops.opening import Dtype
     from gradcheck_cli.checking.ops.operation import Array, Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.results import PairResult
@@ -70,10 +72,10 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     Raises:
         CaseFailedError: the case can't be checked as it is.
     """
-    own = RememberingOpener(opener)
+    own = CachingOpener(opener)
     unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
     plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
-    first = own.declared(samples[0])
+    first = own.open(Opening(samples[0]))
     labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
     subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
     found = subject.found
@@ -120,7 +122,7 @@ class _Subject:
     """
 
     case: Case
-    opener: RememberingOpener
+    opener: CachingOpener
     samples: Sequence[int]
     order: int
     below: FirstOrder = FirstOrder()  # noqa: RUF009 (frozen)
@@ -131,7 +133,7 @@ class _Subject:
 
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield what becomes of each corruption."""
-        op = self.opener.declared(self.samples[0])
+        op = self.opener.open(Opening(self.samples[0]))
         right = {pair.label for pair in self.found.pairs if pair.status is Status.PASSED and pair.connected}
         # Of an output without elements, the gradient is zero: there is nothing to corrupt.
         pairs = {
@@ -139,7 +141,7 @@ class _Subject:
             for pair in pair_keys(op)
             if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
         }
-        formula = self.opener.in_float64(op) or op
+        formula = self.opener.in_dtype(op, "float64") or op
         flows = {output: _upstreams(formula, output) for output, _ in pairs.values()}
         for corruption in corruptions:
             if corruption in _ONLY_HIDDEN:
@@ -179,7 +181,7 @@ class _Subject:
         if not HIDDEN & set(corruptions):
             return
         labels = {pair: label for label, pair in pairs.items()}
-        points = [self.opener.declared(sample).sites(tuple(labels)) for sample in self.samples]
+        points = [self.opener.open(Opening(sample)).sites(tuple(labels)) for sample in self.samples]
         for site in out_of_sight(points):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
@@ -266,32 +268,25 @@ def _changes(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Arra
 class _CorruptingOpener:
     """Opens a case's ops with gradients that are wrong in one way."""
 
-    inner: RememberingOpener
+    inner: CachingOpener
     wrong: _Wrong
 
     @property
     def case(self) -> Case:
         return self.inner.case
 
-    def declared(self, sample: int) -> CorruptedOperation:
-        return self.wrong.of(self.inner.declared(sample))
+    def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
+        return self._corrupted(self.inner.open(opening))
 
-    def in_float64(self, own: CorruptedOperation | Operation) -> CorruptedOperation | Operation | None:
-        if not isinstance(own, CorruptedOperation):  # a reference, whose gradient nobody looks at
-            other: Operation | None = self.inner.in_float64(own)
-            return other
-        wide = self.inner.in_float64(own.inner)
-        return None if wide is None else self.wrong.of(wide)
+    def in_dtype(self, op: Any, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, corrupted or not)
+        own: Any = op.inner if isinstance(op, CorruptedOperation) else op
+        return self._corrupted(self.inner.in_dtype(own, dtype))
 
-    def in_complex(self, own: CorruptedOperation | Operation) -> Operation:
-        inner = own.inner if isinstance(own, CorruptedOperation) else own
-        op: Operation = self.inner.in_complex(inner)
-        return op
-
-    def surrogate(self, sample: int) -> Operation:
-        op: Operation = self.inner.surrogate(sample)
-        return op
-
-    def gradients_seen(self, own: CorruptedOperation) -> Mapping[str, int]:
-        del own  # seen as the gradient was taken for right
+    def gradients_seen(self, op: Operation) -> Mapping[str, int]:
+        del op  # seen as the gradient was taken for right
         return {}
+
+    def _corrupted(self, op: Any) -> Any:  # noqa: ANN401 (an op, corrupted or not)
+        # Nobody looks at the gradient of a reference, nor at that in complex128.
+        is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
+        return op if is_plain else self.wrong.of(op)

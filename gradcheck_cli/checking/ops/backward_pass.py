@@ -10,31 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.ops.operation import Array
+    from gradcheck_cli.checking.ops.operation import Array, OpPlace
 
 # A tensor of so many elements is shown whole; a larger one by shape, norm and range.
 SMALL = 4
-
-
-@dataclass(frozen=True)
-class OpPlace:
-    """An op, and where its gradient function is written.
-
-    Attributes:
-        name: the op's name, with its name scope.
-        type: TensorFlow's op type.
-        gradient: the gradient function's name; empty where the op has none.
-        file: where it is defined; empty where that isn't known.
-        line: its 1-based line; 0 where that isn't known.
-        inside: of a loop, a branch or a call: (name, file, line) of the gradients of the user's in its body.
-    """
-
-    name: str
-    type: str
-    gradient: str = ""
-    file: str = ""
-    line: int = 0
-    inside: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True)

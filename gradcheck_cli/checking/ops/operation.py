@@ -11,8 +11,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.backward_pass import OpPlace
-    from gradcheck_cli.checking.ops.unseen_sides import Site
     from gradcheck_cli.numerics.moves import Moves
 
 Array = npt.NDArray[np.generic]
@@ -41,6 +39,49 @@ class TensorInfo:
     def is_complex(self) -> bool:
         """Whether an element has a real and an imaginary part."""
         return self.dtype.startswith("complex")
+
+
+@dataclass(frozen=True)
+class OpPlace:
+    """An op, and where its gradient function is written.
+
+    Attributes:
+        name: the op's name, with its name scope.
+        type: TensorFlow's op type.
+        gradient: the gradient function's name; empty where the op has none.
+        file: where it is defined; empty where that isn't known.
+        line: its 1-based line; 0 where that isn't known.
+        inside: of a loop, a branch or a call: (name, file, line) of the gradients of the user's in its body.
+    """
+
+    name: str
+    type: str
+    gradient: str = ""
+    file: str = ""
+    line: int = 0
+    inside: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place of a forward where some corruption would show at one point, and not at another.
+
+    Attributes:
+        corruption: its name, among `CORRUPTIONS`.
+        place: the op, and the line of the user's that made it.
+        pairs: (output, input) numbers of the pairs on whose way it lies.
+        unseen: what the corruption would have to be seen at, and isn't, in words; nothing where it would be.
+    """
+
+    corruption: str
+    place: str
+    pairs: frozenset[tuple[int, int]]
+    unseen: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """Say what isn't seen, and where."""
+        return f"{self.place}: {'; '.join(self.unseen)}"
 
 
 class Operation(Protocol):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.errors import CaseFailedError
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
     Raises:
         CaseFailedError: the reference can't be evaluated, or hasn't the forward's outputs.
     """
-    formula = opener.in_float64(op) or op
+    formula = opener.in_dtype(op, "float64") or op
     if case.reference is None:
         return Operations(op, formula, formula, _in_complex(case, opener, formula))
     try:
-        surrogate = opener.surrogate(sample)
-        surrogate = opener.in_float64(surrogate) or surrogate
+        surrogate = opener.open(Opening(sample, of="reference"))
+        surrogate = opener.in_dtype(surrogate, "float64") or surrogate
         shapes = _shapes(surrogate)
     except CaseFailedError as error:
         if error.kind != "forward":
@@ -83,7 +84,7 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
 
 
 def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
-    return opener.in_complex(differenced) if case.method == "complex_step" else None
+    return opener.in_dtype(differenced, "complex128") if case.method == "complex_step" else None
 
 
 def _names(op: Operation) -> list[str]:

@@ -1,40 +1,18 @@
 """What the points of a spec can't show: the side of a branch that none is on, an axis of size one.
 
 A gradient that is wrong there alone passes, whatever the tolerance: no corruption of what is seen finds that
-out. A site is where one could be, with what of it a point shows.
+out. A `Site` is a place where one could be, with what a point shows of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gradcheck_cli.checking.pairs.pair import PairKey
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place of a forward where some corruption would show at one point, and not at another.
-
-    Attributes:
-        corruption: its name, among `words.CORRUPTIONS`.
-        place: the op, and the line of the user's that made it.
-        pairs: those on whose way it lies.
-        unseen: what the corruption would have to be seen at, and isn't, in words; nothing where it would be.
-    """
-
-    corruption: str
-    place: str
-    pairs: frozenset[PairKey]
-    unseen: tuple[str, ...]
-
-    @property
-    def message(self) -> str:
-        """Say what isn't seen, and where."""
-        return f"{self.place}: {'; '.join(self.unseen)}"
+    from gradcheck_cli.checking.ops.operation import Site
 
 
 def out_of_sight(points: Iterable[Sequence[Site]]) -> list[Site]:

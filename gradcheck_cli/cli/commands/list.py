@@ -69,7 +69,8 @@ def command(
 
     start_tensorflow()
     with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
-        from gradcheck_cli.tensorflow_backend.registry.gradient_registry import op_types, read_gradients
+        from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
+        from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)

@@ -14,7 +14,8 @@ from gradcheck_cli.serial import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.checking.ops.backward_pass import OpPlace, PassTrace, TensorSummary, TracedOp
+    from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
+    from gradcheck_cli.checking.ops.operation import OpPlace
     from gradcheck_cli.spec.case import Case
 
 HEADINGS = ("op", "type", "upstream in", "local", "gradient out")

@@ -9,6 +9,7 @@ import numpy as np
 
 from gradcheck_cli.checking.blame.blame_result import Blame, told_of
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
 
 def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) -> tuple[PassTrace, ...]:
@@ -105,10 +106,14 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
 
 
 def _blame(
-    opener: GraphOpener, op: GraphOperation, output: int, numbers: Sequence[int], samples: Sequence[int]
+    opener: GraphOpener,
+    op: GraphOperation,
+    output: int,
+    numbers: Sequence[int],
+    samples: Sequence[int],
 ) -> PathBlame:
     """Find the op to blame between an output and those of some inputs that aren't variables."""
-    arguments = [number for number in numbers if number < op.at.count]
+    arguments = [number for number in numbers if number < op.traced.at.count]
     if arguments:
         return blame_path(output, arguments, samples, opener)
     names = tuple(op.inputs[number].name for number in numbers)
@@ -131,9 +136,9 @@ def _again(
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
     output, numbers = path
-    arguments = [number for number in numbers if number < op.at.count]
-    variables = [number for number in numbers if number >= op.at.count]
-    if arguments and opener.in_float64(op) is not None:
+    arguments = [number for number in numbers if number < op.traced.at.count]
+    variables = [number for number in numbers if number >= op.traced.at.count]
+    if arguments and opener.in_dtype(op, "float64") is not None:
         again = blame_path(output, arguments, samples, opener, declared=True)
         if again.blame.named:
             return again
@@ -153,7 +158,7 @@ def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, 
         found = open_pair(opener, label)
         output, number = found.pair
         return found.opener, found.op, [(output, [number])]
-    op = opener.declared(0)
+    op = opener.open(Opening())
     pairs = pair_keys(op)
     if not pairs:
         raise CaseFailedError(

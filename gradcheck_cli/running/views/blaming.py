@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.checking.blame.path_blame import find_blame
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation, UnheldStop
-    from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
 # Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
 MOST_PAIRS = 4
@@ -73,12 +75,12 @@ def blame_path(
 
     found: PathBlame | None = None
     for sample in samples:
-        op = opener.declared(sample)
+        op = opener.open(Opening(sample))
         reason = _no_truth(opener.case, op.random_types) or _cut_off(_stops(op, output, numbers))
         if reason:
             blame = Blame((), None, reason)
         else:
-            wide = None if declared else opener.in_float64(op)
+            wide = None if declared else opener.in_dtype(op, "float64")
             try:
                 blame = find_blame(WalkedPath.of(wide or op, output, numbers))
             except GradientFormError as error:
@@ -196,7 +198,7 @@ def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opene
     from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
     pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
-    if pair is None or pair[1] >= op.at.count:  # of second order, or by a variable
+    if pair is None or pair[1] >= op.traced.at.count:  # of second order, or by a variable
         return False
     try:
         return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
@@ -221,7 +223,7 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
         cut_off = _cut_off(_stops(op, output, [number]))
         if cut_off:
             return cut_off
-        if number >= op.at.count:  # a variable: no tensor that the ops could be followed from
+        if number >= op.traced.at.count:  # a variable: no tensor that the ops could be followed from
             return ""
         found = blame_path(output, [number], points(case), opener).blame
     except CaseFailedError as error:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.pairs.figure_data import figure_of, is_plain, ladder_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import PathOp
@@ -77,8 +78,8 @@ def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:
     # A verdict that stands mustn't be lost to what pictures it.
     with suppress(CaseFailedError, CaseSkippedError, UsageError):
         of, op, place = open_pair(opener, pair.label, figure.point)
-        differenced = op if of.case.reference is None else of.surrogate(figure.point)
-        differenced = of.in_float64(differenced) or differenced
+        differenced = op if of.case.reference is None else of.open(Opening(figure.point, of="reference"))
+        differenced = of.in_dtype(differenced, "float64") or differenced
         ladder = ladder_of(of.case, differenced, place, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
         if any(line.startswith("blame: op") for line in pair.diagnosis):

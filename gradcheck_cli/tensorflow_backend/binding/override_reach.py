@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ def require_override(
         CaseFailedError: of kind "override_missed", naming the op types found and the tf.function in the way.
     """
     on_path = graph_path.ops_between(inputs, outputs)
-    if any(graph_path.OVERRIDE in op.node_def.attr and _override_of(op) == override.name for op in on_path):
+    if override.name in map(_override_of, on_path):
         return _passed_by(graph, inputs, outputs, override)
     found = sorted({op.type for op in on_path} - _BOOKKEEPING - set(_CALLS))
     wanted = override.op_types[0]
@@ -75,7 +75,7 @@ def require_override(
 
 
 def _override_of(op: Any) -> str:
-    return str(op.node_def.attr[graph_path.OVERRIDE].s.decode())
+    return private_graphs.override_of(op.node_def)
 
 
 def _passed_by(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override) -> list[str]:
@@ -86,7 +86,7 @@ def _passed_by(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], overri
         if op not in moving or not op.outputs:
             continue
         if op.type in override.op_types:
-            if graph_path.OVERRIDE not in op.node_def.attr:
+            if not private_graphs.override_of(op.node_def):
                 missed.append(op.name)
         elif graph_path.function_names(op):
             inside = [
@@ -112,7 +112,7 @@ def _nodes_met(graph: Any, names: Sequence[str], op_types: Collection[str]) -> l
             is_float = dtypes.is_differentiable(
                 tf.as_dtype(node.attr["T"].type or tf.float32.as_datatype_enum)
             )
-            if node.op in op_types and graph_path.OVERRIDE not in node.attr and moves and is_float:
+            if node.op in op_types and not private_graphs.override_of(node) and moves and is_float:
                 found.append(node)
             waiting += [attr.func.name for attr in node.attr.values() if attr.HasField("func")]
     return found
@@ -127,7 +127,7 @@ def _nodes_before(nodes: Mapping[str, Any], results: Iterable[str]) -> list[Any]
         if name in needed or name not in nodes:
             continue
         node = needed[name] = nodes[name]
-        attr = node.attr[graph_path.OVERRIDE].s.decode() if graph_path.OVERRIDE in node.attr else ""
+        attr = private_graphs.override_of(node)
         unit = private_graphs.custom_gradient_named(attr) if attr else None
         if node.op != "StopGradient":
             stack += [_source(one) for one in node.input[0 if unit is None else unit.results :]]

@@ -11,7 +11,6 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend.binding.arguments import named
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +86,6 @@ def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -
 
 def unknown_op_type(op_type: str) -> str:
     """Say that TensorFlow has no such op type, with the nearest ones."""
-    near = difflib.get_close_matches(op_type, sorted(gradient_registry.op_types()), n=1)
+    near = difflib.get_close_matches(op_type, sorted(private_graphs.op_types()), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else " See 'gradcheck list --status all'."
     return f"TensorFlow {tf.__version__} has no op type {op_type!r}.{hint}"

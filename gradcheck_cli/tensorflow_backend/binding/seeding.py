@@ -1,4 +1,4 @@
-"""Draw the same where code of the user's makes a layer: initial weights are part of the point."""
+"""Seed the global generators while user code builds a layer: initial weights are part of the point."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ from gradcheck_cli.tensorflow_backend.private import private_eager, private_vari
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
-
-
-def at_first_use(case: Case, shared: Shared) -> contextlib.AbstractContextManager[None]:
-    """Seed the global generators while the forward is called for the first time: layers make weights then."""
-    is_first = not shared.draws
-    return seeded(case.seed) if is_first else contextlib.nullcontext()
-
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
@@ -33,10 +24,10 @@ def seeded(seed: int) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one, as users use it)
     with private_eager.seed_restored(), private_variables.keras_names_from_the_start():
         random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
+        np.random.seed(seed % 2**32)  # noqa: NPY002 (as above)
         tf.random.set_seed(seed)
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
+            np.random.set_state(numpy)  # noqa: NPY002 (as above)

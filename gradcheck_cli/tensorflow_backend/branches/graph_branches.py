@@ -139,7 +139,7 @@ class Sides:
             CaseFailedError: what is called raises.
         """
         self._op = op
-        self._watched = _watched(op) if op.vjp_trace.joint_outputs else []
+        self._watched = _watched(op) if op.traced.vjp_trace.joint_outputs else []
         self._seen: dict[_Key, dict[str, bool]] = {
             one.key: dict.fromkeys(one.branch.sides, False) for one in self._watched
         }
@@ -155,10 +155,10 @@ class Sides:
             for key, sides in taken.items():
                 for side in sides:
                     self._seen[key][side] = True
-        trace = self._op.vjp_trace
+        trace = self._op.traced.vjp_trace
         if trace.joint_outputs and any(op.type in PY_FUNC_TYPES for op in _needed(trace.results)):
             with lines_traced(self._arcs):
-                self._op.run_beside_gradient(trace.results, samples)
+                self._op.runs.beside_gradient(trace.results, samples)
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and reasons why others aren't."""
@@ -189,8 +189,8 @@ class Sides:
         if not wanted or not samples or not self._fetches:  # what NumPy's lines take isn't known beforehand
             return []
         count = len(self._op.outputs)
-        outputs = self._op.vjp_trace.results[:count]
-        values = self._op.run_beside_gradient(outputs, samples)
+        outputs = self._op.traced.vjp_trace.results[:count]
+        values = self._op.runs.beside_gradient(outputs, samples)
         finite = [
             all(np.all(np.isfinite(value[row])) for value in values if value.dtype.kind in "fc")
             for row in range(len(samples))
@@ -216,7 +216,7 @@ class Sides:
         """Yield the sides that each point takes, by branch."""
         if not fetches:
             return
-        values = dict(zip(map(id, fetches), self._op.run_beside_gradient(fetches, samples), strict=True))
+        values = dict(zip(map(id, fetches), self._op.runs.beside_gradient(fetches, samples), strict=True))
         for row in range(len(samples)):
             found: dict[_Key, set[str]] = {}
             for one in self._watched:
@@ -228,7 +228,7 @@ class Sides:
 
 def _watched(op: GraphOperation) -> list[_Watched]:
     """Find the branches on the way from what moves to the outputs and their gradients."""
-    trace = op.vjp_trace
+    trace = op.traced.vjp_trace
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[number].name}"

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
 from gradcheck_cli.tensorflow_backend.frames import place_of_stop
-from gradcheck_cli.tensorflow_backend.graph.frozen import Stop
-from gradcheck_cli.tensorflow_backend.graph.state import Kept, State
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
+from gradcheck_cli.tensorflow_backend.traces.state import Kept, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

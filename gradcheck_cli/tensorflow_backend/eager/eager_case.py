@@ -8,29 +8,29 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.binding.seeding import at_first_use
 from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall
-from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
-from gradcheck_cli.tensorflow_backend.private import private_gradients
+from gradcheck_cli.tensorflow_backend.graph.second_order import bind
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_gradients, private_sites
+from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
-
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
@@ -41,21 +41,15 @@ class CalledCase:
 
     Attributes:
         case: what is called.
-        sample: number of the sample point.
-        reference_precision: call in float64 / complex128 instead of the declared dtypes.
-        in_complex: call in complex128, for the complex step.
-        shared: what the case's factory built, and the variables among the inputs.
-        reverse: give custom gradients their variables in reverse order.
+        opening: the sample point, and the dtypes of the call.
+        state: what the case's factory built, and the variables among the inputs.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
     """
 
     case: Case
-    sample: int = 0
-    reference_precision: bool = False
-    in_complex: bool = False
-    shared: Shared = field(default_factory=Shared)
-    reverse: bool = False
+    opening: Opening = field(default_factory=Opening)
+    state: CaseState = field(default_factory=CaseState)
     stops: frozenset[str] | None = None
     seen: Counter[str] = field(default_factory=Counter)
     _names: list[str] = field(default_factory=list)
@@ -63,12 +57,7 @@ class CalledCase:
     @cached_property
     def at(self) -> SamplePoint:
         """The sample point in the dtypes of the call."""
-        return SamplePoint(self.case, self.sample, self._dtype_of)
-
-    @property
-    def point(self) -> tuple[Array, ...]:
-        """The base point, wide, holding values that the declared dtypes can hold."""
-        return self.at.point
+        return SamplePoint(self.case, self.opening.sample, self._dtype_of)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -78,42 +67,42 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = declared_outputs.names(self.case, len(self._base), self._names)
-        found = [value.dtype for value in self._base]
-        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self._base])
+        names = declared_outputs.names(self.case, len(self.base), self._names)
+        found = [value.dtype for value in self.base]
+        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self.base])
 
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
-        return [dtypes.widen(value.numpy()) for value in self._base]
+        return [dtypes.widen(value.numpy()) for value in self.base]
 
     def _counting(self) -> contextlib.AbstractContextManager[None]:
         return private_gradients.gradients_counted(self.seen)
 
-    def _gradients(
+    def gradients(
         self,
         upstreams: Mapping[int, Stack],
         watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
-        sources = [*self._tensors, *self.shared.variables]
+        sources = [*self.tensors, *self.state.variables]
         wanted = {number: sources[number] for number in self.at.differentiable}
         rows: list[dict[int, Any]] = []
-        with self._call.unheld() as call:
+        with self.call.unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
-                if rows and self._call.must_begin_anew:
-                    self._call.put_back()
-                if not rows or self._call.record.gives_once or self._call.must_begin_anew:
+                if rows and self.call.must_begin_anew:
+                    self.call.put_back()
+                if not rows or self.call.record.gives_once or self.call.must_begin_anew:
                     tape, outputs = self._taped(call, list(wanted.values()))
-                    self._call.reseed(self._call.seed + 1)  # what the gradient draws is no draw of forward's
+                    self.call.reseed(self.call.seed + 1)  # what the gradient draws is no draw of forward's
                 targets = [outputs[output] for output in upstreams]
                 flows = [
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(wanted.values())), watching(), self._call.writes_sorted():
+                with in_users_words(list(wanted.values())), watching(), self.call.writes_sorted():
                     found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
-                self._call.sort_writes(self._tensors, self._base)
+                self.call.sort_writes(self.tensors, self.base)
                 rows.append(
                     {
                         number: dense(gradient, wanted[number])
@@ -126,29 +115,48 @@ class CalledCase:
         with tf.GradientTape(persistent=True) as tape:
             for tensor in watched:
                 tape.watch(tensor)
-            return tape, call(*self._tensors)
+            return tape, call(*self.tensors)
+
+    @cached_property
+    def first_gradients(self) -> dict[int, dict[int, Any]]:
+        """Gradients for upstreams of ones: which there are, and of which dtype."""
+        self.base  # noqa: B018 (the call at the base point comes first)
+        found: dict[int, dict[int, Any]] = {}
+        for output, info in enumerate(self.outputs):
+            if not (info.is_differentiable and self.at.differentiable):
+                continue
+            ran: list[Any] = []
+            with private_eager.custom_gradients_set_apart(ran.append):
+                found[output] = self.gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
+            if self.state.vjp is None:
+                for site in map(private_sites.site_of_gradient, ran):
+                    for number, gradient in found[output].items():
+                        if gradient is not None:
+                            self.state.gradients.add(site, info.name, self.inputs[number].name)
+        return found
 
     # Calls, each made once, when it is first needed.
 
     @cached_property
-    def _call(self) -> EagerCall:
-        names, built = self._names, self.shared.built
-        binder = Binder(self.case, self._dtype_of, self.point, names=names, built=built)
+    def call(self) -> EagerCall:
+        """The forward as a function that is called again and again."""
+        names, built = self._names, self.state.built
+        binder = Binder(self.case, self._dtype_of, self.at.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
-        if self.case.gradient is not None and self.case.gradient.numpy and self.shared.vjp is None:
+        if self.case.gradient is not None and self.case.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
-            binder = Binder(self.case, self._dtype_of, self.point, shapes, names=names, built=built)
-        seed = 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
-        call = self.shared.bound(binder).call
-        return EagerCall(call, self.holds, seed, self.reverse, left=self.shared.state)
+            binder = Binder(self.case, self._dtype_of, self.at.point, shapes, names=names, built=built)
+        seed = 1 + (self.case.seed * 1_000_003 + self.opening.sample) % (2**31 - 1)
+        call = bind(binder, self.state.vjp, self.state.variables).call
+        return EagerCall(call, self.holds, seed, self.opening.reversed, left=self.state.written)
 
     def holds(self, key: str) -> bool:
         """Whether a `stop_gradient` of this key keeps its value as the inputs move."""
         return self.case.freeze is True if self.stops is None else key in self.stops
 
     @cached_property
-    def _tensors(self) -> list[Any]:
+    def tensors(self) -> list[Any]:
         """The inputs at the base point."""
         return [
             tf.constant(value, dtype)
@@ -156,18 +164,20 @@ class CalledCase:
         ]
 
     @property
-    def _places(self) -> list[Any]:
+    def places(self) -> list[Any]:
         """What stands for each input among the tensors of a call: a variable's is its handle."""
-        return [*self._tensors, *[variable.handle for variable in self.shared.variables]]
+        return [*self.tensors, *[variable.handle for variable in self.state.variables]]
 
     @property
-    def _moving(self) -> list[Any]:
-        return [self._places[number] for number in self.at.differentiable]
+    def moving(self) -> list[Any]:
+        """What stands for each input that is differentiated by."""
+        return [self.places[number] for number in self.at.differentiable]
 
     @cached_property
-    def _base(self) -> list[Any]:
-        with at_first_use(self.case, self.shared):
-            outputs = self._guarded(lambda *tensors: self._call.at_base(tensors))
+    def base(self) -> list[Any]:
+        """The outputs of the call at the base point, as tensors."""
+        with self.state.seeded_at_first_use(self.case.seed):
+            outputs = self._guarded(lambda *tensors: self.call.at_base(tensors))
         found = [value.dtype for value in outputs]
         names = declared_outputs.names(self.case, len(found), self._names)
         declared_outputs.check_dtypes(self.case, names, found, self._dtype_of, "forward")
@@ -175,16 +185,16 @@ class CalledCase:
 
     def _guarded(self, call: Any) -> list[Any]:
         try:
-            return list(call(*self._tensors))
+            return list(call(*self.tensors))
         except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
             raise
         except BaseException as error:  # code of the user's may raise what it likes
             raise failed(error, "forward") from error
 
     def _dtype_of(self, dtype: str) -> str:
-        if self.in_complex:
+        if self.opening.dtype == "complex128":
             return dtypes.complex_dtype(dtype)
-        return dtypes.reference_dtype(dtype) if self.reference_precision else dtype
+        return dtypes.reference_dtype(dtype) if self.opening.dtype == "float64" else dtype
 
 
 def _flow(stack: Stack, row: int, target: Any) -> Any:

@@ -18,62 +18,103 @@ from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, failed
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
-from gradcheck_cli.tensorflow_backend.graph.batching import SHAPE_CHANGES
-from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
-from gradcheck_cli.tensorflow_backend.graph.state import at_values
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_sites, private_variables
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
 from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.traces.state import at_values
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.unseen_sides import Site
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.operation import Site, TensorInfo
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class EagerOperation(CalledCase):
-    """One case in eager mode; its calls are those of `CalledCase`."""
+class EagerOperation:
+    """One case in eager mode, as `checking.Operation` has it.
+
+    Attributes:
+        called: its calls.
+    """
+
+    called: CalledCase
+
+    def again(self) -> EagerOperation:
+        """Return the op to be called anew, at the same point."""
+        own = self.called
+        op = EagerOperation(CalledCase(own.case, own.opening, own.state))
+        op.check_output_shapes()
+        return op
+
+    # Its tensors.
+
+    @property
+    def opening(self) -> Opening:
+        """Which form of its case it is."""
+        return self.called.opening
+
+    @property
+    def point(self) -> tuple[Array, ...]:
+        """The base point, wide, holding values that the declared dtypes can hold."""
+        return self.called.at.point
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened."""
+        return self.called.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Every output, with its shape at the base point."""
+        return self.called.outputs
+
+    @property
+    def base_values(self) -> list[Array]:
+        """The outputs at the base point."""
+        return self.called.base_values
 
     @cached_property
     def random_types(self) -> tuple[str, ...]:
         """What makes the forward draw anew at each call, though the seed is the same."""
-        record = self._call.record
-        unheld = record.unheld_draws(self._moving, self._base)
+        record = self.called.call.record
+        unheld = record.unheld_draws(self.called.moving, self.called.base)
         if unheld:
             return tuple(unheld)
-        again = [dtypes.widen(value.numpy()) for value in self._call.moved(self._tensors)]
-        with self._call.unheld() as call:
-            alone = [dtypes.widen(value.numpy()) for value in call(*self._tensors)]
+        again = [dtypes.widen(value.numpy()) for value in self.called.call.moved(self.called.tensors)]
+        with self.called.call.unheld() as call:
+            alone = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
         if _same(again, self.base_values) and _same(alone, self.base_values):
             return ()
-        return tuple(dict.fromkeys(self._call.draws)) or ("from Python or NumPy",)
+        return tuple(dict.fromkeys(self.called.call.draws)) or ("from Python or NumPy",)
 
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        return Counter([*[STOP] * len(self._call.held), *self._call.draws])
+        return Counter([*[STOP] * len(self.called.call.held), *self.called.call.draws])
 
     @property
     def held_places(self) -> tuple[str, ...]:
         """Where each `stop_gradient` is that is held."""
-        self._base  # noqa: B018 (the call at the base point notes them)
-        return tuple(dict.fromkeys(stop.place for stop, _ in self._call.held))
+        self.called.base  # noqa: B018 (the call at the base point notes them)
+        return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held))
 
     @property
     def unreachable(self) -> tuple[str, ...]:
         """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
-        if self.stops is not None or self.case.freeze is not True:
+        if self.called.stops is not None or self.called.case.freeze is not True:
             return ()
-        return tuple(self._call.record.closed(self._moving, self._base))
+        return tuple(self.called.call.record.closed(self.called.moving, self.called.base))
 
     def stops_between(self, output: int, number: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
-        found = self._call.record.stops(self._places[number], self._base[output])
-        return {stop.key: stop.place for stop, value in self._call.stops if identity(value) in found}
+        found = self.called.call.record.stops(self.called.places[number], self.called.base[output])
+        return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in found}
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
         """Return nothing: a graph shows them, not ops that run."""
@@ -81,24 +122,24 @@ class EagerOperation(CalledCase):
 
     def closed(self, output: int, number: int) -> list[str]:
         """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
-        return self._call.record.closed([self._places[number]], [self._base[output]])
+        return self.called.call.record.closed([self.called.places[number]], [self.called.base[output]])
 
     def holding(self, stops: Collection[str]) -> EagerOperation:
         """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
-        return replace(self, stops=frozenset(stops))
+        return EagerOperation(replace(self.called, stops=frozenset(stops)))
 
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
         """The trainable variables that the forward uses, the oldest first."""
-        with self._call.unheld() as call, tf.GradientTape() as tape:
-            call(*self._tensors)
+        with self.called.call.unheld() as call, tf.GradientTape() as tape:
+            call(*self.called.tensors)
         return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
 
     @property
     def written_before_read(self) -> set[int]:
         """The ids of the handles of variables that the forward writes to: which it reads then isn't known."""
-        self._base  # noqa: B018 (the call at the base point notes them)
-        return set(self._call.written.before)
+        self.called.base  # noqa: B018 (the call at the base point notes them)
+        return set(self.called.call.written.before)
 
     @property
     def gradient_variables(self) -> tuple[str, ...]:
@@ -108,18 +149,18 @@ class EagerOperation(CalledCase):
     @property
     def variables_of_gradients(self) -> tuple[Any, ...]:
         """The variables that a custom gradient of the forward has gradients for."""
-        self._base  # noqa: B018 (the call at the base point notes them)
-        return tuple(self._call.gradient_variables.values())
+        self.called.base  # noqa: B018 (the call at the base point notes them)
+        return tuple(self.called.call.gradient_variables.values())
 
     @cached_property
     def quantisers(self) -> tuple[str, ...]:
         """Types of ops between the differentiable inputs and the outputs that round."""
-        return self._call.record.quantisers(self._moving, self._base)
+        return self.called.call.record.quantisers(self.called.moving, self.called.base)
 
     @cached_property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
-        return self._call.record.low_precision(self._moving, self._base)
+        return self.called.call.record.low_precision(self.called.moving, self.called.base)
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
@@ -152,7 +193,7 @@ class EagerOperation(CalledCase):
         return {
             number: f"the gradient must be {self.inputs[number].dtype}, as its input is, but is "
             f"{gradient.dtype.name}."
-            for gradients in self._first_gradients.values()
+            for gradients in self.called.first_gradients.values()
             for number, gradient in gradients.items()
             if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
         }
@@ -165,17 +206,17 @@ class EagerOperation(CalledCase):
     @property
     def gradients_seen(self) -> Mapping[str, int]:
         """How often each registered gradient function was called for one upstream of each output."""
-        self._first_gradients  # noqa: B018 (the calls that are counted)
-        return self.seen
+        self.called.first_gradients  # noqa: B018 (the calls that are counted)
+        return self.called.seen
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
         rows = []
-        count = self.at.count
+        count = self.called.at.count
         moved = {number - count: stack for number, stack in batch.items() if number >= count}
-        with at_values(self.shared.variables, moved) if moved else contextlib.nullcontext() as each:
+        with at_values(self.called.state.variables, moved) if moved else contextlib.nullcontext() as each:
             for row in each or range(len(next(iter(batch.values())))):
-                tensors = list(self._tensors)
+                tensors = list(self.called.tensors)
                 for number in batch.keys() & set(range(count)):
                     info = self.inputs[number]
                     value = value_of(batch[number], row, info.shape)
@@ -187,7 +228,7 @@ class EagerOperation(CalledCase):
 
     def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
         try:
-            values = [dtypes.widen(value.numpy()) for value in self._call.moved(tensors)]
+            values = [dtypes.widen(value.numpy()) for value in self.called.call.moved(tensors)]
         except CaseFailedError:
             raise
         except Exception as error:
@@ -199,20 +240,26 @@ class EagerOperation(CalledCase):
             raise CaseFailedError("outputs", SHAPE_CHANGES)
         return values
 
+    def gradients_seen_anew(self) -> Mapping[str, int]:
+        """Return the same for new calls, op by op."""
+        own = self.called  # the gradient of a tf.function is built once, as it is called under a tape
+        with private_eager.functions_run_eagerly():
+            return EagerOperation(CalledCase(own.case, own.opening, own.state)).gradients_seen
+
     def is_connected(self, output: int, number: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
-        return self._first_gradients.get(output, {}).get(number) is not None
+        return self.called.first_gradients.get(output, {}).get(number) is not None
 
     def leads_to(self, output: int, number: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
-        record, start = self._call.record, self._places[number]
-        held = [identity(value) for _, value in self._call.held]
-        holds_all = self.stops is None and self.case.freeze is True
-        return record.leads_to(start, self._base[output], held, stops=not holds_all)
+        record, start = self.called.call.record, self.called.places[number]
+        held = [identity(value) for _, value in self.called.call.held]
+        holds_all = self.called.stops is None and self.called.case.freeze is True
+        return record.leads_to(start, self.called.base[output], held, stops=not holds_all)
 
     def passes_numpy(self, output: int, number: int) -> bool:
         """Whether this input moves this output through NumPy alone, by what ran at the base point."""
-        return self._call.record.passes_numpy(self._places[number], self._base[output])
+        return self.called.call.record.passes_numpy(self.called.places[number], self.called.base[output])
 
     @property
     def values_beside_gradient(self) -> list[Array]:
@@ -223,7 +270,7 @@ class EagerOperation(CalledCase):
         """Pull upstreams of one output back to every input; see `Operation`."""
         if self.outputs[output].size:
             return self._pulled({output: upstream})
-        likes = [self.inputs[number] for number in self.at.differentiable]
+        likes = [self.inputs[number] for number in self.called.at.differentiable]
         return in_spoilt_memory(lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True)
 
     def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
@@ -232,24 +279,25 @@ class EagerOperation(CalledCase):
         Without a custom gradient, forward mode takes the very gradients that are checked; and a vjp has them
         in its body. Nor is it asked where it takes a `stop_gradient` for a constant and differences don't.
         """
-        base, record = self._base, self._call.record  # the call at the base point notes custom gradients
-        if not self._call.custom_gradients or self.shared.vjp is not None:
+        # The call at the base point notes custom gradients.
+        base, record = self.called.base, self.called.call.record
+        if not self.called.call.custom_gradients or self.called.state.vjp is not None:
             return None
-        held = {identity(value) for _, value in self._call.held}
-        place = self._places[number]
+        held = {identity(value) for _, value in self.called.call.held}
+        place = self.called.places[number]
         if record.closed([place], base) or any(record.stops(place, output) - held for output in base):
             return None
-        source = [*self._tensors, *self.shared.variables][number]
+        source = [*self.called.tensors, *self.called.state.variables][number]
         rows = []
         for tangent in tangents:
             given = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
             with (
-                self._call.unheld() as call,
+                self.called.call.unheld() as call,
                 private_eager.functions_run_eagerly(),
                 private_eager.custom_gradients_left_out(),
                 tf.autodiff.ForwardAccumulator(source, given) as forward,
             ):
-                outputs = call(*self._tensors)
+                outputs = call(*self.called.tensors)
             rows.append([forward.jvp(output) for output in outputs])
         return [
             None
@@ -263,9 +311,9 @@ class EagerOperation(CalledCase):
         return self._pulled(upstreams)
 
     def _pulled(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
-        rows = [self._row(gradients) for gradients in self._gradients(upstreams)]
+        rows = [self._row(gradients) for gradients in self.called.gradients(upstreams)]
         result: list[Array | None] = [None] * len(self.inputs)
-        for number in self.at.differentiable:
+        for number in self.called.at.differentiable:
             column = [row[number] for row in rows]
             found = [value for value in column if value is not None]
             if len({value.shape for value in found}) > 1:
@@ -283,31 +331,15 @@ class EagerOperation(CalledCase):
             for number, gradient in gradients.items()
         }
 
-    @cached_property
-    def _first_gradients(self) -> dict[int, dict[int, Any]]:
-        """Gradients for upstreams of ones: which there are, and of which dtype."""
-        self._base  # noqa: B018 (the call at the base point comes first)
-        found: dict[int, dict[int, Any]] = {}
-        for output, info in enumerate(self.outputs):
-            if not (info.is_differentiable and self.at.differentiable):
-                continue
-            ran: list[Any] = []
-            with private_eager.custom_gradients_set_apart(ran.append):
-                found[output] = self._gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
-            if self.shared.vjp is None:
-                for site in map(private_sites.site_of_gradient, ran):
-                    for number, gradient in found[output].items():
-                        if gradient is not None:
-                            self.shared.gradients.add(site, info.name, self.inputs[number].name)
-        return found
-
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.
 
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(self.case, [info.name for info in self.outputs], self.base_values)
+        declared_outputs.check_shapes(
+            self.called.case, [info.name for info in self.outputs], self.base_values
+        )
 
 
 def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph import frozen, low_precision
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.traces import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

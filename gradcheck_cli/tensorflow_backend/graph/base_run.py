@@ -6,27 +6,21 @@ draws are the case's: every other trace at that point (the gradient's, float64's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.graph.batching import Batches
-from gradcheck_cli.tensorflow_backend.graph.state import State, call_once, put_back
-from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
-from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twins
+from gradcheck_cli.tensorflow_backend.traces.state import call_once, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
-    from gradcheck_cli.tensorflow_backend.graph.frozen import Held
-    from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
-    from gradcheck_cli.tensorflow_backend.graph.trace_mode import How
-    from gradcheck_cli.tensorflow_backend.graph.tracing import ForwardTrace
+    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
+    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 
     Array = np.ndarray[Any, Any]
 
@@ -46,7 +40,7 @@ class Draws:
         Raises:
             CaseFailedError: that trace draws something else.
         """
-        inner = held.stand_ins.draw_types() if held.stand_ins else ()
+        inner = held.body_holds.draw_types() if held.body_holds else ()
         if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
             raise _differs()
         cast = []
@@ -65,51 +59,6 @@ def _differs() -> CaseFailedError:
     )
 
 
-@dataclass
-class Shared:
-    """What all ops of one case share: its draws, and what its factory built.
-
-    Attributes:
-        draws: by sample point and by whether the reference makes them.
-        built: what `build` made, once; a layer's weights are the same in every trace.
-        variables: what stands behind the inputs that are variables, in their order.
-        vjp: where the case is the vjp of another.
-        state: what the case's gradients have written to.
-        graphs: the op that was opened first, by how: its graphs serve every point.
-        compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
-        twins: the float64 twins of what is traced.
-        batches: what was traced of functions to take batches, by their ids, with these likewise.
-        gradients: the hand-written gradients that were made and ran.
-    """
-
-    built: dict[str, Any] = field(default_factory=dict)
-    draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
-    variables: tuple[Any, ...] = ()
-    vjp: Vjp | None = None
-    twins: Twins = field(default_factory=Twins)
-    state: State = field(default_factory=State)
-    graphs: dict[Any, Any] = field(default_factory=dict)
-    compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
-    gradients: GradientLog = field(default_factory=GradientLog)
-
-    def made_of(self, how: How, function: Any) -> Any:
-        """Return what is to run in place of a traced function, made once, as XLA takes its time."""
-        if id(function) not in self.compiled:
-            self.compiled[id(function)] = (function, how.made(function))
-        return self.compiled[id(function)][1]
-
-    def batches_of(self, function: Any) -> Batches:
-        """Return what was traced of a function to take batches, at whichever sample point."""
-        return self.batches.setdefault(id(function), (function, Batches()))[1]
-
-    def bound(self, binder: Binder, *, surrogate: bool = False) -> Bound:
-        """Bind what the case is of, its forward or another's vjp; or the same of the spec's reference."""
-        if self.vjp is not None:
-            return self.vjp.bound(binder, self.variables, surrogate=surrogate)
-        return binder.reference() if surrogate else binder.forward()
-
-
 @dataclass(frozen=True)
 class Base:
     """A run at the base point: the outputs, and what is held from then on, stops before draws."""
@@ -121,7 +70,7 @@ class Base:
 def run_at_base(
     trace: ForwardTrace,
     point: Sequence[Any],
-    shared: Shared,
+    draws_by_point: dict[tuple[int, bool], Draws],
     key: tuple[int, bool],
     stops: Sequence[Any] = (),
 ) -> Base:
@@ -130,14 +79,14 @@ def run_at_base(
     Args:
         trace: of the forward.
         point: the inputs, as tensors.
-        shared: the case's draws; those of a first run are added.
+        draws_by_point: the case's draws by point; those of a first run are added.
         key: the sample point's number, and whether this is the reference.
         stops: tensors of the `stop_gradient`s that are held.
 
     Raises:
         CaseFailedError: the forward draws otherwise than it did in the trace before.
     """
-    held, known = trace.held, shared.draws.get(key)
+    held, known = trace.held, draws_by_point.get(key)
     drawn = [] if known is None else known.cast(held)
     fed = held.draws if known is not None else ()
     function = trace.pruned(fed, [*stops, *(() if known is not None else held.draws)])
@@ -145,22 +94,22 @@ def run_at_base(
     if known is None and held.draws:  # each point has a draw of its own, whichever is the first to be opened
         for _ in range(key[0]):
             put_back(function)(list(point))
-    stand_ins = held.stand_ins
-    if stand_ins is None:
+    body_holds = held.body_holds
+    if body_holds is None:
         results = call_once(function, [*point, *draws])
     else:
         if known is not None:
-            stand_ins.use_draws(known.inner_values)
-        with stand_ins.noting():
+            body_holds.use_draws(known.inner_values)
+        with body_holds.noting():
             results = put_back(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]
     if known is None:
-        shared.draws[key] = Draws(
+        draws_by_point[key] = Draws(
             tuple(tensor.op.type for tensor in held.draws),
             tuple(rest[len(stops) :]),
-            stand_ins.draw_types() if stand_ins else (),
-            stand_ins.draw_values() if stand_ins else (),
+            body_holds.draw_types() if body_holds else (),
+            body_holds.draw_values() if body_holds else (),
         )
     return Base(tuple(outputs), tuple(rest))

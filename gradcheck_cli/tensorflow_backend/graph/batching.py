@@ -12,24 +12,19 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.moves import Moves
-from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph import work_counts
-from gradcheck_cli.tensorflow_backend.graph.stacks import part_of, value_of
-from gradcheck_cli.tensorflow_backend.graph.state import LARGE_POINT, is_mappable, put_back, written
+from gradcheck_cli.tensorflow_backend import dtypes, work_counts
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
+from gradcheck_cli.tensorflow_backend.traces.state import LARGE_POINT, is_mappable, put_back, written
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
 
-SHAPE_CHANGES = (
-    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
-    "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
-    "before it."
-)
 # Bytes of stacked inputs or outputs in one call; larger batches are cut. 64 MiB keeps a chunk within
 # the reach of a laptop's memory at a handful of copies, and is far above what amortises a call.
 BUDGET_BYTES = 64 * 2**20
@@ -77,7 +72,7 @@ class Batched:
         point: value of each argument where it isn't batched, in the dtype's own NumPy form.
         result_dtypes: dtype of each result.
         vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
-        rewind: called before each call, which then stands alone, as stand-ins need (decision 0009).
+        rewind: called before each call, which then stands alone, as body holds need (decision 0009).
         made: what is called in place of the function: its compiled form, which takes the same tensors.
         left: ids of the handles of what the function writes to and isn't put back after each call.
         batches: of the function, at whichever point.
@@ -134,7 +129,7 @@ class Batched:
 
     @cached_property
     def _stands_alone(self) -> bool:
-        """Whether a call relies on what was done before it: stand-ins rewound, variables put back."""
+        """Whether a call relies on what was done before it: body holds rewound, variables put back."""
         return self.rewind is not None or bool(written(self.function)) or bool(self._types & _UNMAPPED)
 
     @cached_property

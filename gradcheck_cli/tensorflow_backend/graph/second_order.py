@@ -16,9 +16,9 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of, in_users_words
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_eager
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, in_users_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,6 +102,20 @@ class Vjp:
         return Bound(call, met=lambda: met)
 
 
+def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
+    """Bind what a case is of: its forward, or the vjp that it stands for; or the same of its reference.
+
+    Args:
+        binder: of the case.
+        vjp: which vjp the case stands for, if any.
+        variables: what stands behind the inputs that are variables.
+        surrogate: bind the reference.
+    """
+    if vjp is not None:
+        return vjp.bound(binder, variables, surrogate=surrogate)
+    return binder.reference() if surrogate else binder.forward()
+
+
 def _pulled(
     forward: Bound,
     arguments: Sequence[Any],
@@ -131,40 +145,33 @@ def _pulled_eagerly(
     return results, rows
 
 
-def vjp_opener(opener: Any, own: Operation) -> Any:
-    """Return what opens the vjp of a case, in the mode of what opened the case.
+def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case, Vjp]:
+    """Return the case of a case's vjp, and what it stands for.
 
     Args:
-        opener: of the case.
-        own: the op that it opened; says which gradients there are.
+        case: what is differentiated.
+        op: the op that was opened of it; says which gradients there are.
+        reference: the case's reference, opened; `None` where it has none.
     """
-    case: Case = opener.case
-    numbers = [number for number, info in enumerate(own.inputs) if info.is_differentiable]
+    numbers = [number for number, info in enumerate(op.inputs) if info.is_differentiable]
     connected = {
-        output: tuple(number for number in numbers if own.is_connected(output, number))
-        for output, info in enumerate(own.outputs)
+        output: tuple(number for number in numbers if op.is_connected(output, number))
+        for output, info in enumerate(op.outputs)
         if info.is_differentiable
     }
-    connected = {output: found for output, found in connected.items() if found}
+    connected = {output: inputs for output, inputs in connected.items() if inputs}
     count = sum(not tensor.is_variable for tensor in case.tensors)
-    vjp = Vjp(case, tuple(own.outputs), connected, count)
-    return replace(
-        opener,
-        case=second_order_case(_with_reference(opener, own), own.outputs, connected),
-        shared=replace(opener.shared, draws={}, graphs={}, vjp=vjp),
-    )
+    vjp = Vjp(case, tuple(op.outputs), connected, count)
+    if reference is not None and _calls_numpy(reference):
+        # TensorFlow has no gradient of it. The gradient is then held against its own differences: at first
+        # order, it was shown to be the reference's.
+        case = replace(case, reference=None)
+    return second_order_case(case, op.outputs, connected), vjp
 
 
-def _with_reference(opener: Any, own: Any) -> Case:
-    """Return a case, without its reference where TensorFlow has no gradient of that: a NumPy function.
-
-    The gradient is then held against its own differences: at first order, it was shown to be the reference's.
-    """
-    case: Case = opener.case
-    if case.reference is None:
-        return case
-    ops = opener.surrogate(own.sample).forward.function.graph.get_operations()
-    return replace(case, reference=None) if any(op.type in graph_path.NUMPY_CALLS for op in ops) else case
+def _calls_numpy(reference: Any) -> bool:
+    ops = reference.traced.forward.function.graph.get_operations()
+    return any(op.type in graph_path.NUMPY_CALLS for op in ops)
 
 
 def second_order_case(

@@ -1,69 +1,39 @@
-"""Which opener opens a case in which mode, and which modes a case can't have."""
+"""Which modes there are, and what opens a case in one of them, its variables among the arguments."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.models import versions
 from gradcheck_cli.spec.words import BINDINGS
-from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name, with_variables
-from gradcheck_cli.tensorflow_backend.eager.eager_opening import EagerOpener, works_eagerly
-from gradcheck_cli.tensorflow_backend.graph.base_run import Shared
-from gradcheck_cli.tensorflow_backend.graph.state import captured
-from gradcheck_cli.tensorflow_backend.opening.dynamic_opening import DynamicOpener
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
-from gradcheck_cli.tensorflow_backend.opening.xla_opening import XlaOpener
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
+from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+from gradcheck_cli.tensorflow_backend.opening.eager_mode import EagerMode, works_eagerly
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import DynamicMode, GraphMode
+from gradcheck_cli.tensorflow_backend.opening.xla_mode import XlaMode
 from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.traces.state import captured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import Mode
 
-
-@dataclass(frozen=True)
-class _AdvisingOpener(GraphOpener):
-    """Opens one case in graph mode; where it can't be traced, but called eagerly, it says so."""
-
-    def declared(self, sample: int) -> GraphOperation:
-        try:
-            return super().declared(sample)
-        except CaseFailedError as error:
-            can_be_eager = "eager" not in BINDINGS[self.case.binding].unfit
-            if (
-                error.kind != "forward"
-                or not can_be_eager
-                or "use binding: py_func" in error.message
-                or behaviour.turns_eager_off()
-                or not works_eagerly(self.case, sample, self.shared)
-            ):
-                raise
-            raise CaseFailedError(
-                error.kind,
-                f"{error.message.rstrip('.')}. It works where it is called eagerly: say 'modes: [eager]' "
-                "(or --mode eager) to check it there.",
-                error.traceback,
-            ) from error
-
-
-_EAGER_IS_OFF = (
-    "its module turns eager execution off (tf.compat.v1.disable_v2_behavior() or disable_eager_execution()): "
-    "nothing of it is ever called eagerly."
-)
-_OPENERS: dict[str, Any] = {
-    "graph": _AdvisingOpener,
-    "dynamic": DynamicOpener,
-    "eager": EagerOpener,
-    "xla": XlaOpener,
+MODES: dict[str, Mode] = {
+    "graph": GraphMode(works_eagerly),
+    "dynamic": DynamicMode(),
+    "eager": EagerMode(),
+    "xla": XlaMode(),
 }
 
 
@@ -79,11 +49,7 @@ def require_version(case: Case) -> None:
         )
 
 
-def _shared(like: Any) -> Shared:
-    return Shared() if like is None else Shared(built=like.shared.built, state=like.shared.state)
-
-
-def opener_of(case: Case, mode: str, like: Any = None) -> Any:
+def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:
     """Return what opens a case in a mode; its own `case` has the variables among its arguments, if asked to.
 
     Args:
@@ -96,22 +62,18 @@ def opener_of(case: Case, mode: str, like: Any = None) -> Any:
         CaseFailedError: the variables can't be found, since the forward raises.
     """
     require_version(case)
-    reason = BINDINGS[case.binding].unfit.get(mode)
-    if reason is None and mode == "xla" and case.gradient is not None and case.gradient.numpy:
-        reason = "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
-    if reason is None and mode == "eager":
-        Binder(case, str, ()).load()
-        reason = _EAGER_IS_OFF if behaviour.turns_eager_off() else None
+    reason = BINDINGS[case.binding].unfit.get(mode) or MODES[mode].refusal(case)
     if reason is not None:
         raise CaseSkippedError("mode", reason)
-    opener = _OPENERS[mode](case, _shared(like))
+    state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
+    opener: CaseOpener[Any] = CaseOpener(case, MODES[mode], state)
     is_layer = case.variables is None and private_variables.is_layer(
-        Binder(case, str, (), built=opener.shared.built).target()
+        Binder(case, str, (), built=state.built).target()
     )
     if case.variables or is_layer:
         # Known shapes and no compiler will do to find them.
-        finder = opener if mode in ("graph", "eager") else GraphOpener(case, opener.shared)
-        op = finder.declared(0)
+        finder = opener if mode in ("graph", "eager") else replace(opener, mode=GraphMode())
+        op = finder.open(Opening())
         if case.variables:
             return _with_variables(opener, op.trainable, op)
         # A weight that the layer itself overwrites (SpectralNormalization) is none that was asked for.
@@ -120,27 +82,27 @@ def opener_of(case: Case, mode: str, like: Any = None) -> Any:
             return _with_variables(opener, kept, op)
     if case.variables is None and case.method != "complex_step":  # it can't move them
         variables = _of_custom_gradients(opener)
-        return _with_variables(opener, variables, opener.declared(0)) if variables else opener
+        return _with_variables(opener, variables, opener.open(Opening())) if variables else opener
     return opener
 
 
-def _of_custom_gradients(opener: Any) -> list[Any]:
+def _of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
     """Return the variables that the user wrote gradients for: these are checked without being asked for.
 
     Where the spec has a reference, only those that it uses too: it says nothing of the others.
     """
     try:
-        op = opener.declared(0)
+        op = opener.open(Opening())
         found = private_variables.in_order_of_creation(op.variables_of_gradients)
         if found and opener.case.reference is not None:
-            used = captured(opener.surrogate(0).forward.function)
+            used = captured(opener.open(Opening(of="reference")).traced.forward.function)
             found = [variable for variable in found if id(variable.handle) in used]
     except (CaseFailedError, CaseSkippedError, GradientFormError):
         return []  # it comes up again where the case is checked
     return found
 
 
-def _with_variables(opener: Any, variables: Sequence[Any], op: Any) -> Any:
+def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) -> CaseOpener[Any]:
     """Return the opener of the case with variables among its inputs.
 
     Raises:
@@ -155,6 +117,6 @@ def _with_variables(opener: Any, variables: Sequence[Any], op: Any) -> Any:
             "value that was written, and what was there before can't tell of it. Say 'variables: false', or "
             "check what comes after the write.",
         )
-    shared = replace(opener.shared, draws={}, graphs={}, variables=tuple(variables))
-    target = Binder(opener.case, str, (), built=shared.built).target()
-    return replace(opener, case=with_variables(opener.case, variables, target), shared=shared)
+    state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables))
+    target = Binder(opener.case, str, (), built=state.built).target()
+    return replace(opener, case=with_variables(opener.case, variables, target), state=state)

@@ -20,7 +20,6 @@ from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import gradients_util
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -192,7 +191,7 @@ def functions_differentiated_anew() -> Iterator[None]:
 
 def has_own_gradient(op: Any) -> bool:
     """Whether an op carries an override: of `gradient_override_map`, or a `tf.custom_gradient`'s."""
-    return graph_path.OVERRIDE in op.node_def.attr
+    return bool(private_graphs.override_of(op.node_def))
 
 
 def gradient_function(op: Any) -> Any | None:

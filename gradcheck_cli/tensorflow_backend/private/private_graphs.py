@@ -8,26 +8,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
+from tensorflow.core.framework import attr_value_pb2, op_def_pb2
 from tensorflow.python.autograph.core import converter
 from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import function, op_def_library, op_def_registry, ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 from tensorflow.python.ops import custom_gradient, while_v2
 
-from gradcheck_cli.tensorflow_backend.graph import work_counts
+from gradcheck_cli.tensorflow_backend import work_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # The class of tensors that have a value now; others belong to a graph.
 EAGER_TENSOR = ops.EagerTensor
+# The attr under which an op carries the name of its gradient override.
+_OVERRIDE = "_gradient_op_type"
+# Names that AutoGraph gives the functions it generates.
+CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 
 
 def call_with_autograph(
@@ -57,6 +63,18 @@ def autograph_frames(error: BaseException) -> list[tuple[str, int, str, str]]:
 def op_def(op_type: str) -> Any | None:
     """Return the OpDef of an op type, or `None` if TensorFlow has no such op."""
     return op_def_registry.get(op_type)
+
+
+def override_of(node: Any) -> str:
+    """Return the name of the gradient override that a NodeDef carries; empty where it carries none."""
+    return str(node.attr[_OVERRIDE].s.decode()) if _OVERRIDE in node.attr else ""
+
+
+def op_types() -> frozenset[str]:
+    """Return every op type that this TensorFlow has a definition of, Python gradient or not."""
+    definitions = op_def_pb2.OpList()
+    definitions.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    return frozenset(definition.name for definition in definitions.op)
 
 
 def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
@@ -122,7 +140,7 @@ def custom_gradient_of(op: Any) -> CustomGradient | None:
     In a graph a custom gradient is an IdentityN whose inputs are the results, then the arguments, then the
     variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too.
     """
-    attr = op.node_def.attr.get("_gradient_op_type") if op.type == "IdentityN" else None
+    attr = op.node_def.attr.get(_OVERRIDE) if op.type == "IdentityN" else None
     return None if attr is None else custom_gradient_named(attr.s.decode())
 
 
@@ -155,7 +173,7 @@ def custom_gradient_results(op: Any) -> int:
 
 def custom_gradient_variables(node: Any) -> Sequence[Any]:
     """Return the variables that a NodeDef has gradients for, if it is a user's `tf.custom_gradient`."""
-    attr = node.attr.get("_gradient_op_type") if node.op == "IdentityN" else None
+    attr = node.attr.get(_OVERRIDE) if node.op == "IdentityN" else None
     if attr is None:
         return ()
     try:

@@ -26,9 +26,8 @@ from tensorflow.python.ops import custom_gradient
 
 from gradcheck_cli.covered import GradientRun
 from gradcheck_cli.plain_files import short_path
-from gradcheck_cli.tensorflow_backend.frames import CONVERTED
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -238,9 +237,7 @@ def sites_inside(graph: Any) -> list[Site]:
     if not any("__backward" in function.signature.name for function in library):
         return []  # none of them is differentiated here
     nodes = [node for function in library for node in function.node_def]
-    names = dict.fromkeys(
-        node.attr[graph_path.OVERRIDE].s.decode() for node in nodes if graph_path.OVERRIDE in node.attr
-    )
+    names = dict.fromkeys(name for node in nodes if (name := private_graphs.override_of(node)))
     return [_RAN[name] for name in names if name in _RAN]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradcheck_cli.checking.ops.backward_pass import OpPlace
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.plain_files import short_path
-from gradcheck_cli.tensorflow_backend.frames import CONVERTED
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 from gradcheck_cli.tensorflow_backend.registry import gradient_registry
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 _OWN = "gradcheck_cli."
 # What our own wrappers call the user's function that they close over.
@@ -38,7 +38,7 @@ def _inner_overrides(op: Any) -> list[str]:
         nodes = []
     else:
         nodes = list(graph_path.inner_nodes(op.graph, op))
-    return [node.attr[graph_path.OVERRIDE].s.decode() for node in nodes if graph_path.OVERRIDE in node.attr]
+    return [name for node in nodes if (name := private_graphs.override_of(node))]
 
 
 def _where(function: Any) -> tuple[str, str, int]:

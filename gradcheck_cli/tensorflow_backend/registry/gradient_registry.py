@@ -1,7 +1,7 @@
 """Reads TensorFlow's gradient registry, and finds functions that carry a custom gradient.
 
-It reads private parts (`gradient_registry`, `Bind`, the list of op definitions): no public function lists
-any of them. Call `running.session.start_tensorflow` before importing this.
+It reads private parts (`gradient_registry`, `Bind`): no public function lists
+them. Call `running.session.start_tensorflow` before importing this.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.core.framework import op_def_pb2
-from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework.ops import gradient_registry
 from tensorflow.python.ops.custom_gradient import Bind
 
@@ -72,7 +70,7 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     """
     own = set(_registered_names())
     found = [_registered(name) for name in own]
-    found += [GradientEntry(name, "none") for name in op_types() - own]
+    found += [GradientEntry(name, "none") for name in private_graphs.op_types() - own]
     found.sort(key=lambda entry: (entry.name.lower(), entry.name))
     seen: set[int] = set()
     for name in modules:
@@ -87,13 +85,6 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
         loaded = [module, *(sys.modules[other] for other in sorted(set(sys.modules) - before))]
         found += _custom_gradients(loaded, name, seen)
     return tuple(found)
-
-
-def op_types() -> frozenset[str]:
-    """Return every op type that this TensorFlow has a definition of, Python gradient or not."""
-    definitions = op_def_pb2.OpList()
-    definitions.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
-    return frozenset(definition.name for definition in definitions.op)
 
 
 def has_custom_gradient(value: object) -> bool:

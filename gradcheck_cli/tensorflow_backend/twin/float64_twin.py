@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.twin.widening import Widening, wide_dtype
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gradcheck_cli.tensorflow_backend.graph.frozen import Held
-    from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
-    from gradcheck_cli.tensorflow_backend.graph.state import Kept as State
-    from gradcheck_cli.tensorflow_backend.graph.tracing import ForwardTrace, VjpTrace
+    from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
+    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
+    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+    from gradcheck_cli.tensorflow_backend.traces.state import Kept as State
+    from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
     from gradcheck_cli.tensorflow_backend.twin.widening import Kept
 
 
@@ -58,14 +59,14 @@ class Twin:
     Args:
         function: a traced function, or one made of a part of its graph.
         variables: what stands for the variables that it uses.
-        stand_ins: what holds ops in bodies of the twin, in place of those of the traced graph.
+        body_holds: what holds ops in bodies of the twin, in place of those of the traced graph.
     """
 
-    def __init__(self, function: Any, variables: WideVariables, stand_ins: StandIns | None = None) -> None:
+    def __init__(self, function: Any, variables: WideVariables, body_holds: BodyHolds | None = None) -> None:
         """Make the twin."""
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
-        replaced = {site.token: site.give for site in stand_ins.sites} if stand_ins else {}
+        replaced = {site.token: site.give for site in body_holds.ops} if body_holds else {}
         self._widening = Widening(graph.as_graph_def(), captured, replaced)
         given = {}
         self.has_rounded_arrays = self._widening.has_rounded_arrays
@@ -184,7 +185,7 @@ class Twins:
         Args:
             trace: the forward alone, traced.
             moving: its tensors of the inputs that are differentiated by.
-            is_alone: make one of its own: what stand-ins hold is one point's.
+            is_alone: make one of its own: what is held in bodies belongs to one point.
         """
         if is_alone or id(trace) not in self._forwards:
             found = _widen_forward(trace, moving, self.variables)
@@ -209,8 +210,8 @@ class Twins:
 
 
 def _widen_forward(trace: ForwardTrace, moving: Sequence[Any], variables: WideVariables) -> WideForward:
-    stand_ins = None if trace.held.stand_ins is None else trace.held.stand_ins.again()
-    twin = Twin(trace.function, variables, stand_ins)
+    body_holds = None if trace.held.body_holds is None else trace.held.body_holds.again()
+    twin = Twin(trace.function, variables, body_holds)
     wide = replace(
         trace,
         function=twin.function(trace.function),
@@ -218,24 +219,26 @@ def _widen_forward(trace: ForwardTrace, moving: Sequence[Any], variables: WideVa
         low_precision=(),
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
-        held=_widen_held(trace.held, twin, stand_ins),
+        held=_widen_held(trace.held, twin, body_holds),
         handles=tuple(None if handle is None else twin.tensor(handle) for handle in trace.handles),
     )
     return WideForward(wide, twin.tensors(moving), twin)
 
 
-def _widen_held(held: Held, twin: Twin, stand_ins: StandIns | None) -> Held:
-    return replace(held, stops=twin.tensors(held.stops), draws=twin.tensors(held.draws), stand_ins=stand_ins)
+def _widen_held(held: Held, twin: Twin, body_holds: BodyHolds | None) -> Held:
+    return replace(
+        held, stops=twin.tensors(held.stops), draws=twin.tensors(held.draws), body_holds=body_holds
+    )
 
 
 def _widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
-    stand_ins = None if trace.held.stand_ins is None else trace.held.stand_ins.again()
-    twin = Twin(trace.whole, variables, stand_ins)
+    body_holds = None if trace.held.body_holds is None else trace.held.body_holds.again()
+    twin = Twin(trace.whole, variables, body_holds)
     wide = replace(
         trace,
         functions={output: twin.function(one) for output, one in trace.functions.items()},
         joint=None if trace.joint is None else twin.function(trace.joint),
-        held=_widen_held(trace.held, twin, stand_ins),
+        held=_widen_held(trace.held, twin, body_holds),
         left=tuple(_widen_kept(one, variables) for one in trace.left),
         whole=twin,
         inputs=twin.tensors(trace.inputs),

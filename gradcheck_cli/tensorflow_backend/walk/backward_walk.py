@@ -6,27 +6,26 @@ ops are on the way one by one. What is in a loop's or a branch's body goes with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass, OpPlace
+from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.override_reach import require_override
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
-from gradcheck_cli.tensorflow_backend.graph import frozen, low_precision, tracing
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import StandIns
-from gradcheck_cli.tensorflow_backend.graph.state import Order, put_back
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import require_no_leak, run_error, wrapped
-from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
+from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.traces.state import put_back
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 from gradcheck_cli.tensorflow_backend.walk.backward_steps import Step, is_numeric, steps_of
 
 if TYPE_CHECKING:
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from gradcheck_cli.checking.ops.operation import OpPlace
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 
     Array = np.ndarray[Any, Any]
 
@@ -50,7 +51,7 @@ class Walk:
     of it is its twin.
 
     Attributes:
-        source: the op that was traced, or its twin.
+        source: the case that was traced, or its twin.
         output: number of the output.
         numbers: numbers of the inputs.
         function: forward and gradient, traced.
@@ -62,7 +63,7 @@ class Walk:
         held: `stop_gradient`s that keep their value while the inputs move, and draws, which always do.
     """
 
-    source: GraphOperation
+    source: TracedCase
     output: int
     numbers: tuple[int, ...]
     function: Any
@@ -101,7 +102,7 @@ class Walk:
         return found if self.source.narrow is None else self._twin().function(found)
 
     def _twin(self) -> Twin:
-        return Twin(self.function, self.source.shared.twins.variables, self.held.stand_ins)
+        return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return dtypes below float64 in which what is run between tensors of the graph computes."""
@@ -113,8 +114,8 @@ class Walk:
 
     @property
     def rewind(self) -> Callable[[], None] | None:
-        """What must be called before each call of a part, as stand-ins need; `None` where there are none."""
-        return None if self.held.stand_ins is None else self.held.stand_ins.rewind
+        """What must be called before each call of a part, as body holds need; `None` where there are none."""
+        return None if self.held.body_holds is None else self.held.body_holds.rewind
 
     def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
         """Return a part of the graph as something to call with tensors."""
@@ -248,11 +249,11 @@ class Walk:
         return [place_of(step.op) for step in self.steps]
 
 
-def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
+def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     """Trace a backward pass.
 
     Args:
-        source: a case, opened at a sample point.
+        op: of a case, at a sample point.
         output: number of the output that it starts from.
         numbers: numbers of the inputs that it leads to, variables among them.
 
@@ -260,60 +261,67 @@ def walk(source: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
         GradientFormError: a gradient of wrong shape, found as the graph is built.
     """
+    source = op.traced
     traced = source if source.narrow is None else source.narrow
-    bound, signature, info = traced.bound(), traced.signature, traced.outputs[output]
-    kept: dict[str, Any] = {}
-    stand_ins = StandIns(frozen.is_random, with_stops=False) if source.forward.held.opened else None
-    tracing_context = private_graphs.functions_inlined() if stand_ins is None else stand_ins.tracing()
-
-    def forward_and_gradient(*tensors: Any) -> Any:
-        inputs, upstream = tensors[:-1], tensors[-1]
-        graph = tf.compat.v1.get_default_graph()
-        order = Order(graph)
-        with tracing_context:
-            outputs = bound.call(*inputs)
-        kept["forward"] = graph.get_operations()
-        order.add()
-        every = [*inputs, *source.shared.variables]
-        # A variable stands in the graph by its handle.
-        wanted = [
-            inputs[number] if number < len(inputs) else graph.capture(every[number].handle)
-            for number in numbers
-        ]
-        with private_gradients.backward_log() as visits:
-            found = gradients_of([outputs[output]], [every[number] for number in numbers], [upstream])
-        kept["gradients"] = [dense(one, every[number]) for one, number in zip(found, numbers, strict=True)]
-        order.add()
-        kept["inputs"], kept["upstream"], kept["outputs"] = inputs, upstream, outputs
-        stops = frozen.stops_among(wanted, [outputs[output]]) if source.case.freeze is not False else ()
-        kept["stops"] = stops
-        kept["steps"] = steps_of(visits, wanted, outputs[output], upstream, stops)
-        return [tf.identity(outputs[output])]
-
-    function = wrapped(forward_and_gradient, [*signature, tf.TensorSpec(info.shape, info.dtype)])
-    require_no_leak(function, "gradient")
-    inputs, outputs = kept["inputs"], kept["outputs"]
-    differentiable = tracing.moving(function, inputs, source.at.differentiable, source.shared.variables)
-    if bound.override is not None:
-        require_override(function.graph, differentiable, outputs, bound.override)
-    draws = (
-        frozen.draws_among(kept["forward"], differentiable, function.inputs)
-        if source.forward.held.draws
-        else []
-    )
+    subject, info = traced.subject(traced.bound()), traced.outputs[output]
+    graph = GradientGraph(subject, source.forward, inlined=True)
+    one_pass = _BackwardPass(graph, output, numbers, holds_stops=source.case.freeze is not False)
+    graph.trace(one_pass.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
     return Walk(
         source,
         output,
         tuple(numbers),
-        function,
-        tuple(inputs),
-        kept["upstream"],
-        outputs[output],
-        tuple(kept["gradients"]),
-        tuple(kept["steps"]),
-        frozen.Held(
-            stops=tuple(kept["stops"]),
-            draws=tuple(draws),
-            stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
-        ),
+        graph.function,
+        graph.inputs,
+        one_pass.upstream,
+        graph.outputs[output],
+        tuple(one_pass.gradients),
+        tuple(one_pass.steps),
+        graph.held(one_pass.stops),
     )
+
+
+@dataclass
+class _BackwardPass:
+    """One backward pass in a graph, as it is traced.
+
+    Attributes:
+        graph: the forward's part of the graph.
+        output: number of the output that it starts from.
+        numbers: numbers of the inputs that it leads to.
+        holds_stops: whether `stop_gradient`s keep their value while the inputs move.
+        upstream: the placeholder of what flows in at the output.
+        gradients: per number, what arrives at the input, or `None`.
+        stops: the `stop_gradient`s that are held.
+        steps: the ops on the way, in backward order.
+    """
+
+    graph: GradientGraph
+    output: int
+    numbers: Sequence[int]
+    holds_stops: bool
+    upstream: Any = None
+    gradients: list[Any] = field(default_factory=list)
+    stops: Sequence[Any] = ()
+    steps: list[Step] = field(default_factory=list)
+
+    def build(self, *tensors: Any) -> list[Any]:
+        """Build the graph from its inputs and the upstream, and return the output."""
+        *inputs, self.upstream = tensors
+        result = self.graph.call_forward(inputs)[self.output]
+        every = [*inputs, *self.graph.subject.variables]
+        sources = [every[number] for number in self.numbers]
+        # A variable stands in the graph by its handle.
+        graph = tf.compat.v1.get_default_graph()
+        wanted = [
+            inputs[number] if number < len(inputs) else graph.capture(every[number].handle)
+            for number in self.numbers
+        ]
+        with private_gradients.backward_log() as visits:
+            pulled = gradients_of([result], sources, [self.upstream])
+        self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
+        self.graph.order.add()
+        if self.holds_stops:
+            self.stops = frozen.stops_among(wanted, [result])
+        self.steps = steps_of(visits, wanted, result, self.upstream, self.stops)
+        return [tf.identity(result)]

@@ -12,16 +12,16 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
-from gradcheck_cli.tensorflow_backend.graph.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.graph.stacks import part_of
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.unseen_sides import Site
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.checking.ops.operation import Site
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.walk.backward_steps import Step
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import Walk
 

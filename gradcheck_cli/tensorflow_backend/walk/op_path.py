@@ -12,10 +12,10 @@ from gradcheck_cli.checking.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.tensorflow_backend.graph import frozen
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import STOP
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.walk.backward_steps import is_numeric
 from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 from gradcheck_cli.tensorflow_backend.walk.local_op import LocalOperation
@@ -106,7 +106,7 @@ class WalkedPath:
         upstream = drawn(generator, info.shape, is_complex=info.is_complex)
         directions = {}
         for number in self.walk.numbers:
-            point = source.point[number]
+            point = source.at.point[number]
             sizes = scales(np.abs(point).ravel(), source.case.tensors[number].scale).step
             directions[number] = sizes.reshape(point.shape) * drawn(
                 generator, point.shape, is_complex=np.iscomplexobj(point)
@@ -160,7 +160,7 @@ class WalkedPath:
         inner = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
         if STOP in inner:
             return "a stop_gradient inside it can't be held"
-        if any(frozen.is_random(name) for name in inner) and self.walk.held.stand_ins is None:
+        if any(frozen.is_random(name) for name in inner) and self.walk.held.body_holds is None:
             return "it draws random numbers inside"
         if ({op.type} | inner) & graph_path.IMPLICIT_SAMPLERS:
             return "its gradient is that of a distribution, not of a draw"

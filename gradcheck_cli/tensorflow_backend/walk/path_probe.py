@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
@@ -45,7 +45,7 @@ class WalkedProbe:
             bounds = self.walk.source.case.tensors[number].domain
             if np.iscomplexobj(direction) or bounds == (None, None):
                 continue
-            point = self.walk.source.point[number]
+            point = self.walk.source.at.point[number]
             with np.errstate(divide="ignore", invalid="ignore"):
                 ends = [(bound - point) / direction for bound in bounds if bound is not None]
             for end in ends:
@@ -111,7 +111,7 @@ class WalkedProbe:
         source = self.walk.source
         for number, direction in self.directions.items():
             dtype = source.inputs[number].dtype
-            moved = source.point[number] + step * direction
+            moved = source.at.point[number] + step * direction
             point[number] = tf.constant(dtypes.narrow(moved, dtype), dtype)
         try:
             return self.walk.values(point)

@@ -3,7 +3,7 @@
 A `stop_gradient` that backpropagation meets is a constant to it; where that is meant, it keeps its base
 value. A draw of random numbers is one draw, in the forward, the gradient and every difference. Both are fed
 as constants where they stand in the traced graph itself (`base_run` has the values); inside a loop's or a
-branch's body, which can't be fed, `stand_ins` hold them.
+branch's body, which can't be fed, `body_holds` hold them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import MARK, STOP, StandIns
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.walk import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 
 # Ops that draw at each call. Those with a gradient of their own with respect to their parameters
 # (RandomGamma) are left out below: the draw itself moves with the parameters, so it can't be held.
@@ -82,18 +84,18 @@ class Held:
         stops: tensors of `stop_gradient`s that backpropagation meets, in the graph itself.
         places: where each of these comes from.
         draws: the random ops' tensors in the graph itself, in order of creation.
-        stand_ins: what holds those in bodies of loops and branches; `None` where there are none.
+        body_holds: what holds those in bodies of loops and branches; `None` where there are none.
         closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
-        opened: tf.functions were inlined for it.
+        inlined: tf.functions were inlined for it.
         can_be_opened: another trace could hold what is closed here.
     """
 
     stops: tuple[Any, ...] = ()
     places: tuple[Stop, ...] = ()
     draws: tuple[Any, ...] = ()
-    stand_ins: StandIns | None = None
+    body_holds: BodyHolds | None = None
     closed: tuple[Any, ...] = ()
-    opened: bool = False
+    inlined: bool = False
     can_be_opened: bool = False
 
 
@@ -124,7 +126,7 @@ def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> In
 
 
 def find(
-    function: Any, inputs: Sequence[Any], outputs: Sequence[Any], stand_ins: StandIns | None, inside: Inside
+    function: Any, inputs: Sequence[Any], outputs: Sequence[Any], body_holds: BodyHolds | None, inside: Inside
 ) -> Held:
     """Find what of a traced forward can be held.
 
@@ -132,7 +134,7 @@ def find(
         function: the traced function.
         inputs: the differentiable inputs' tensors.
         outputs: the outputs' tensors.
-        stand_ins: those that were made while it was traced.
+        body_holds: those that were made while it was traced.
         inside: what was found in bodies before it was opened.
     """
     graph = function.graph
@@ -141,17 +143,17 @@ def find(
         for op in _moving_met(inputs, outputs)
         if any(node.op == STOP and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
     ]
-    if stand_ins is not None:
-        stand_ins.find_stops(lambda op: _is_met_in_body(op, outputs), lambda op: Stop.of(op).key)
+    if body_holds is not None:
+        body_holds.find_stops(lambda op: _is_met_in_body(op, outputs), lambda op: Stop.of(op).key)
     stops = stops_among(inputs, outputs)
     return Held(
         stops=stops,
         places=tuple(Stop.of(tensor.op) for tensor in stops),
         draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
-        stand_ins=stand_ins if stand_ins is not None and stand_ins.sites else None,
+        body_holds=body_holds if body_holds is not None and body_holds.ops else None,
         closed=tuple(closed),
-        opened=stand_ins is not None,
-        can_be_opened=inside.must_be_opened(stops=True) and not (stand_ins and stand_ins.with_stops),
+        inlined=body_holds is not None,
+        can_be_opened=inside.must_be_opened(stops=True) and not (body_holds and body_holds.with_stops),
     )
 
 

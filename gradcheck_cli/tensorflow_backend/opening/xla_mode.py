@@ -1,4 +1,4 @@
-"""Open a case compiled by XLA for the CPU, or say what of it XLA doesn't compile."""
+"""The mode xla: a case compiled by XLA for the CPU, or what of it XLA doesn't compile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.graph.trace_mode import COMPILED, How
-from gradcheck_cli.tensorflow_backend.opening.graph_opening import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.graph_modes import open_graph
+from gradcheck_cli.tensorflow_backend.opening.same_function import float64_twin
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import COMPILED
 
 if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
 # XLA lists what it has no kernel for: "... on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel ...".
@@ -24,32 +28,37 @@ _KERNEL = re.compile(r"(\w+) \(No registered")
 
 
 @dataclass(frozen=True)
-class XlaOpener(GraphOpener):
-    """Opens one case in graph mode, and compiles what is run."""
+class XlaMode:
+    """Traced as in graph mode; what is run is compiled."""
 
-    how: How = COMPILED
+    def refusal(self, case: Case) -> str | None:
+        """Refuse a gradient in NumPy, which is called as the graph runs."""
+        if case.gradient is not None and case.gradient.numpy:
+            return "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
+        return None
 
-    def declared(self, sample: int) -> GraphOperation:
-        """Open the op in the dtypes that the spec names, compiled.
+    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+        """Open a form of a case, compiled; see `Mode`.
 
         Raises:
             CaseFailedError: the forward raises without XLA, too.
             CaseSkippedError: XLA refuses the forward or the gradient.
         """
-        op = super().declared(sample)  # runs the forward as a graph: what raises there is no matter of XLA
-        _require_compiled(op)
+        op = open_graph(case, opening, state, COMPILED)  # what raises as a graph is no matter of XLA
+        if not opening.reversed:
+            _require_compiled(op)
         return op
 
-    def in_float64(self, own: GraphOperation) -> GraphOperation | None:
-        """Open an opened op in float64 too; `None` where XLA refuses that."""
-        wide = super().in_float64(own)
+    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
+        """Return an op's float64 twin; `None` where XLA refuses that, too. See `Mode`."""
+        twin = float64_twin(op)
         try:
-            if wide is not None:
-                _require_compiled(wide)
+            if twin is not None:
+                _require_compiled(twin)
         except CaseSkippedError as skipped:
-            own.no_twin = f"in float64: {skipped.message.rstrip('.')}"
+            op.no_twin = f"in float64: {skipped.message.rstrip('.')}"
             return None
-        return wide
+        return twin
 
 
 def _require_compiled(op: GraphOperation) -> None:
@@ -58,11 +67,11 @@ def _require_compiled(op: GraphOperation) -> None:
     Raises:
         CaseSkippedError: XLA refuses one of them.
     """
-    if op.surrogate:
+    if op.opening.is_reference:
         return
     what = "forward"
     try:
-        op.run_once()
+        op.runs.once()
         what = "gradient"
         for number, output in enumerate(op.outputs):
             if output.is_differentiable:

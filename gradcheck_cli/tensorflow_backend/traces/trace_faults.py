@@ -9,14 +9,19 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend import frames, work_counts
 from gradcheck_cli.tensorflow_backend.binding import behaviour
-from gradcheck_cli.tensorflow_backend.graph import work_counts
-from gradcheck_cli.tensorflow_backend.graph.batching import SHAPE_CHANGES
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+# What is said of a forward whose outputs don't keep their shapes.
+SHAPE_CHANGES = (
+    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
+    "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
+    "before it."
+)
 
 
 def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:

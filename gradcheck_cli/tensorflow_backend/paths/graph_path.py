@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph.stand_ins import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+
+STOP = "StopGradient"
+MARK = "_gradcheck_held"  # attr of an op in a body that is held by what follows it
 
 # Stateful by their OpDef, but the same inputs give the same outputs.
 _HARMLESS_STATEFUL = {
@@ -90,6 +92,9 @@ FLAT = {
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
+STOP = "StopGradient"
+MARK = "_gradcheck_held"  # attr of an op in a body that is held by what follows it
+
 # Stateful by their OpDef, and their kernels ask nothing of the run that they are in, unlike those of the
 # TensorArrays and stacks of TensorFlow 1, which the run keeps.
 _FREE_STATEFUL = {
@@ -109,7 +114,6 @@ _FREE_STATEFUL = {
     "While",
 }
 
-OVERRIDE = "_gradient_op_type"  # the attr under which an op carries its override's name
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
 IMPLICIT_SAMPLERS = {
     "RandomGamma",
@@ -156,7 +160,7 @@ def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
     closed = [
         made
         for op in ops_between([tensor], [output])
-        if (op.type in NUMPY_CALLS and OVERRIDE not in op.node_def.attr)
+        if (op.type in NUMPY_CALLS and not private_graphs.override_of(op.node_def))
         or any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op))
         for made in op.outputs
     ]

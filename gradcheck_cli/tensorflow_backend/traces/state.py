@@ -15,14 +15,14 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph.stacks import value_of
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state, private_variables
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.stacks import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from gradcheck_cli.tensorflow_backend.graph.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
 # A point of this many elements costs far more than its call: nothing is gained by batching it.
 LARGE_POINT = 2**17

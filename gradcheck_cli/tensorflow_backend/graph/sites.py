@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.unseen_sides import Site
+from gradcheck_cli.checking.ops.operation import Site
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.walk import graph_path
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 
     Array = np.ndarray[Any, Any]
 
@@ -102,29 +102,29 @@ class _Look:
     taken: int | None = None
 
 
-def sites_of(op: GraphOperation, pairs: Sequence[tuple[int, int]]) -> list[Site]:
+def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]:
     """Return the sites of a traced forward, with what its point doesn't show of each.
 
     Args:
-        op: the op, in its declared dtypes.
+        traced: the case, in its declared dtypes.
         pairs: those that are of interest.
     """
-    outputs = op.forward.outputs
-    ways = {pair: set(graph_path.ops_between(op.starts(pair[1]), [outputs[pair[0]]])) for pair in pairs}
-    fed = [tensor for number in range(op.at.count) for tensor in op.starts(number)]
+    outputs = traced.forward.outputs
+    ways = {pair: set(graph_path.ops_between(traced.starts(pair[1]), [outputs[pair[0]]])) for pair in pairs}
+    fed = [tensor for number in range(traced.at.count) for tensor in traced.starts(number)]
     moved = {id(made) for one in graph_path.ops_after(fed) for made in one.outputs} | {id(one) for one in fed}
     looks = []
     for one in dict.fromkeys(one for way in ways.values() for one in way):
         looks += [*_by_values(one, moved), *_by_shapes(one)]
     tensors = list({id(tensor): tensor for look in looks for tensor in look.tensors}.values())
-    found = op.values_at_point(tensors)
+    found = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, found, strict=True)}
     sites = []
     for look in looks:
         way = frozenset(
             pair
             for pair, ops in ways.items()
-            if look.op in ops and (look.taken is None or _leads(op, pair, look.op.inputs[look.taken]))
+            if look.op in ops and (look.taken is None or _leads(traced, pair, look.op.inputs[look.taken]))
         )
         unseen = look.unseen([values[id(tensor)] for tensor in look.tensors])
         sites.append(Site(look.corruption, _told(look.op), way, unseen))
@@ -136,9 +136,9 @@ def _told(op: Any) -> str:
     return f"{op.type} '{op.name}'" + (f" at {place}" if place else "")
 
 
-def _leads(op: GraphOperation, pair: tuple[int, int], tensor: Any) -> bool:
+def _leads(traced: TracedCase, pair: tuple[int, int], tensor: Any) -> bool:
     """Whether an input of the case moves a tensor."""
-    starts = op.starts(pair[1])
+    starts = traced.starts(pair[1])
     return any(start is tensor for start in starts) or tensor.op in graph_path.ops_after(starts)
 
 

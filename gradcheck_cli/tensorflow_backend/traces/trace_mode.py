@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class How:
+class TraceMode:
     """How a graph is traced and run.
 
     Attributes:
@@ -35,7 +35,7 @@ class How:
         """Return the signature of a trace of arguments of these dtypes and shapes."""
         return [tf.TensorSpec(self.shape(shape), dtype) for dtype, shape in arguments]
 
-    def made(self, function: Any) -> Callable[..., Any] | None:
+    def compile(self, function: Any) -> Callable[..., Any] | None:
         """Return what is to run in place of a traced function: its compiled form, or nothing."""
         if not self.compiled:
             return None
@@ -44,7 +44,7 @@ class How:
         )
 
 
-GRAPH = How()
-ALL_UNKNOWN = How("all")
-FIRST_UNKNOWN = How("first")
-COMPILED = How(compiled=True)
+GRAPH = TraceMode()
+ALL_UNKNOWN = TraceMode("all")
+FIRST_UNKNOWN = TraceMode("first")
+COMPILED = TraceMode(compiled=True)

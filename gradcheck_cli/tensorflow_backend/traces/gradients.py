@@ -19,7 +19,7 @@ from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gradcheck_cli.checking.ops.backward_pass import OpPlace
+    from gradcheck_cli.checking.ops.operation import OpPlace
 
 _COUNT_CLASH = "custom_gradient function expected to return"
 # TensorFlow writes the whole node into its message, and the reason after it.

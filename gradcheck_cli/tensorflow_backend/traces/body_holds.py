@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-STOP = "StopGradient"
-MARK = "_gradcheck_held"  # attr of an op that a stand-in follows
-
 
 @dataclass
-class Site:
+class HeldOp:
     """One op in a body: what it gave at the base point, call by call.
 
     `key` says where a `stop_gradient` comes from, if backpropagation meets it.
@@ -58,22 +56,22 @@ class Site:
 
 
 @dataclass
-class StandIns:
-    """The stand-ins of one trace.
+class BodyHolds:
+    """The ops that one trace holds in bodies.
 
     Attributes:
         is_random: whether an op type is one whose draw is held.
         with_stops: hold `stop_gradient` too; not in the graph of the gradient, which stays at the base point.
-        sites: one for each op, in order of creation.
+        ops: in order of creation.
     """
 
     is_random: Callable[[str], bool]
     with_stops: bool = True
-    sites: list[Site] = field(default_factory=list)
+    ops: list[HeldOp] = field(default_factory=list)
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace with tf.functions inlined, and with stand-ins in every body."""
+        """Trace with tf.functions inlined, and holding ops in every body."""
         with (
             private_graphs.functions_inlined(),
             private_graphs.outputs_replaced(self._prepare, self._replace),
@@ -89,61 +87,61 @@ class StandIns:
             or not private_graphs.is_body(tf.compat.v1.get_default_graph())
         ):
             return arguments
-        return {**arguments, "seed": (seed + 1_000_003 * (1 + len(self.sites))) % 2**31}
+        return {**arguments, "seed": (seed + 1_000_003 * (1 + len(self.ops))) % 2**31}
 
     def _replace(self, op: Any, outputs: Any) -> Any:
         is_stop = self.with_stops and op.type == STOP
         if not (is_stop or self.is_random(op.type)) or not private_graphs.is_body(op.graph):
             return outputs
         private_graphs.mark(op, MARK)
-        site = Site(op)
-        self.sites.append(site)
+        held = HeldOp(op)
+        self.ops.append(held)
         given = tf.compat.v1.py_func(
-            site.give, list(outputs), [output.dtype for output in outputs], stateful=True
+            held.give, list(outputs), [output.dtype for output in outputs], stateful=True
         )
-        site.token = given[0].op.get_attr("token").decode()
+        held.token = given[0].op.get_attr("token").decode()
         for tensor, output in zip(given, outputs, strict=True):
             tensor.set_shape(output.shape)
         return given
 
-    def again(self) -> StandIns:
-        """Return stand-ins for the same ops in a graph that is made of this one's: they note values anew."""
-        return replace(self, sites=[replace(site, noted=[], calls=0) for site in self.sites])
+    def again(self) -> BodyHolds:
+        """Return body holds for the same ops in a graph that is made of this one's: they note values anew."""
+        return replace(self, ops=[replace(held, noted=[], calls=0) for held in self.ops])
 
     def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
         """Find out which `stop_gradient`s backpropagation meets: only those can be held."""
-        for site in self.sites:
-            if site.op.type == STOP and is_met(site.op):
-                site.key = key_of(site.op)
+        for held in self.ops:
+            if held.op.type == STOP and is_met(held.op):
+                held.key = key_of(held.op)
 
     @property
-    def stops(self) -> list[Site]:
+    def stops(self) -> list[HeldOp]:
         """The `stop_gradient`s that backpropagation meets."""
-        return [site for site in self.sites if site.key]
+        return [held for held in self.ops if held.key]
 
     def draw_types(self) -> tuple[str, ...]:
         """Return the types of the random ops."""
-        return tuple(site.op.type for site in self._draws())
+        return tuple(held.op.type for held in self._draws())
 
     def draw_values(self) -> tuple[tuple[list[Array], ...], ...]:
         """Return what each random op gave at the base point."""
-        return tuple(tuple(site.noted) for site in self._draws())
+        return tuple(tuple(held.noted) for held in self._draws())
 
     def use_draws(self, values: tuple[tuple[list[Array], ...], ...]) -> None:
         """Take over what the random ops of another trace gave at the base point."""
-        for site, noted in zip(self._draws(), values, strict=True):
-            site.noted = list(noted)
+        for held, noted in zip(self._draws(), values, strict=True):
+            held.noted = list(noted)
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
         """Run at the base point: note what each op gives that has no values yet."""
-        for site in self.sites:
-            site.calls, site.notes = 0, not site.noted
+        for held in self.ops:
+            held.calls, held.notes = 0, not held.noted
         try:
             yield
         finally:
-            for site in self.sites:
-                site.notes = False
+            for held in self.ops:
+                held.notes = False
 
     def rewind(self, holds: Callable[[str], bool] = lambda _: False) -> None:
         """Let the next call of the traced function start at the first call of each op.
@@ -151,9 +149,9 @@ class StandIns:
         Args:
             holds: whether a `stop_gradient` of this key is held.
         """
-        for site in self.sites:
-            site.calls = 0
-            site.is_held = site.op.type != STOP or (bool(site.key) and holds(site.key))
+        for held in self.ops:
+            held.calls = 0
+            held.is_held = held.op.type != STOP or (bool(held.key) and holds(held.key))
 
-    def _draws(self) -> list[Site]:
-        return [site for site in self.sites if site.op.type != STOP]
+    def _draws(self) -> list[HeldOp]:
+        return [held for held in self.ops if held.op.type != STOP]

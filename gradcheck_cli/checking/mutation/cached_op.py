@@ -1,0 +1,121 @@
+"""Ops that keep their answers, to be checked again and again with another gradient each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gradcheck_cli.numerics.moves import Moves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
+    from gradcheck_cli.checking.ops.opening import Dtype, Opening
+    from gradcheck_cli.checking.ops.operation import Array
+    from gradcheck_cli.spec.case import Case
+
+# What one op's answers may take together, in bytes. Beyond that it is asked again.
+_MOST = 2**26
+
+
+@dataclass
+class CachedOperation:
+    """An op whose answers are kept; in all else it is the op itself."""
+
+    inner: OpenedOperation
+    _kept: dict[Any, list[Any]] = field(default_factory=dict)
+    _size: int = 0
+    _held: dict[frozenset[str], CachedOperation] = field(default_factory=dict)
+
+    @property
+    def opening(self) -> Opening:
+        """Which form of its case it is."""
+        return self.inner.opening
+
+    def __getattr__(self, name: str) -> object:
+        """Return what the op itself has."""
+        return getattr(self.inner, name)
+
+    def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
+        """Evaluate the forward at several points; see `Operation`."""
+        key = ("forward", *((number, _key(batch[number])) for number in sorted(batch)))
+        return self._once(key, lambda: self.inner.evaluate(batch))
+
+    def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
+        """Pull upstreams of one output back; see `Operation`."""
+        return self._once(("vjp", output, _key(upstream)), lambda: self.inner.vjp(output, upstream))
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all outputs back; see `Operation`."""
+        key = ("joint", *((output, _key(upstreams[output])) for output in sorted(upstreams)))
+        return self._once(key, lambda: self.inner.joint_vjp(upstreams))
+
+    def holding(self, stops: Collection[str]) -> CachedOperation:
+        """Return the op with these `stop_gradient`s held; see `Operation`."""
+        key = frozenset(stops)
+        if key not in self._held:
+            self._held[key] = CachedOperation(cast("OpenedOperation", self.inner.holding(key)))
+        return self._held[key]
+
+    def _once(self, key: Any, ask: Callable[[], list[Any]]) -> list[Any]:  # noqa: ANN401 (a key of any make)
+        if key in self._kept:
+            return list(self._kept[key])
+        found = ask()
+        self._size += sum(value.nbytes for value in found if value is not None)
+        if self._size <= _MOST:
+            self._kept[key] = found
+        return list(found)
+
+
+def _key(stack: Array | Moves) -> tuple[object, ...]:
+    if isinstance(stack, Moves):
+        parts = (stack.base, stack.slot, stack.targets, stack.slots, stack.rows)
+        return tuple(_key(part) for part in parts)
+    value = np.ascontiguousarray(stack)
+    return (value.shape, value.dtype.str, value.tobytes())
+
+
+@dataclass
+class CachingOpener:
+    """Opens each op of a case once, and keeps it.
+
+    Attributes:
+        inner: what opens them.
+    """
+
+    inner: Opener[Any]
+    _opened: dict[Opening, CachedOperation | None] = field(default_factory=dict)
+
+    @property
+    def case(self) -> Case:
+        """The case that is opened."""
+        return self.inner.case
+
+    def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
+        """Open a form of the case; see `Opener`."""
+        return self._once(opening, lambda: self.inner.open(opening))
+
+    def in_dtype(self, op: CachedOperation, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, or None)
+        """Open an opened op in another dtype; see `Opener`."""
+        return self._once(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op.inner, dtype))
+
+    def again(self, op: CachedOperation) -> Any:  # noqa: ANN401 (an op)
+        """Trace an opened op's gradient once more."""
+        return self.inner.again(op.inner)
+
+    def vjp(self, op: CachedOperation) -> CachingOpener:
+        """Return what opens the vjp of an opened op."""
+        return CachingOpener(self.inner.vjp(op.inner))
+
+    def gradients_seen(self, op: CachedOperation) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called as the op's vjp was built."""
+        return self.inner.gradients_seen(op.inner)
+
+    def _once(self, opening: Opening, ask: Callable[[], OpenedOperation | None]) -> CachedOperation | None:
+        if opening not in self._opened:
+            op = ask()
+            self._opened[opening] = None if op is None else CachedOperation(op)
+        return self._opened[opening]

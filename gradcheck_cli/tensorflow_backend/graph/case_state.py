@@ -1,0 +1,61 @@
+"""What all ops of one case share: what its factory built, its draws, its graphs and their twins."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.graph.batching import Batches
+from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
+from gradcheck_cli.tensorflow_backend.traces.state import State
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twins
+
+if TYPE_CHECKING:
+    from gradcheck_cli.tensorflow_backend.graph.base_run import Draws
+    from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
+    from gradcheck_cli.tensorflow_backend.traces.trace_mode import TraceMode
+
+
+@dataclass
+class CaseState:
+    """What all ops of one case share: what was built, drawn, traced and written to.
+
+    Attributes:
+        built: what `build` made, once; a layer's weights are the same in every trace.
+        draws: the random numbers by sample point, and by whether the reference draws them.
+        variables: what stands behind the inputs that are variables, in their order.
+        vjp: where the case is the vjp of another.
+        written: what the case's gradients have written to.
+        graphs: the case as it was traced first, by form and mode of tracing: its graphs serve every point.
+        compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
+        twins: the float64 twins of what is traced.
+        batches: what was traced of functions to take batches, by their ids, with these likewise.
+        gradients: the hand-written gradients that were made and ran.
+    """
+
+    built: dict[str, Any] = field(default_factory=dict)
+    draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
+    variables: tuple[Any, ...] = ()
+    vjp: Vjp | None = None
+    twins: Twins = field(default_factory=Twins)
+    written: State = field(default_factory=State)
+    graphs: dict[Any, Any] = field(default_factory=dict)
+    compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
+    gradients: GradientLog = field(default_factory=GradientLog)
+
+    def compiled_form(self, mode: TraceMode, function: Any) -> Any:
+        """Return what is to run in place of a traced function, made once, as XLA takes its time."""
+        if id(function) not in self.compiled:
+            self.compiled[id(function)] = (function, mode.compile(function))
+        return self.compiled[id(function)][1]
+
+    def batches_of(self, function: Any) -> Batches:
+        """Return what was traced of a function to take batches, at whichever sample point."""
+        return self.batches.setdefault(id(function), (function, Batches()))[1]
+
+    def seeded_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
+        """Seed the global generators while the forward is called for the first time: it may build layers."""
+        return contextlib.nullcontext() if self.draws else seeded(seed)

@@ -1,0 +1,338 @@
+"""Run what was traced of a case in batches: its forward at many points, its vjp for many upstreams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.graph.batching import Batched
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.traces.state import at_values
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES, run_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.ops.operation import TensorInfo
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+    from gradcheck_cli.tensorflow_backend.stacks import Stack
+    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a traced graph as a function: of upstreams, of the case's arguments, and of constants.
+
+    Attributes:
+        function: the part.
+        held: what the trace holds.
+        constants: the tensors that are given the same values at each point, after the arguments.
+        values: their values.
+        upstreams: the outputs whose upstreams come before the arguments.
+        results: the dtypes of what it returns.
+        random_types: types of ops in it that draw anew at each call.
+        left: ids of the handles of variables and tables that aren't put back after each call.
+    """
+
+    function: Any
+    held: Held
+    constants: Sequence[Any]
+    values: Sequence[Array]
+    results: Sequence[Any]
+    random_types: Sequence[str]
+    upstreams: Sequence[TensorInfo] = ()
+    left: frozenset[int] = frozenset()
+
+
+@dataclass
+class GraphRuns:
+    """Runs a traced case.
+
+    Attributes:
+        traced: the case at one sample point.
+    """
+
+    traced: TracedCase
+    _vjps: dict[int, Batched] = field(default_factory=dict)
+
+    # The forward.
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the forward at several points; see `Operation`.
+
+        Where it refuses a point (a Cholesky factor of what isn't positive definite any more), its floating
+        outputs are NaN there: it accepted the base point, so the point is what it doesn't like.
+        """
+        count, outputs = self.traced.at.count, self.traced.outputs
+        size = sum(output.size for output in outputs)
+        moved = {number - count: batch[number] for number in batch if number >= count}
+        own = {number: stack for number, stack in batch.items() if number < count}
+        batched = self._forward
+        if moved:
+            fed = self._fed(moved)
+            if fed is None:
+                return self._at_variables(own, moved)
+            batched, values = fed
+            own |= values
+        try:
+            return batched(own, size)
+        except tf.errors.OpError as error:
+            refused = self._refused(error)
+            rows = len(next(iter(batch.values())))
+            if rows == 1:
+                return [value[np.newaxis] for value in refused]
+            halves = [
+                self.evaluate({number: part_of(stack, part) for number, stack in batch.items()})
+                for part in (slice(0, rows // 2), slice(rows // 2, rows))
+            ]
+            return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
+
+    def once(self) -> list[Array]:
+        """Run the forward at the base point as it is run for differences, and return its outputs."""
+        return self._forward.once()
+
+    def _refused(self, error: tf.errors.OpError) -> list[Array]:
+        """Return the outputs at a point that the forward refuses.
+
+        Raises:
+            CaseFailedError: it isn't the point that is at fault, or an output can't be NaN.
+        """
+        failure, outputs = run_error(error, "forward"), self.traced.outputs
+        if failure.kind != "forward" or not all(output.is_differentiable for output in outputs):
+            raise failure from error
+        return [np.full(output.shape, np.nan) for output in outputs]
+
+    def _fed(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
+        """Return what takes variables' values as arguments, and these; `None`: they must be written."""
+        if self._fed_forward is None:
+            return None
+        batched, places = self._fed_forward
+        values = {place: stack for number, stack in moved.items() for place in places[number]}
+        return (batched, values) if values and batched.is_mappable else None
+
+    def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate at several points of the variables, one by one, and put these back."""
+        outputs = self.traced.outputs
+        size = sum(output.size for output in outputs)
+        rows = []
+        with at_values(self.traced.variables, moved) as each:
+            for row in each:
+                rest = {number: part_of(stack, slice(row, row + 1)) for number, stack in batch.items()}
+                try:
+                    if rest:
+                        rows.append([stack[0] for stack in self._forward(rest, size)])
+                    else:
+                        rows.append(self._forward.once())
+                except tf.errors.OpError as error:
+                    rows.append(self._refused(error))
+        if any(
+            value.shape != output.shape for row in rows for value, output in zip(row, outputs, strict=True)
+        ):
+            raise CaseFailedError("outputs", SHAPE_CHANGES)
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in outputs]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    @cached_property
+    def _forward(self) -> Batched:
+        trace, traced = self.traced.forward, self.traced
+        return self._batched(
+            _Part(
+                traced.differenced,
+                trace.held,
+                constants=(*traced.held_stops, *trace.held.draws),
+                values=traced.base.values,
+                results=trace.dtypes,
+                random_types=trace.random_types,
+            )
+        )
+
+    @cached_property
+    def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
+        """The forward with its variables' values among the arguments, and which arguments are each one's.
+
+        `None` where it does more with one than read it.
+        """
+        trace, traced = self.traced.forward, self.traced
+        reads, count = trace.reads(), traced.at.count
+        if reads is None:
+            return None
+        tensors = [tensor for each in reads for tensor in each]
+        values = [
+            dtypes.narrow(traced.at.point[count + number], tensor.dtype.name)
+            for number, each in enumerate(reads)
+            for tensor in each
+        ]
+        constants = (*tensors, *traced.held_stops, *trace.held.draws)
+        fed = self._batched(
+            _Part(
+                trace.pruned(constants),
+                trace.held,
+                constants=constants,
+                values=(*values, *traced.base.values),
+                results=trace.dtypes,
+                random_types=trace.random_types,
+            )
+        )
+        places = iter(range(count, count + len(tensors)))
+        return fed, [[next(places) for _ in each] for each in reads]
+
+    # The vjp.
+
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        infos = self.traced.inputs
+        connected = self.traced.vjp_trace.connected.get(output, ())
+        if not connected:
+            return [None] * len(infos)
+        size = sum(infos[number].size for number in connected)
+
+        def pull(stack: Stack) -> list[Array]:
+            return self._batched_vjp(output)({0: stack}, size)
+
+        try:
+            if self.traced.outputs[output].size:
+                gradients: Sequence[Array | None] = pull(upstream)
+            else:
+                gradients = in_spoilt_memory(pull, upstream, [infos[number] for number in connected])
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        return self._by_input(connected, gradients)
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
+        trace, infos = self.traced.vjp_trace, self.traced.inputs
+        if trace.joint is None:
+            return [None] * len(infos)
+        batched = self._batched_gradient(trace.joint, trace.joint_outputs, trace.joint_connected)
+        missing = {
+            output: np.zeros((len(next(iter(upstreams.values()))), *self.traced.outputs[output].shape))
+            for output in trace.joint_outputs
+        }
+        flows = {**missing, **upstreams}
+        batch = {place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        try:
+            gradients = batched(batch, sum(infos[number].size for number in trace.joint_connected))
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        return self._by_input(trace.joint_connected, gradients)
+
+    def _by_input(self, connected: Sequence[int], gradients: Sequence[Array | None]) -> list[Array | None]:
+        result: list[Array | None] = [None] * len(self.traced.inputs)
+        for number, gradient in zip(connected, gradients, strict=True):
+            result[number] = gradient
+        return result
+
+    def _batched_vjp(self, output: int) -> Batched:
+        if output not in self._vjps:
+            trace = self.traced.vjp_trace
+            self._vjps[output] = self._batched_gradient(
+                trace.functions[output], (output,), trace.connected[output]
+            )
+        return self._vjps[output]
+
+    def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
+        """Batch a function of the upstreams of some outputs, the inputs and the draws."""
+        results = [tf.as_dtype(self.traced.inputs[number].dtype) for number in numbers]
+        return self._batched(self._gradient_part(function, outputs, results))
+
+    def _gradient_part(self, function: Any, outputs: Sequence[int], results: Sequence[Any]) -> _Part:
+        """Describe a function of the upstreams of some outputs, the inputs and the draws."""
+        trace = self.traced.vjp_trace
+        values = self.traced.draws(trace.held)
+        infos = [self.traced.outputs[output] for output in outputs]
+        for kept in trace.left:
+            self.traced.state.written.keep(kept)
+        return _Part(
+            function,
+            trace.held,
+            constants=trace.held.draws,
+            values=values,
+            results=results,
+            random_types=trace.random_types,
+            upstreams=infos,
+            left=frozenset(id(kept.handle) for kept in trace.left),
+        )
+
+    # The graph that the gradient is in.
+
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point, as the graph has them that the gradient is in."""
+        trace = self.traced.vjp_trace
+        return self._batched(
+            _Part(
+                subgraph_function(trace.whole, [*trace.inputs, *trace.held.draws], trace.outputs),
+                trace.held,
+                constants=trace.held.draws,
+                values=self.traced.draws(trace.held),
+                results=self.traced.forward.dtypes,
+                random_types=trace.random_types,
+            )
+        ).once()
+
+    def beside_gradient(self, fetches: Sequence[Any], samples: Sequence[int]) -> list[Array]:
+        """Return the values of tensors of the gradient's graph at some points, for drawn upstreams.
+
+        Args:
+            fetches: the tensors.
+            samples: numbers of the points; this one's draws of random numbers serve them all.
+
+        Returns:
+            Per tensor its values, with a leading axis over the points.
+
+        Raises:
+            CaseFailedError: a tensor's shape isn't the same at all of them.
+        """
+        trace, at = self.traced.vjp_trace, self.traced.at
+        feeds = [*trace.upstreams, *trace.inputs, *trace.held.draws]
+        part = self._gradient_part(
+            subgraph_function(trace.whole, feeds, list(fetches)),
+            trace.joint_outputs,
+            [tensor.dtype for tensor in fetches],
+        )
+        points = [replace(at, sample=sample).point for sample in samples]
+        batch = {
+            len(part.upstreams) + number: np.stack([point[number] for point in points])
+            for number, tensor in enumerate(self.traced.case.tensors[: at.count])
+            if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
+        }
+        for place, info in enumerate(part.upstreams):
+            draws = [np.random.default_rng(sample).standard_normal(info.shape) for sample in samples]
+            batch[place] = np.stack(draws)
+        try:
+            return self._batched(part)(batch, 1)
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+
+    def _batched(self, part: _Part) -> Batched:
+        traced, body_holds = self.traced, part.held.body_holds
+        # What holds a stop in a body runs Python, which XLA doesn't compile: such a forward is differenced as
+        # a graph. The gradient under test is compiled, or isn't checked.
+        is_python = body_holds is not None and not body_holds.draw_types()
+        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in part.upstreams]
+        constants = [
+            (tensor.dtype.name, value.shape)
+            for tensor, value in zip(part.constants, part.values, strict=True)
+        ]
+        return Batched(
+            part.function,
+            [*[(info.dtype, info.shape) for info in part.upstreams], *traced.at.arguments, *constants],
+            [*flows, *traced.at.narrow, *part.values],
+            part.results,
+            vectorize=not part.random_types and body_holds is None and not traced.trace_mode.compiled,
+            rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
+            made=None if is_python else traced.state.compiled_form(traced.trace_mode, part.function),
+            left=part.left,
+            batches=traced.state.batches_of(part.function),
+        )

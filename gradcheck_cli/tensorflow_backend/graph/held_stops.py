@@ -1,0 +1,84 @@
+"""The `stop_gradient`s of a traced case: which are held, and which lie between an input and an output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+
+
+@dataclass(frozen=True)
+class UnheldStop:
+    """Where a `stop_gradient` is, and whether it is one of the forward's, not of a gradient function."""
+
+    place: str
+    is_of_forward: bool
+
+
+def held_places(traced: TracedCase) -> tuple[str, ...]:
+    """Return where each `stop_gradient` is that is held."""
+    if traced.narrow is not None:  # whose ops know where they come from
+        return held_places(traced.narrow)
+    stops = [stop for stop in _describe(traced, traced.held_stops) if traced.holds(stop.key)]
+    return tuple(dict.fromkeys(stop.place for stop in stops))
+
+
+def held_types(traced: TracedCase) -> list[str]:
+    """Return the type of each op that is held at its base value."""
+    held = traced.forward.held
+    types = [op.type for op in dict.fromkeys(tensor.op for tensor in (*traced.held_stops, *held.draws))]
+    if held.body_holds is not None:
+        types += held.body_holds.draw_types()
+        types += [STOP for site in held.body_holds.stops if traced.holds(site.key)]
+    return types
+
+
+def stops_between(traced: TracedCase, output: int, number: int) -> dict[str, str]:
+    """Return the `stop_gradient`s that can be held between an input and an output: places by key."""
+    if traced.narrow is not None:
+        return stops_between(traced.narrow, output, number)
+    opened = traced.with_open_stops
+    trace, starts = opened.forward, opened.starts(number)
+    between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
+    stops = [tensor for tensor in frozen.stops_among(starts, trace.met) if tensor.op in between]
+    return {stop.key: stop.place for stop in _describe(opened, stops)}
+
+
+def closed_between(traced: TracedCase, output: int, number: int) -> list[str]:
+    """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+    if traced.narrow is not None:
+        return closed_between(traced.narrow, output, number)
+    opened = traced.with_open_stops
+    trace = opened.forward
+    between = set(graph_path.ops_between(opened.starts(number), [trace.outputs[output]]))
+    return [op.name for op in trace.held.closed if op in between]
+
+
+def unheld_between(traced: TracedCase, output: int, number: int) -> list[UnheldStop]:
+    """Return the `stop_gradient`s between an input and an output that aren't held.
+
+    Of a vjp: those in gradient functions, if there are any, since these alone would be enough.
+    """
+    trace, starts = traced.forward, traced.starts(number)
+    held = {id(tensor) for tensor in traced.held_stops}
+    forwards = {id(tensor) for tensor in frozen.stops_among(starts, trace.met)}
+    between = graph_path.ops_between(starts, [trace.outputs[output]])
+    tensors = [op.outputs[0] for op in between if op.type == STOP and id(op.outputs[0]) not in held]
+    stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forwards) for tensor in tensors]
+    return [stop for stop in stops if not stop.is_of_forward] or stops
+
+
+def _describe(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
+    """Describe tensors of `stop_gradient`s, and with them all those in bodies."""
+    body_holds = traced.forward.held.body_holds
+    inner = [] if body_holds is None else [site.op for site in body_holds.stops]
+    return [Stop.of(op) for op in (*(tensor.op for tensor in tensors), *inner)]

@@ -1,0 +1,89 @@
+"""Open the forms of a case in one mode, and know in which dtypes they are the same function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
+from gradcheck_cli.tensorflow_backend.opening.same_function import in_complex
+from gradcheck_cli.tensorflow_backend.registry.covering import require_seen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.ops.opening import Dtype, Opening
+    from gradcheck_cli.spec.case import Case
+
+Op = TypeVar("Op")
+
+
+class Mode(Protocol):
+    """How a case is opened in one mode."""
+
+    def refusal(self, case: Case) -> str | None:
+        """Say why a case can't have this mode, whatever its functions do; `None` where it can."""
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
+        """Open a form of a case in the dtypes that the spec names.
+
+        CaseFailedError where the forward raises, or its outputs aren't what the spec says. CaseSkippedError
+        where the mode can't have what the forward or the gradient uses.
+        """
+
+    def in_float64(self, op: Any) -> Any:
+        """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
+
+
+@dataclass(frozen=True)
+class CaseOpener(Generic[Op]):
+    """Opens one case in one mode; `checking.Opener`.
+
+    Attributes:
+        case: the case.
+        mode: how it is opened.
+        state: what all its ops share.
+    """
+
+    case: Case
+    mode: Mode
+    state: CaseState = field(default_factory=CaseState)
+
+    def open(self, opening: Opening) -> Op:
+        """Open a form of the case in the dtypes that the spec names; see `Opener`."""
+        op: Op = self.mode.open(self.case, opening, self.state)
+        return op
+
+    def in_dtype(self, op: Any, dtype: Dtype) -> Op | None:
+        """Open an opened op in float64, or in complex128 for the complex step; see `Opener`."""
+        wide: Any = self.mode.in_float64(op) if dtype == "float64" else in_complex(op)
+        opened: Op | None = wide
+        return opened
+
+    def again(self, op: Any) -> Op:
+        """Trace or call an opened op's gradient once more, for the same point."""
+        again: Op = op.again()
+        return again
+
+    def vjp(self, op: Any) -> CaseOpener[Op]:
+        """Return what opens the vjp of an opened op as an op of its own."""
+        reference = None if self.case.reference is None else self._reference_at(op)
+        case, vjp = case_of_vjp(self.case, op, reference)
+        return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
+
+    def _reference_at(self, op: Any) -> Any:
+        return self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
+
+    def gradients_seen(self, op: Any) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called as an op's vjp was built.
+
+        Raises:
+            CaseFailedError: of kind "covers": one that the spec covers wasn't.
+        """
+        is_vjp = self.state.vjp is not None
+        return require_seen(self.case, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
+
+
+GraphOpener = CaseOpener[GraphOperation]

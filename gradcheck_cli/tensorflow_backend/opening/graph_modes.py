@@ -1,0 +1,118 @@
+"""The modes graph and dynamic: a case traced with known shapes, or with as few as it can do with."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.opening.same_function import float64_twin
+from gradcheck_cli.tensorflow_backend.traces.trace_mode import ALL_UNKNOWN, FIRST_UNKNOWN, GRAPH, TraceMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
+
+
+def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
+    """Open a form of a case as a graph; its reference with known shapes, and not compiled, in every mode.
+
+    Raises:
+        CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+    """
+    op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else mode)
+    if not (opening.is_reference or opening.reversed):
+        op.check_output_shapes()
+    return op
+
+
+@dataclass(frozen=True)
+class GraphMode:
+    """Graph mode; a case that can't be traced, but called eagerly, is told so.
+
+    Attributes:
+        works_eagerly: whether a case's forward has gradients where it is called eagerly.
+    """
+
+    works_eagerly: Callable[[Case, Opening, CaseState], bool] = lambda *_: False
+
+    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
+        """Refuse nothing."""
+        return None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+        """Open a form of a case as a graph; see `Mode`."""
+        try:
+            return open_graph(case, opening, state)
+        except CaseFailedError as error:
+            if (
+                error.kind != "forward"
+                or "use binding: py_func" in error.message
+                or not self.works_eagerly(case, opening, state)
+            ):
+                raise
+            raise CaseFailedError(
+                error.kind,
+                f"{error.message.rstrip('.')}. It works where it is called eagerly: say 'modes: [eager]' "
+                "(or --mode eager) to check it there.",
+                error.traceback,
+            ) from error
+
+    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
+        """Return an op's float64 twin; see `Mode`."""
+        return float64_twin(op)
+
+
+@dataclass(frozen=True)
+class DynamicMode:
+    """Traced with unknown dimensions: all of them, or where it can't do without some, the first."""
+
+    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
+        """Refuse nothing."""
+        return None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+        """Open a form of a case, knowing as few dimensions as it takes; see `Mode`.
+
+        A matrix product of weights may need to know its inner dimension; a batch is what really varies.
+
+        Raises:
+            CaseFailedError: forward or gradient raises, even where only first dimensions are unknown.
+        """
+        if opening.is_reference or opening.reversed:
+            return open_graph(case, opening, state, ALL_UNKNOWN)
+        if case.build is not None and not state.built:
+            # A Keras layer takes its shapes from the first call, which is to know them.
+            open_graph(case, opening, state)
+        try:
+            return self._opened(case, opening, state, ALL_UNKNOWN)
+        except CaseFailedError:
+            pass
+        try:
+            return self._opened(case, opening, state, FIRST_UNKNOWN)
+        except CaseFailedError as error:
+            failure = error
+        self._opened(case, opening, state, GRAPH)  # where this fails as well, the failure isn't of this mode
+        raise CaseFailedError(
+            failure.kind,
+            f"{failure.message.rstrip('.')}. So it does where the first dimension of every input is unknown "
+            "(None), as mode dynamic traces it, though not where all are known: take sizes from tf.shape(x).",
+            failure.traceback,
+        ) from failure
+
+    def _opened(self, case: Case, opening: Opening, state: CaseState, mode: TraceMode) -> GraphOperation:
+        op = open_graph(case, opening, state, mode)
+        # A gradient of wrong form is a finding, and comes up again where it is looked for.
+        with contextlib.suppress(GradientFormError):
+            op.dtype_faults  # noqa: B018 (traces the vjp, which may need to know more than the forward)
+        return op
+
+    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
+        """Return an op's float64 twin; see `Mode`."""
+        return float64_twin(op)

@@ -1,0 +1,176 @@
+"""Open an op in a wider dtype, where it is the same function there: float64, or complex128."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase
+from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.ops.operation import Operation
+
+# The float64 forward may differ from the declared one by what the declared dtype rounds, relative to the
+# output's largest value. About the square root of the unit roundoff: far more than a sane forward loses,
+# far less than another function gives.
+_AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.25}
+
+
+def float64_twin(op: GraphOperation) -> GraphOperation | None:
+    """Return the float64 twin of an opened op; `None` where all is float64, or where it can't be had.
+
+    It can't where its values are others than the declared dtype's (which overflows, say). The op says why.
+    """
+    if not op.low_precision:
+        return None
+    try:
+        twin = op.in_float64()
+        if not agree(op, twin):
+            op.no_twin = "its outputs are others in float64: it overflows, or takes another branch"
+            return None
+        if not op.opening.is_reference and not _runs_as(op, twin):
+            op.no_twin = "its gradient is another one in float64: a kernel there goes by equal values"
+            return None
+    except GradientFormError:  # a finding, which comes up again where it is looked for
+        return None
+    except (CaseFailedError, ValueError, tf.errors.OpError) as error:
+        op.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
+        return None
+    return twin
+
+
+def in_complex(op: GraphOperation | EagerOperation) -> GraphOperation | EagerOperation:
+    """Open an opened op in complex128, for the complex step.
+
+    Raises:
+        CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
+    """
+    opening = replace(op.opening, dtype="complex128")
+    in_complex: GraphOperation | EagerOperation
+    if isinstance(op, GraphOperation):
+        _require_real(op, op.traced.at.count)
+        in_complex = GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.trace_mode)
+    else:
+        _require_real(op, op.called.at.count)
+        in_complex = EagerOperation(CalledCase(op.called.case, opening, op.called.state))
+    _require_complex(in_complex)
+    return in_complex
+
+
+def agree(op: Operation, wide: Operation) -> bool:
+    """Whether an op and its form in a wider dtype have the same values at the base point."""
+    for narrow, output, own_value, wide_value in zip(
+        op.outputs, wide.outputs, op.base_values, wide.base_values, strict=True
+    ):
+        value: Any = own_value
+        reference: Any = wide_value
+        if value.shape != reference.shape:
+            return False
+        if not output.is_differentiable:
+            if not np.array_equal(value, reference):
+                return False
+            continue
+        finite = np.isfinite(value)
+        if not np.array_equal(finite, np.isfinite(reference)):
+            return False
+        scale = float(np.max(np.abs(reference[finite]), initial=0.0))
+        allowed = max(_AGREEMENT.get(name, 1e-9) for name in (narrow.dtype, *op.low_precision)) * scale
+        if np.any(np.abs(value[finite] - reference[finite]) > allowed):
+            return False
+    return True
+
+
+def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
+    """Whether a call and a trace have the same gradients, but for rounding, for a random upstream."""
+    generator = np.random.default_rng([op.called.case.seed, op.opening.sample])
+    for output, info in enumerate(op.outputs):
+        if not info.is_differentiable:
+            continue
+        upstream = generator.normal(size=(1, *info.shape))
+        for called, found in zip(op.vjp(output, upstream), traced.vjp(output, upstream), strict=True):
+            if called is None or found is None:
+                if called is not found:
+                    return False
+                continue
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(called - found)
+                largest = np.max(np.abs(found), initial=0.0, where=np.isfinite(found))
+            unit = max(precision_of(name).unit_roundoff for name in op.low_precision)
+            if not np.all((apart <= VJP_ROUNDINGS * unit * largest) | (np.isnan(called) & np.isnan(found))):
+                return False
+    return True
+
+
+def _runs_as(op: GraphOperation, twin: GraphOperation) -> bool:
+    """Run the vjp once: that there is a kernel for each op shows only then.
+
+    Where some kernels stay in the declared dtype, the gradient must be the declared one's too: one that looks
+    for the values it picked (MaxPool3DGradGrad) may find none among values that were cast.
+    """
+    for number, output in enumerate(twin.outputs):
+        if not output.is_differentiable:
+            continue
+        ones = np.ones((1, *output.shape))
+        gradients = twin.vjp(number, ones)
+        if not twin.not_float64:
+            continue
+        for first, second in zip(op.vjp(number, ones), gradients, strict=True):
+            if first is None or second is None:
+                continue
+            largest = float(np.max(np.abs(first), initial=0.0))
+            apart = float(np.max(np.abs(first - second), initial=0.0))
+            if apart > _AGREEMENT.get(op.outputs[number].dtype, 1e-3) * largest:
+                return False
+    return True
+
+
+def _require_real(op: Operation, arguments: int) -> None:
+    """Refuse to take the complex step of what is complex already, or of variables, which keep their dtype.
+
+    Args:
+        op: the op.
+        arguments: how many of its inputs are arguments; the rest are variables.
+
+    Raises:
+        CaseFailedError: of kind "forward".
+    """
+    if arguments < len(op.inputs):
+        raise CaseFailedError(
+            "forward", "method: complex_step can't move variables, which stay real: use method: auto."
+        )
+    if any(info.is_complex for info in (*op.inputs, *op.outputs)):
+        raise CaseFailedError(
+            "forward", "method: complex_step is for real functions; this one is complex: use method: auto."
+        )
+
+
+def _require_complex(op: Operation) -> None:
+    """Refuse an op that was opened in complex128 and raises there, or is real all the same.
+
+    Raises:
+        CaseFailedError: of kind "forward", or of that which the forward raises.
+    """
+    try:
+        refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
+    except CaseFailedError as error:
+        raise CaseFailedError(
+            error.kind,
+            f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
+            error.traceback,
+        ) from error
+    if refused:
+        raise CaseFailedError(
+            "forward",
+            f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real "
+            "when the inputs are complex128. Use method: auto.",
+        )

@@ -1,0 +1,1 @@
+"""What lies between the inputs and the outputs of a graph."""

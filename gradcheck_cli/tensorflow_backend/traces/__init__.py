@@ -1,0 +1,1 @@
+"""Traces forward and vjp into graphs, with what they hold still."""

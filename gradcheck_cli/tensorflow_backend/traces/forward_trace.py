@@ -1,0 +1,169 @@
+"""Trace a bound function's forward alone, for the differences.
+
+Building a gradient changes the forward (a while loop gains accumulators), and a forward pruned from that
+graph then fails under vectorized_map. So the gradient is traced in a graph of its own: `vjp_trace`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_variables
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.state import Order, written
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.tensorflow_backend.binding.binder import Bound
+
+
+@dataclass(frozen=True)
+class TraceSubject:
+    """What is traced, and by which of its inputs it is differentiated.
+
+    Attributes:
+        bound: the forward, with its gradient where that is traced as well.
+        signature: the arguments.
+        differentiable: numbers of the inputs to differentiate by.
+        variables: those that are inputs, numbered after the arguments.
+        compiled: whether XLA is to compile the trace.
+    """
+
+    bound: Bound
+    signature: Sequence[Any]
+    differentiable: Sequence[int]
+    variables: Sequence[Any] = ()
+    compiled: bool = False
+
+    def moving(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
+        """Return a graph's tensors of the differentiable inputs; for a variable that of its handle.
+
+        Args:
+            function: the traced function.
+            arguments: its graph's own tensors of the arguments.
+        """
+        return moving(function, arguments, self.differentiable, self.variables)
+
+
+@dataclass(frozen=True)
+class ForwardTrace:
+    """The forward alone, in a graph of its own."""
+
+    function: Any
+    dtypes: tuple[Any, ...]  # of the outputs
+    random_types: tuple[str, ...]  # stateful op types that draw anew at each call
+    low_precision: tuple[str, ...]  # dtypes below float64 between differentiable inputs and outputs
+    quantisers: tuple[str, ...]  # types of ops between these that round
+    inputs: tuple[Any, ...]  # the graph's own tensors
+    outputs: tuple[Any, ...]
+    met: tuple[Any, ...]  # the tensors that backpropagation starts from; of a vjp, its forward's outputs
+    held: frozen.Held
+    has_effects: bool  # writes to variables or tables, as it isn't pruned
+    handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
+    trainable: tuple[Any, ...]  # the variables that it reads, and that have gradients
+    gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
+
+    def reads(self) -> list[list[Any]] | None:
+        """Return what is read of each variable among the inputs; `None` where more is done with one."""
+        if self.has_effects:
+            return None
+        uses = [[] if handle is None else handle.consumers() for handle in self.handles]
+        if any(op.type != "ReadVariableOp" for each in uses for op in each):
+            return None
+        return [[op.outputs[0] for op in each] for each in uses]
+
+    def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
+        """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
+
+        Pruning drops writes that nothing reads: Keras' Dropout draws by a seed that it writes back.
+        """
+        if not (feeds or fetches or self.has_effects):
+            return self.function
+        return subgraph_function(self.function, [*self.inputs, *feeds], [*self.outputs, *fetches])
+
+
+def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -> ForwardTrace:
+    """Trace the forward; once more, with functions inlined, where something to be frozen is inside one.
+
+    Args:
+        subject: what is traced.
+        stops: open bodies for their `stop_gradient`s, too, so that these can be held.
+        seed: of the graph, so that its random ops draw the same in every run of the command.
+
+    Raises:
+        CaseFailedError: what the forward raised, with the user's own frames.
+    """
+    trace = partial(_trace_once, subject, seed=seed)
+    with private_variables.order_of_variables(lambda _: None):
+        function, graph_inputs, graph_outputs, met = trace(contextlib.nullcontext())
+    inputs = subject.moving(function, graph_inputs)
+    inside, body_holds = frozen.look_inside(function.graph, inputs, met), None
+    if inside.must_be_opened(stops=stops):
+        body_holds = BodyHolds(frozen.is_random, with_stops=stops)
+        function, graph_inputs, graph_outputs, met = trace(body_holds.tracing())
+        inputs = subject.moving(function, graph_inputs)
+    held = frozen.find(function, inputs, met, body_holds, inside)
+    random_types = [
+        *graph_path.stateful_types(function.graph, graph_outputs, held.draws),
+        *graph_path.implicit_samplers(function.graph, inputs, graph_outputs),
+    ]
+    return ForwardTrace(
+        function=function,
+        dtypes=tuple(output.dtype for output in graph_outputs),
+        random_types=tuple(dict.fromkeys(random_types)),
+        low_precision=tuple(low_precision.dtypes_on_path(function.graph, inputs, graph_outputs)),
+        quantisers=tuple(graph_path.quantisers(function.graph, inputs, graph_outputs)),
+        inputs=tuple(graph_inputs),
+        outputs=tuple(graph_outputs),
+        met=tuple(met),
+        held=held,
+        has_effects=bool(written(function)),
+        handles=tuple(handles(function, subject.variables)),
+        trainable=tuple(private_variables.trainable_of(function)),
+        gradient_variables=tuple(graph_path.gradient_variables(function.graph, graph_outputs)),
+    )
+
+
+def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
+    """Return a graph's own tensors for variables; `None` for one that it doesn't use."""
+    captured = private_variables.captured_handles(function)
+    return [captured.get(id(variable.handle)) for variable in variables]
+
+
+def moving(
+    function: Any, arguments: Sequence[Any], differentiable: Sequence[int], variables: Sequence[Any]
+) -> list[Any]:
+    """Return the graph's tensors of the differentiable inputs; for a variable that of its handle."""
+    tensors = [*arguments, *handles(function, variables)]
+    return [tensors[number] for number in differentiable if tensors[number] is not None]
+
+
+def _trace_once(
+    subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
+) -> tuple[Any, list[Any], list[Any], list[Any]]:
+    """Return the traced function, its arguments, its outputs, and where backpropagation starts from."""
+    bound = subject.bound
+    kept: list[list[Any]] = []
+
+    def forward(*tensors: Any) -> list[Any]:
+        tf.compat.v1.set_random_seed(seed)  # of this graph alone
+        order = Order(tf.compat.v1.get_default_graph())
+        with context:
+            outputs = [tf.identity(output) for output in bound.call(*tensors)]
+        order.add()
+        kept[:] = [list(tensors), outputs, outputs if bound.met is None else list(bound.met())]
+        return list(outputs)
+
+    function = wrapped(private_graphs.shown_xla(forward) if subject.compiled else forward, subject.signature)
+    require_no_leak(function, "forward")
+    return function, kept[0], kept[1], kept[2]

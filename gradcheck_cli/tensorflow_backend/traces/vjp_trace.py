@@ -1,0 +1,267 @@
+"""Trace a bound function with its gradient: one graph, with a backward pass for each output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding import user_gradient
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.private import (
+    private_gradients,
+    private_graphs,
+    private_sites,
+    private_variables,
+)
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import handles
+from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, shape_fault
+from gradcheck_cli.tensorflow_backend.traces.state import captured, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gradcheck_cli.tensorflow_backend.private.private_sites import Site
+    from gradcheck_cli.tensorflow_backend.traces import frozen
+    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject
+    from gradcheck_cli.tensorflow_backend.traces.state import Kept
+
+
+@dataclass(frozen=True)
+class VjpTrace:
+    """Forward and vjp in one graph: one pruned function per differentiable output.
+
+    `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
+    exist; `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same
+    for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's gradient.
+    `sites` has the hand-written gradients that ran, each with the output's and the input's number.
+    `gradients_seen` has how often each registered gradient function was called, all outputs taken together.
+    """
+
+    functions: dict[int, Any]
+    connected: dict[int, tuple[int, ...]]
+    joint: Any  # takes every upstream, the inputs and the draws; `None` for one output, or if not wanted
+    joint_connected: tuple[int, ...]
+    joint_outputs: tuple[int, ...]
+    dtype_faults: dict[int, str]
+    random_types: tuple[str, ...]
+    held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
+    gradients_seen: dict[str, int]
+    sites: frozenset[tuple[Site, int, int]]
+    left: tuple[Kept, ...]  # what the gradient alone writes to: it isn't put back after each call
+    whole: Any  # all of it, of which the functions are parts
+    inputs: tuple[Any, ...]  # its graph's own tensors
+    outputs: tuple[Any, ...]
+    missed: tuple[str, ...]  # ops that an override was meant for, and didn't reach
+    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each differentiable output
+    results: tuple[Any, ...]  # the outputs, and every gradient
+    forward_ops: frozenset[Any]  # the ops that were there before the first gradient
+
+
+def trace_vjp(
+    subject: TraceSubject,
+    output_shapes: Sequence[tuple[int | None, ...]],
+    traced: ForwardTrace,
+    *,
+    reverse: bool = False,
+    with_joint: bool = True,
+) -> VjpTrace:
+    """Trace forward and vjp; each differentiable output has an upstream of its own.
+
+    Args:
+        subject: what is traced.
+        output_shapes: the outputs' shapes, as far as the trace is to know them.
+        traced: the forward alone: the draws that it holds are to be fed here, too.
+        reverse: give custom gradients their variables in reverse order, functions inlined.
+        with_joint: trace the vjp of all outputs at once, too.
+
+    Raises:
+        CaseFailedError: what the gradient raised, or an override that no op on the path carries.
+        GradientFormError: a gradient of wrong shape, found as the graph is built.
+    """
+    sources = [number for number, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)]
+    upstreams = [tf.TensorSpec(output_shapes[number], traced.dtypes[number]) for number in sources]
+    passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, with_joint)
+    with private_variables.order_of_variables(lambda _: None, reverse=reverse):
+        build = private_graphs.shown_xla(passes.build) if subject.compiled else passes.build
+        passes.graph.trace(build, [*upstreams, *subject.signature])
+    return passes.finish()
+
+
+@dataclass
+class _BackwardPasses:
+    """The backward passes of one graph: its tensors, as it is traced, and what is made of them then.
+
+    Attributes:
+        graph: the forward's part of the graph.
+        sources: numbers of the outputs that have an upstream.
+        with_joint: build the vjp of all outputs at once, too.
+        upstreams: the placeholders of the upstreams.
+        gradients: per output, the gradient for each differentiable input, or `None`.
+        joint: the same for all outputs at once, if that is built.
+        values: the outputs, as the graph has them beside the gradients.
+        malformed: inputs of ops whose gradient is of a wrong form, each with words.
+        seen: how often each registered gradient function was called.
+        ran: per output, the hand-written gradients that ran, with their ops.
+    """
+
+    graph: GradientGraph
+    sources: list[int]
+    with_joint: bool
+    upstreams: tuple[Any, ...] = ()
+    gradients: dict[int, list[Any]] = field(default_factory=dict)
+    joint: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    malformed: list[tuple[Any, str]] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+    ran: dict[int, list[tuple[Site, Any]]] = field(default_factory=dict)
+
+    def build(self, *tensors: Any) -> list[Any]:
+        """Build the graph from its upstreams and inputs, and return tensors that keep all of it alive."""
+        subject, sources = self.graph.subject, self.sources
+        self.upstreams, inputs = tensors[: len(sources)], tensors[len(sources) :]
+        outputs = self.graph.call_forward(inputs)
+        every = [*inputs, *subject.variables]
+        wanted = [every[number] for number in subject.differentiable]
+        for number, upstream in zip(sources, self.upstreams, strict=True):
+            with (
+                private_sites.runs_noted() as (looked_up, self.ran[number]),
+                private_gradients.gradients_counted(self.seen, looked_up),
+            ):
+                self.gradients[number] = self._pull([outputs[number]], wanted, [upstream])
+        if len(sources) > 1 and self.with_joint:
+            self.joint = self._pull([outputs[number] for number in sources], wanted, list(self.upstreams))
+        self.values = [tf.identity(output) for output in outputs]
+        if len(sources) == 1:  # what is wanted is all there is: nothing to prune, which copies the graph
+            own = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
+            if own:
+                return own
+        return list(self.values)
+
+    def _pull(self, outputs: list[Any], wanted: Sequence[Any], flows: list[Any]) -> list[Any]:
+        """Build one backward pass, beside those that were built since the forward.
+
+        Zeros take the place of malformed gradients; each is noted with the input of its op, and words.
+        """
+        own = self.graph.order.branch()
+
+        def note(tensor: Any, message: str) -> None:
+            self.malformed.append((tensor, message))
+
+        def note_shape(op: Any, number: int, gradient: Any) -> None:
+            note(op.inputs[number], shape_fault(op, number, gradient, wanted))
+
+        with private_gradients.shape_faults_noted(note_shape), user_gradient.form_faults_noted(note):
+            pulled = gradients_of(outputs, wanted, flows)
+        gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, wanted, strict=True)]
+        with tf.control_dependencies(own.add()):  # what a gradient writes counts for the next call
+            return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
+
+    def finish(self) -> VjpTrace:
+        """Cut the graph into functions, one for each output, and tell what it shows."""
+        graph, whole = self.graph, self.graph.function
+        by_input = {number: self._by_input(gradients) for number, gradients in self.gradients.items()}
+        connected = {number: tuple(gradients) for number, gradients in by_input.items()}
+        state = written(whole)
+        is_whole = len(self.sources) == 1 and not graph.draws and not state
+        feeds = [*graph.inputs, *graph.draws]
+        functions = {
+            number: whole
+            if is_whole
+            else subgraph_function(whole, [upstream, *feeds], list(by_input[number].values()))
+            for number, upstream in zip(self.sources, self.upstreams, strict=True)
+            if by_input[number]
+        }
+        joint = self._by_input(self.joint) if self.joint else {}
+        joint_feeds = [*self.upstreams, *feeds]
+        everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
+        sites = _sites(
+            self.ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(graph.inputs))
+        )
+        return VjpTrace(
+            functions=functions,
+            connected=connected,
+            joint=subgraph_function(whole, joint_feeds, list(joint.values())) if joint else None,
+            joint_connected=tuple(joint),
+            joint_outputs=tuple(self.sources),
+            dtype_faults=self._faults(by_input),
+            random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
+            held=graph.held(),
+            gradients_seen=dict(self.seen),
+            sites=frozenset(sites),
+            left=tuple(one for one in state if id(one.handle) not in captured(graph.traced.function)),
+            whole=whole,
+            inputs=graph.inputs,
+            outputs=tuple(self.values),
+            missed=tuple(graph.missed),
+            upstreams=tuple(self.upstreams),
+            results=(*self.values, *everything),
+            forward_ops=frozenset(graph.forward_ops),
+        )
+
+    def _by_input(self, gradients: Sequence[Any]) -> dict[int, Any]:
+        """Return the gradients that there are, by number of the input."""
+        numbered = zip(self.graph.subject.differentiable, gradients, strict=True)
+        return {number: gradient for number, gradient in numbered if gradient is not None}
+
+    def _faults(self, by_input: Mapping[int, Mapping[int, Any]]) -> dict[int, str]:
+        """Return per input what is wrong with the form of its gradient."""
+        subject, inputs = self.graph.subject, self.graph.inputs
+        starts = [*inputs, *handles(self.graph.function, subject.variables)]
+        faults = _faulty_inputs(self.malformed, subject.differentiable, starts)
+        every = [*inputs, *subject.variables]
+        for gradients in by_input.values():
+            for number, gradient in gradients.items():
+                own, expected = gradient.dtype, every[number].dtype
+                if own != expected:
+                    faults[number] = (
+                        f"the gradient must be {expected.name}, as its input is, but is {own.name}."
+                    )
+        return faults
+
+
+def _sites(
+    ran: Mapping[int, Sequence[tuple[Site, Any]]],
+    inside: Sequence[Site],
+    connected: Mapping[int, tuple[int, ...]],
+    starts: Mapping[int, Any],
+) -> Iterator[tuple[Site, int, int]]:
+    """Yield each hand-written gradient that ran, with the numbers of an output and of an input.
+
+    An input counts where a path leads from it to the op that has the gradient. Where none can be seen (the op
+    is in a body, or behind another override of a flat op), each input counts that has a gradient at all.
+
+    Args:
+        ran: per output, the gradients that ran, with their ops.
+        inside: gradients in functions that were differentiated before.
+        connected: per output, the inputs that it has a gradient for.
+        starts: the graph's tensors that hold the inputs; those of variables aren't known.
+    """
+    for output, runs in ran.items():
+        for site, op in dict.fromkeys([*runs, *((site, None) for site in inside)]):
+            given = () if op is None else op.inputs
+            led = [
+                number
+                for number in connected[output]
+                if number not in starts
+                or any(graph_path.leads_to(starts[number], tensor, (), stops=True) for tensor in given)
+            ]
+            for number in led or connected[output]:
+                yield site, output, number
+
+
+def _faulty_inputs(
+    malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any]
+) -> dict[int, str]:
+    """Return per input what is wrong with the form of a gradient on its way to it."""
+    faults: dict[int, str] = {}
+    for tensor, message in malformed:
+        for number in differentiable:
+            if starts[number] is not None and graph_path.leads_to(starts[number], tensor, ()):
+                faults.setdefault(number, message)
+    return faults
