@@ -46,7 +46,7 @@ def found(monkeypatch):
     """Stand in for what looks for the op; tests set what it does."""
     fake = SimpleNamespace(blame=Blame((WRONG, WRONG), agrees=False), error=None, asked=[])
 
-    def look(case, output, numbers, samples, opener):
+    def look(output, numbers, samples, opener):
         fake.asked.append((output, tuple(numbers)))
         if fake.error is not None:
             raise fake.error
