@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import linecache
 import re
 import sysconfig
 import traceback
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from gradcheck_cli.tensorflow_backend.private import private_gradients, private_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# Python's own, which stand between frames of gradcheck's wherever it caches a property or enters a context.
+_BETWEEN = (contextlib.__file__, functools.__file__)
 _OWN = str(Path(__file__).resolve().parents[1])
 _BACKEND = str(Path(__file__).parent)
 _LIBRARIES = tuple(
@@ -25,7 +28,7 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _GENERATED = "__autograph_generated_file"
 
 
-@cache
+@functools.cache
 def is_users(filename: str) -> bool:
     """Tell the user's files from ours, the standard library's, installed packages' and generated ones."""
     if filename.startswith("<") or _GENERATED in filename:
@@ -124,7 +127,10 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
     for file, line, function in inside:
         is_own = is_users(file)
         if is_own or not (
-            _is_own(file) or "stop_gradient" in function or any(map(file.__contains__, _MAKING))
+            _is_own(file)
+            or file in _BETWEEN
+            or "stop_gradient" in function
+            or any(map(file.__contains__, _MAKING))
         ):
             lines.append(private_gradients.source_place(file, line) or (file, line))
     users = [place for place in lines if is_users(place[0])]
@@ -137,7 +143,7 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
     return chain, f"{shown(file) if users else _in_library(file)}:{line}"
 
 
-@cache
+@functools.cache
 def _is_own(file: str) -> bool:
     return str(Path(file).resolve()).startswith(_OWN)
 
