@@ -183,7 +183,7 @@ class Campaign:
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""
-        from gradcheck_cli.cli.options.baselines import Baseline
+        from gradcheck_cli.cli.options.baselines import Baseline, BaselineOptions
 
         report = sample(Status.PASSED)
         text, file = lock_text(locked_pairs_of(report.cases), self.folder), self.folder / "g.lock"
@@ -191,8 +191,8 @@ class Campaign:
 
         @click.command()
         def compare() -> None:
-            found = Baseline(file, None, seed=None).compared(report)
-            click.get_current_context().exit(found.exit_code)
+            ctx = click.get_current_context()
+            ctx.exit(Baseline(ctx, BaselineOptions(file, None), seed=None).compared(report).exit_code)
 
         cli.add_command(compare, "compare-lock")
         COMMANDS["compare-lock"] = (__name__, "")

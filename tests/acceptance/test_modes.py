@@ -149,7 +149,7 @@ from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 for mode in ("graph", "xla"):
     with on_device("CPU:1"):
         op = opener_of(load_cases(["s.yaml"])[0], mode).open(Opening())
-        (output,) = op._batched_forward._call([tf.constant([1.0, 2.0], tf.float64)])
+        (output,) = op.runs._forward._call([tf.constant([1.0, 2.0], tf.float64)])
     assert output.backing_device.endswith("CPU:1"), output.backing_device
 """
 
