@@ -164,3 +164,15 @@ def test_one_trace_serves_every_point(case_of):
     assert len(traces) == 2
     opener.again(second).vjp(0, np.ones((1, 3)))
     assert len(traces) == 3
+
+
+@pytest.mark.parametrize("checks", [{}, {"retrace": False}], ids=["retraced", "not retraced"])
+def test_a_forward_that_is_another_function_in_each_trace_is_no_mismatch(run, checks):
+    traced = iter(range(1000))
+
+    def forward(x):
+        return x * float(next(traced))
+
+    result = run(forward=forward, inputs={"x": {"shape": [3]}}, checks=checks)
+    assert result.status is Status.INCONCLUSIVE
+    assert any("each time the forward is traced" in check.message for check in result.checks)

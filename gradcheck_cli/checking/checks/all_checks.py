@@ -20,7 +20,12 @@ from gradcheck_cli.checking.checks.check import (
     PointView,
     UpstreamView,
 )
-from gradcheck_cli.checking.checks.deterministic import check_frozen, check_random, check_rerun
+from gradcheck_cli.checking.checks.deterministic import (
+    check_beside_gradient,
+    check_frozen,
+    check_random,
+    check_rerun,
+)
 from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified, check_reference_forward
 from gradcheck_cli.checking.checks.gradient_form import check_form
 from gradcheck_cli.checking.checks.linearity import check_linearity
@@ -45,6 +50,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("linearity", UpstreamView, check_linearity, can_be_off=True),
     Check("zero_upstream", UpstreamView, check_zero_upstream, can_be_off=True),
     Check("repeat", UpstreamView, check_repeat, can_be_off=True),
+    Check("deterministic", PointView, check_beside_gradient),
     Check("retrace", PointView, check_retrace, can_be_off=True),
     Check("variables", PointView, check_variables),
     Check("variables_order", PointView, check_variables_order, can_be_off=True),

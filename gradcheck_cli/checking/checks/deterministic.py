@@ -12,9 +12,10 @@ from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
-    from gradcheck_cli.checking.checks.check import OpenedView
+    from gradcheck_cli.checking.checks.check import OpenedView, PointView
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.spec.case import Case
 
@@ -72,18 +73,26 @@ def find_draws(op: Operation, case: Case) -> CheckResult | None:
     )
 
 
-def check_same_function(op: Operation, again: Operation) -> CheckResult | None:
+def check_beside_gradient(view: PointView) -> list[CheckResult]:
+    """Hold the forward against the one that was traced with the gradient, where no other trace is made."""
+    if "retrace" not in view.case.checks_off:
+        return []  # that check compares these, too
+    found = find_other_function(view.op, [view.op])
+    return [] if found is None else [found]
+
+
+def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResult | None:
     """Find a forward that is another function each time it is traced, by its values at the base point.
 
     Args:
         op: the declared op.
-        again: the same, its gradient traced afresh.
+        traces: the same op, whose forward was traced with the gradient.
     """
     if op.random_types:
         return None
     largest = max([1.0, *[_largest(value) for value in op.point]])
-    for other in (op, again):
-        for info, first, second in zip(op.outputs, op.base_values, other.values_beside_gradient, strict=True):
+    for trace in traces:
+        for info, first, second in zip(op.outputs, op.base_values, trace.values_beside_gradient, strict=True):
             if first.shape != second.shape or not _are_close(info, first, second, largest):
                 return CheckResult(
                     "deterministic",

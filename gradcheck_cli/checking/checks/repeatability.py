@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.checking.checks.deterministic import check_same_function
+from gradcheck_cli.checking.checks.deterministic import find_other_function
 from gradcheck_cli.checking.checks.expected_gradients import find_change
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back
@@ -66,7 +66,7 @@ def compare_traces(view: PointView, op: Any) -> list[CheckResult]:  # noqa: ANN4
             return [CheckResult("retrace", Status.MISMATCHED, message)]
     groups = group_at_hand(pull_outputs(view.case, op, view.sound, known))
     checks = [check_same("retrace", what, group, again) for group in groups]
-    other = check_same_function(op, again)
+    other = find_other_function(op, [op, again])
     return checks if other is None else [*checks, other]
 
 
