@@ -19,11 +19,6 @@ def keras_einsum(a, b):
     return keras.ops.einsum("ij,jk->ik", a, b)
 
 
-def keras_view(x):
-    """Read the bits of numbers as numbers of the same type."""
-    return keras.ops.view(x, dtype="float64")
-
-
 def weighted_moments(x, weights):
     """Return the weighted mean and variance by `tf.nn.weighted_moments`."""
     return tf.nn.weighted_moments(x, [0], weights)

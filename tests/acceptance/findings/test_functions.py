@@ -135,3 +135,13 @@ def test_hessians_through_moments(function):
 def test_an_update_of_a_slice_has_no_gradient():
     with pytest.raises(LookupError, match="XlaDynamicUpdateSlice"):
         gradient(lambda x: keras.ops.slice_update(x, [0], tf.zeros([1], tf.float64)), [1.0, 2.0])
+
+
+def test_sparse_tensors_put_together_have_no_gradient():
+    values = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        sparse = tf.SparseTensor([[0, 0], [1, 1]], values, [2, 2])
+        y = tf.sparse.concat(0, [sparse, sparse])
+    np.testing.assert_allclose(y.values, [1.0, 2.0, 1.0, 2.0])
+    assert tape.gradient(y.values, values) is None
