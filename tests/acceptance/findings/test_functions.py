@@ -9,6 +9,17 @@ import tensorflow as tf
 keras = pytest.importorskip("keras")
 
 
+def keras_op(name):
+    """Return a function that calls one of Keras', and skips the test where this Keras hasn't it."""
+
+    def call(*arguments):
+        if not hasattr(keras.ops, name):
+            pytest.skip(f"Keras {keras.__version__} has no ops.{name}")
+        return getattr(keras.ops, name)(*arguments)
+
+    return call
+
+
 def gradient(function, *inputs):
     tensors = [tf.constant(x, tf.float64) for x in inputs]
     with tf.GradientTape() as tape:
@@ -50,8 +61,8 @@ def test_second_order_of_convolution():
     [
         tf.experimental.numpy.logaddexp,
         tf.experimental.numpy.logaddexp2,
-        keras.ops.logaddexp,
-        keras.ops.logaddexp2,
+        keras_op("logaddexp"),
+        keras_op("logaddexp2"),
     ],
     ids=["numpy", "numpy2", "keras", "keras2"],
 )
@@ -67,9 +78,9 @@ def test_logaddexp_of_equal_numbers(function):
         tf.norm,
         lambda x: tf.linalg.global_norm([x]),
         tf.math.reduce_euclidean_norm,
-        keras.ops.norm,
+        keras_op("norm"),
         lambda x: tf.experimental.numpy.hypot(x[0], x[1]),
-        lambda x: keras.ops.cdist(x[None], x[None] * 0)[0, 0],
+        lambda x: keras_op("cdist")(x[None], x[None] * 0)[0, 0],
     ],
     ids=["norm", "global_norm", "reduce_euclidean_norm", "keras_norm", "hypot", "cdist"],
 )
@@ -77,14 +88,14 @@ def test_norms_of_zero(function):
     assert np.isnan(gradient(function, [0.0, 0.0])).all()
 
 
-@pytest.mark.parametrize("function", [tf.math.reduce_std, keras.ops.std], ids=["tensorflow", "keras"])
+@pytest.mark.parametrize("function", [tf.math.reduce_std, keras_op("std")], ids=["tensorflow", "keras"])
 def test_deviation_of_equal_numbers(function):
     assert np.isnan(gradient(function, [1.0, 1.0])).all()
 
 
 @pytest.mark.parametrize(
     "function",
-    [keras.ops.sinc, tf.experimental.numpy.sinc, keras.ops.vander, tf.experimental.numpy.vander],
+    [keras_op("sinc"), tf.experimental.numpy.sinc, keras_op("vander"), tf.experimental.numpy.vander],
     ids=["keras_sinc", "numpy_sinc", "keras_vander", "numpy_vander"],
 )
 def test_smooth_functions_at_zero(function):
@@ -94,7 +105,7 @@ def test_smooth_functions_at_zero(function):
 
 def test_celu_at_zero():
     # Its slope is 1 on both sides: it is what celu is for.
-    slopes = gradient(keras.ops.celu, [-1e-9, 0.0, 1e-9])
+    slopes = gradient(keras_op("celu"), [-1e-9, 0.0, 1e-9])
     np.testing.assert_allclose(slopes, [1.0, 2.0, 1.0])
 
 
@@ -108,23 +119,22 @@ def test_hue_to_colours():
 
 
 @pytest.mark.parametrize(
-    "function", [keras.ops.moments, keras.ops.layer_normalization], ids=["moments", "layer"]
+    "function",
+    [lambda x: keras_op("moments")(x, [-1])[1][0], lambda x: keras_op("layer_normalization")(x)[0, 0]],
+    ids=["moments", "layer_normalization"],
 )
 def test_hessians_through_moments(function):
     point = np.array([[0.3, -1.2, 0.7, 2.0]])
 
-    def value(x):
-        return function(x, [-1])[1][0] if function is keras.ops.moments else function(x)[0, 0]
-
     def slope(x):
-        return gradient(value, x)[0]
+        return gradient(function, x)[0]
 
     x = tf.constant(point)
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
             inner.watch(x)
-            y = value(x)
+            y = function(x)
         first = inner.gradient(y, x)[0, 0]
     second = outer.gradient(first, x).numpy()[0]
     step = 1e-5 * np.eye(4)
@@ -134,7 +144,7 @@ def test_hessians_through_moments(function):
 
 def test_an_update_of_a_slice_has_no_gradient():
     with pytest.raises(LookupError, match="XlaDynamicUpdateSlice"):
-        gradient(lambda x: keras.ops.slice_update(x, [0], tf.zeros([1], tf.float64)), [1.0, 2.0])
+        gradient(lambda x: keras_op("slice_update")(x, [0], tf.zeros([1], tf.float64)), [1.0, 2.0])
 
 
 def test_sparse_tensors_put_together_have_no_gradient():
