@@ -227,7 +227,7 @@ class GraphOperation:
         if self.traced.narrow is None:
             return self.no_twin
         kept = [*self._kept, *self.traced.wide_vjp.kept]
-        types = dict.fromkeys(one.op_type for one in kept)
+        types = sorted({one.op_type for one in kept})
         return f"there is no float64 form of {', '.join(types)}" if kept else ""
 
     @property
