@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.spec.words import GENERATORS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
 MOVERS = ("away_from", "min_gap")
@@ -59,22 +61,18 @@ def in_order_of(merged: Node, above: Node) -> Node:
     return replace(merged, value={**merged.children, "inputs": ordered})
 
 
-def _merge(below: Node, above: Node) -> Node:
+def _merge(below: Node, above: Node, each: Callable[[Node, Node], Node] | None = None) -> Node:
+    """Merge key by key; `each` merges what stands under a key on both sides, else this function does."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     entries = dict(below.value)
     for key, node in above.value.items():
-        entries[key] = _merge(entries[key], node) if key in entries else node
+        entries[key] = (each or _merge)(entries[key], node) if key in entries else node
     return replace(above, value=entries)
 
 
 def _merge_inputs(below: Node, above: Node) -> Node:
-    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
-        return above
-    entries = dict(below.value)
-    for name, node in above.value.items():
-        entries[name] = _merge_input(entries[name], node) if name in entries else node
-    return replace(above, value=entries)
+    return _merge(below, above, _merge_input)
 
 
 def _merge_input(below: Node, above: Node) -> Node:
