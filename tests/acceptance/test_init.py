@@ -151,6 +151,7 @@ def test_arguments_of_other_kinds_are_told_by_name_and_type():
     ("target", "says"),
     [
         ("tensorflow.linalg:cholesky", "spd"),
+        ("drafted_functions:factor", "spd"),
         ("tensorflow.math:lgamma", ""),
         ("tensorflow.math:acosh", "uniform"),
         ("tensorflow:sqrt", "uniform"),

@@ -51,8 +51,14 @@ def diagnose(
     if samples[0].elements <= _MOST_WHOLE:
         samples = [one.whole() for one in samples]
     sample = samples[number]
-    if not np.isfinite(sample.analytic).all():
-        return (_not_finite(sample, output, taken),)
+    spoilt = ~np.isfinite(sample.analytic)
+    if (spoilt & _wrong(sample)).any():
+        return (_not_finite(spoilt & _wrong(sample), sample, output, taken),)
+    if spoilt.any():  # where nothing could be said of the forward either: some matrices of a batch, say
+        known = ~spoilt & np.isfinite(sample.numeric)
+        parts = (np.where(known, values, 0.0) for values in (sample.analytic, sample.numeric))
+        told = one_triangle(*parts, taken) if sample.is_whole else ""
+        return (told,) if told else ()
     # Some elements say little of the whole.
     if sample.method == "probe" or any(not np.isfinite(one.analytic).all() for one in samples):
         return ()
@@ -89,10 +95,12 @@ def _wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
     return np.asarray(sample.verdict == Verdict.MISMATCH)
 
 
-def _not_finite(sample: PairSample, output: TensorInfo, taken: TensorInfo) -> str:
-    here, there = (int(index) for index in np.argwhere(~np.isfinite(sample.analytic))[0])
+def _not_finite(
+    spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, taken: TensorInfo
+) -> str:
+    here, there = (int(index) for index in np.argwhere(spoilt)[0])
     row, column = sample.place(here, there)
-    count = int(np.count_nonzero(~np.isfinite(sample.analytic)))
+    count = int(np.count_nonzero(spoilt))
     place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(column, taken))}"
     return f"{count} element(s) of the gradient aren't finite, the first at {place}"
 
