@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking import budget as budgets
 from gradcheck_cli.checking import case_progress
-from gradcheck_cli.checking.budget import Budget, OverBudgetError
-from gradcheck_cli.checking.probing.method_choice import costly_pairs
+from gradcheck_cli.checking.ops import budget as budgets
+from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
+from gradcheck_cli.checking.ops.method_choice import costly_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
 

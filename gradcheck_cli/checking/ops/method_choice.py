@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import one_upstreams, pull_back
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.numerics.moves import Moves
