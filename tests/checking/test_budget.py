@@ -110,6 +110,22 @@ def test_the_smallest_inputs_are_judged_whole_first():
     assert costly_pairs(operations, pairs, {}, 1e-6) == set(pairs)
 
 
+def test_one_slow_call_on_a_busy_machine_makes_no_pair_costly(monkeypatch):
+    operations = layer(pause=1e-4).operations()
+    seconds = iter(
+        [0.0, 3.0]
+    )  # the call that traces, and the first that is timed: something else ran meanwhile
+    evaluate = operations.differenced.evaluate
+
+    def evaluate_late(moved):
+        Clock.seconds += next(seconds, 0.0)
+        return evaluate(moved)
+
+    monkeypatch.setattr(operations.differenced, "evaluate", evaluate_late)
+    assert costly_pairs(operations, [(0, 0), (0, 1), (0, 2)], {}, 30.0) == set()
+    assert next(seconds, None) is None  # both were made
+
+
 def test_a_gradient_that_is_zero_but_for_rounding_passes():
     """A softmax doesn't move with what is added to all: the gradient is 1e-17, differences are 1e-16."""
     x, k = RNG.normal(size=300), np.zeros(1)
