@@ -37,7 +37,7 @@ class BaselineFacts:
             self.fingerprints = fingerprints(
                 formula,
                 list(pairs),
-                domains={number: tensor.domain for number, tensor in enumerate(case.tensors)},
+                domains={input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)},
                 nondeterminism=case.nondeterminism,
             )
 

@@ -75,31 +75,31 @@ def fingerprints(
         its point, none of a forward. Of a pair without elements, none at all: there is nothing to know again,
         and a kernel that leaves memory as it was would look changed each time.
     """
-    found = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
-    pairs = [pair for pair in pairs if pair not in found]
+    by_pair = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
+    pairs = [pair for pair in pairs if pair not in by_pair]
     if not pairs:
-        return found
+        return by_pair
     largest = max(packed_size(info) for info in (*op.inputs, *op.outputs))
-    every = list(range(COUNT))
+    indices = list(range(COUNT))
     # Of large ones one after another: each takes as much memory as inputs and outputs do.
-    for some in [every] if largest <= _LARGE else [[number] for number in every]:
-        for pair, found_now in _projected(op, pairs, some, domains or {}, nondeterminism).items():
-            before = found.get(pair, Fingerprint((), ()))
-            found[pair] = Fingerprint(
-                before.analytic + found_now.analytic, before.forward + found_now.forward
+    for chosen in [indices] if largest <= _LARGE else [[index] for index in indices]:
+        for pair, projected in _project(op, pairs, chosen, domains or {}, nondeterminism).items():
+            before = by_pair.get(pair, Fingerprint((), ()))
+            by_pair[pair] = Fingerprint(
+                before.analytic + projected.analytic, before.forward + projected.forward
             )
-    return found
+    return by_pair
 
 
 def _has_elements(op: Operation, pair: PairKey) -> bool:
-    output, number = pair
-    return bool(op.outputs[output].size and op.inputs[number].size)
+    output, input_index = pair
+    return bool(op.outputs[output].size and op.inputs[input_index].size)
 
 
-def _projected(
+def _project(
     op: Operation,
     pairs: Sequence[PairKey],
-    which: Sequence[int],
+    indices: Sequence[int],
     domains: Mapping[int, tuple[float | None, float | None]],
     nondeterminism: float,
 ) -> dict[PairKey, Fingerprint]:
@@ -107,22 +107,28 @@ def _projected(
     unit = _unit_roundoff(op)
     scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
     step, rounding = scale.step, scale.roundings * unit
-    found: dict[PairKey, Fingerprint] = {}
+    projected: dict[PairKey, Fingerprint] = {}
     for output in sorted({pair[0] for pair in pairs}):
         info = op.outputs[output]
-        upstream = _seeded("upstream", info, which)
+        upstream = _draw_seeded("upstream", info, indices)
         gradients = op.vjp(output, unpack(upstream, info))
         size = _magnitude(op, output, upstream)
-        for number in [other for produced, other in pairs if produced == output]:
-            direction, gradient = _direction(op, number, which), gradients[number]
-            differences = _differences(op, number, step * direction, domains.get(number, (None, None)))
-            found[output, number] = Fingerprint(
+        for input_index in [
+            input_of_pair for output_of_pair, input_of_pair in pairs if output_of_pair == output
+        ]:
+            direction, gradient = _direction(op, input_index, indices), gradients[input_index]
+            differences = _differences(
+                op, input_index, step * direction, domains.get(input_index, (None, None))
+            )
+            projected[output, input_index] = Fingerprint(
                 ()
                 if gradient is None
-                else _analytic(pack(gradient, op.inputs[number]), direction, size, rounding, nondeterminism),
+                else _analytic(
+                    pack(gradient, op.inputs[input_index]), direction, size, rounding, nondeterminism
+                ),
                 () if differences is None else _forward(differences[output], upstream, size, rounding, step),
             )
-    return found
+    return projected
 
 
 def _unit_roundoff(op: Operation) -> float:
@@ -130,26 +136,26 @@ def _unit_roundoff(op: Operation) -> float:
     return max(precision_of(name).unit_roundoff for name in {*names, *op.low_precision, "float64"})
 
 
-def _seeded(role: str, info: TensorInfo, which: Sequence[int]) -> Float:
+def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
     """Return (len(which), packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
 
     They depend on the tensor's name and shape alone: a new output changes no other pair's fingerprint. None
     is near 0, which would hide an element.
     """
-    rows = np.empty((len(which), packed_size(info)))
-    for row, number in enumerate(which):
-        text = f"{role}:{number}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
+    rows = np.empty((len(indices), packed_size(info)))
+    for row, index in enumerate(indices):
+        text = f"{role}:{index}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
         seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % LARGEST_SEED
         draw_for_ever(seed, rows[row])
     return rows
 
 
-def _direction(op: Operation, number: int, which: Sequence[int]) -> Float:
+def _direction(op: Operation, input_index: int, indices: Sequence[int]) -> Float:
     """Return (len(which), packed size): relative to each element, and to the largest where one is 0."""
-    info = op.inputs[number]
-    point = np.abs(pack(op.point[number][np.newaxis], info)[0])
+    info = op.inputs[input_index]
+    point = np.abs(pack(op.point[input_index][np.newaxis], info)[0])
     largest = float(np.max(point, initial=0.0)) or 1.0
-    return np.asarray(_seeded("direction", info, which) * np.where(point > 0, point, largest))
+    return np.asarray(_draw_seeded("direction", info, indices) * np.where(point > 0, point, largest))
 
 
 def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
@@ -159,29 +165,29 @@ def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
 
 
 def _differences(
-    op: Operation, number: int, displacement: Float, bounds: tuple[float | None, float | None]
+    op: Operation, input_index: int, displacement: Float, bounds: tuple[float | None, float | None]
 ) -> list[Float] | None:
     """Return f(x + d) - f(x - d) of every output, shaped like d; `None` where f can't be evaluated."""
-    info = op.inputs[number]
-    point = pack(op.point[number][np.newaxis], info)
+    info = op.inputs[input_index]
+    point = pack(op.point[input_index][np.newaxis], info)
     precision = precision_of(info.dtype)
     points = precision.round(np.concatenate([point + displacement, point - displacement]))
     low, high = bounds
     if low is not None or high is not None:
         points = np.clip(points, low, high)
     try:
-        values = op.evaluate({number: unpack(points, info)})
+        values = op.evaluate({input_index: unpack(points, info)})
     except CaseFailedError:  # a forward that asserts what a point beside this one isn't
         return None
-    found, count = [], len(displacement)
-    for value, produced in zip(values, op.outputs, strict=True):
-        if not produced.is_differentiable:
-            found.append(np.zeros((count, 0)))
+    differences, count = [], len(displacement)
+    for value, output_info in zip(values, op.outputs, strict=True):
+        if not output_info.is_differentiable:
+            differences.append(np.zeros((count, 0)))
             continue
-        packed = pack(value, produced)
+        packed = pack(value, output_info)
         with np.errstate(invalid="ignore", over="ignore"):
-            found.append(np.asarray(packed[:count] - packed[count:]))
-    return found
+            differences.append(np.asarray(packed[:count] - packed[count:]))
+    return differences
 
 
 def _analytic(

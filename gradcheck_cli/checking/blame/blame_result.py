@@ -78,16 +78,16 @@ class Blame:
         return Status.PASSED if all_right or (self.agrees and not suspected) else Status.INCONCLUSIVE
 
 
-def told_of(place: OpPlace) -> str:
+def describe_op(place: OpPlace) -> str:
     """Name an op: `op 'chain/op31' (Exp), gradient bad_exp_grad at ops.py:12`."""
-    told = f"op '{place.name}' ({place.type})"
+    name = f"op '{place.name}' ({place.type})"
     if place.inside:
         # What is in a body goes with the loop, branch or call: its own gradient is TensorFlow's.
-        inside = ", ".join(gradient_at(*one) for one in place.inside)
-        return f"{told} with the gradients inside it ({inside})"
+        inside = ", ".join(gradient_at(*gradient) for gradient in place.inside)
+        return f"{name} with the gradients inside it ({inside})"
     if not place.gradient:
-        return f"{told} without a gradient function"
-    return f"{told}, gradient {gradient_at(place.gradient, place.file, place.line)}"
+        return f"{name} without a gradient function"
+    return f"{name}, gradient {gradient_at(place.gradient, place.file, place.line)}"
 
 
 def gradient_at(name: str, file: str, line: int) -> str:
@@ -99,17 +99,17 @@ def sentence(blame: Blame) -> str:
     """Say in one sentence which op is to blame, or why none can be named."""
     if blame.named:
         first = blame.named[0]
-        others = len(blame.named) - 1
-        more = f"; {others} other(s) are wrong too" if others else ""
-        return f"{told_of(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+        other_count = len(blame.named) - 1
+        more = f"; {other_count} other(s) are wrong too" if other_count else ""
+        return f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if blame.status is Status.PASSED:
         return _all_right(blame)
     if blame.run:
         return f"{_all_right(blame)}, but a run fails: {blame.run}"
     names = _listed(blame)
     if blame.agrees is None:
-        told = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
-        return f"{told}; undecided: {names}" if names else told
+        reason = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
+        return f"{reason}; undecided: {names}" if names else reason
     if blame.agrees:
         return f"the whole gradient agrees along the directions tried, but undecided: {names}"
     return _unexplained(blame, names)
@@ -120,8 +120,8 @@ def _unexplained(blame: Blame, names: str) -> str:
     adding = next((op for op in blame.undecided if op.contributes), None)
     if adding is not None:
         return (
-            f"the gradient is wrong, and {told_of(adding.place)} adds to the error, but alone it can't be "
-            f"decided: {adding.reason}"
+            f"the gradient is wrong, and {describe_op(adding.place)} adds to the error, but alone it can't "
+            f"be decided: {adding.reason}"
         )
     if names:
         return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
@@ -139,7 +139,7 @@ def _listed(blame: Blame) -> str:
 
 def _briefly(place: OpPlace) -> str:
     """Name an op without its gradient function, unless the user's are inside it."""
-    return told_of(place) if place.inside else f"'{place.name}' ({place.type})"
+    return describe_op(place) if place.inside else f"'{place.name}' ({place.type})"
 
 
 def _all_right(blame: Blame) -> str:

@@ -21,16 +21,16 @@ def out_of_sight(points: Iterable[Sequence[Site]]) -> list[Site]:
     Args:
         points: the sites, in the same order at each sample point.
     """
-    found: list[Site] = []
+    merged: list[Site] = []
     for sites in points:
-        if not found:
-            found = list(sites)
+        if not merged:
+            merged = list(sites)
             continue
-        if len(sites) != len(found):  # another trace: each point has sites of its own
-            found += sites
+        if len(sites) != len(merged):  # another trace: each point has sites of its own
+            merged += sites
             continue
-        found = [
-            replace(one, unseen=tuple(told for told in one.unseen if told in other.unseen))
-            for one, other in zip(found, sites, strict=True)
+        merged = [
+            replace(site, unseen=tuple(fault for fault in site.unseen if fault in other_site.unseen))
+            for site, other_site in zip(merged, sites, strict=True)
         ]
-    return [one for one in dict.fromkeys(found) if one.unseen and one.pairs]
+    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]

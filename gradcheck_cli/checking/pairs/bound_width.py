@@ -34,7 +34,7 @@ TOO_WIDE = (
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Coverage:
     """What one sample shows of rows (m,) and columns (n,): what was tested, what is large enough to be."""
 
     any_tested: bool
@@ -45,7 +45,7 @@ class _Seen:
     bound: float
 
 
-def too_wide(samples: Sequence[PairSample]) -> str:
+def explain_wide_bound(samples: Sequence[PairSample]) -> str:
     """Say what of a pair that passed no bound has tested; empty where all that matters was.
 
     Args:
@@ -54,20 +54,20 @@ def too_wide(samples: Sequence[PairSample]) -> str:
     samples = [sample for sample in samples if sample.verdict.size and sample.rows is None]
     if not samples or all(_is_zero(sample) for sample in samples):
         return ""
-    seen = [_look_at(sample) for sample in samples]
-    bound = max(one.bound for one in seen)
-    if not any(one.any_tested for one in seen):
+    views = [_look_at(sample) for sample in samples]
+    bound = max(view.bound for view in views)
+    if not any(view.any_tested for view in views):
         return TOO_WIDE.format(bound=bound, what="slopes as large as this pair's")
     for what, tested, large in (
-        ("output", [one.rows for one in seen], [one.large_rows for one in seen]),
-        ("input", [one.columns for one in seen], [one.large_columns for one in seen]),
+        ("output", [view.rows for view in views], [view.large_rows for view in views]),
+        ("input", [view.columns for view in views], [view.large_columns for view in views]),
     ):
         untested = np.logical_or.reduce(large) & ~np.logical_or.reduce(tested)
         if untested.any():
-            number = int(np.flatnonzero(untested)[0])
-            many = f"{np.count_nonzero(untested)} of {untested.size}"
+            index = int(np.flatnonzero(untested)[0])
+            count = f"{np.count_nonzero(untested)} of {untested.size}"
             return TOO_WIDE.format(
-                bound=bound, what=f"all slopes of {many} {what} elements (number {number})"
+                bound=bound, what=f"all slopes of {count} {what} elements (number {index})"
             )
     return ""
 
@@ -80,7 +80,7 @@ def _is_zero(sample: PairSample) -> bool:
     )
 
 
-def _look_at(sample: PairSample) -> _Seen:
+def _look_at(sample: PairSample) -> _Coverage:
     with np.errstate(invalid="ignore"):
         # Where differences drown in rounding, the gradient is what there is to say how large the slope is.
         numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
@@ -97,7 +97,7 @@ def _look_at(sample: PairSample) -> _Seen:
     np.maximum.at(by_column, where, slope)
     column_is_tested[where[tested]] = True
     least = OWN_ORDER * float(slope.max())
-    return _Seen(
+    return _Coverage(
         any_tested=bool(tested.any()),
         rows=np.asarray(tested.any(axis=1)),
         columns=column_is_tested,

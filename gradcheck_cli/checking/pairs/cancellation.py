@@ -50,24 +50,24 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
 
 
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
-    open_now = (sample.verdict == Verdict.MISMATCH) | (
+    is_open = (sample.verdict == Verdict.MISMATCH) | (
         (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE)
     )
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
-        most = min(_MOST * unit_roundoff, 1e-3) * _scale(pair, sample)
-        open_now &= (error <= most) & np.isfinite(sample.uncertainty)
-    rows = np.flatnonzero(open_now.any(axis=1))[:_MOST_ROWS]
+        largest_loss = min(_MOST * unit_roundoff, 1e-3) * _scale(pair, sample)
+        is_open &= (error <= largest_loss) & np.isfinite(sample.uncertainty)
+    rows = np.flatnonzero(is_open.any(axis=1))[:_MOST_ROWS]
     if not rows.size or not sample.is_connected or sample.rows is not None:
         return sample
-    lost = np.zeros(sample.analytic.shape)
-    lost[rows] = _MEASURED * _rounding(pair, sample, rows)
-    lost = np.where(open_now & (lost <= most), lost, 0.0)
-    allowed = sample.allowed + lost
+    loss = np.zeros(sample.analytic.shape)
+    loss[rows] = _MEASURED * _rounding(pair, sample, rows)
+    loss = np.where(is_open & (loss <= largest_loss), loss, 0.0)
+    allowed = sample.allowed + loss
     with np.errstate(invalid="ignore"):
-        passes = open_now & (lost > 0) & (error <= allowed + np.minimum(sample.uncertainty, allowed))
+        passes = is_open & (loss > 0) & (error <= allowed + np.minimum(sample.uncertainty, allowed))
         passes &= sample.uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
-        doubted = open_now & ~passes & (error <= allowed + sample.uncertainty)
+        doubted = is_open & ~passes & (error <= allowed + sample.uncertainty)
     verdict = np.where(doubted, Verdict.INCONCLUSIVE, np.where(passes, Verdict.PASS, sample.verdict))
     reason = np.where(passes, Reason.NONE, sample.reason)
     reason = np.where(doubted & (reason == Reason.NONE), Reason.LOW_PRECISION, reason)
@@ -81,10 +81,10 @@ def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> Pai
 
 def _scale(pair: Pair, sample: PairSample) -> float:
     """Return what a pair's elements are about: the largest, or an output's value over the input's scale."""
-    op, (output, number) = pair.operations.formula, pair.key
+    op, (output, input_index) = pair.operations.formula, pair.key
     sizes = np.abs(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
     value = packed_magnitude(op.base_values[output], op.outputs[output])
-    step = scales(packed_point(op, number)).step
+    step = scales(packed_point(op, input_index)).step
     largest = float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
     return max(
         largest, float(np.max(value, where=np.isfinite(value), initial=0.0) / np.min(step, initial=np.inf))
@@ -93,13 +93,13 @@ def _scale(pair: Pair, sample: PairSample) -> float:
 
 def _rounding(pair: Pair, sample: PairSample, rows: np.ndarray) -> Float:
     """Measure by how much the elements of some rows change when they are rounded otherwise."""
-    op, (output, number) = pair.operations.formula, pair.key
+    op, (output, input_index) = pair.operations.formula, pair.key
     size = packed_size(op.outputs[output])
     upstream = np.zeros((rows.size, size))
     upstream[np.arange(rows.size), rows] = 1.0
     moved = np.zeros((rows.size, sample.analytic.shape[1]))
     for factor in _FACTORS:
-        gradient = pull_back(op, output, factor * upstream)[number]
+        gradient = pull_back(op, output, factor * upstream)[input_index]
         if gradient is None:
             return moved
         if sample.columns is not None:

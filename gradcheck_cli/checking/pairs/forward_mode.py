@@ -64,10 +64,10 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
 
 def _slopes(pair: Pair, columns: np.ndarray) -> Float | None:
     """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
-    op, (output, number) = pair.operations.formula, pair.key
-    directions = np.zeros((len(columns), packed_size(op.inputs[number])))
+    op, (output, input_index) = pair.operations.formula, pair.key
+    directions = np.zeros((len(columns), packed_size(op.inputs[input_index])))
     directions[np.arange(len(columns)), columns] = 1.0
-    moved = op.jvp(number, unpack(directions, op.inputs[number]))
-    if moved is None or (found := moved[output]) is None:
+    outputs = op.jvp(input_index, unpack(directions, op.inputs[input_index]))
+    if outputs is None or (tangents := outputs[output]) is None:
         return None
-    return np.asarray(pack(found, op.outputs[output]).T)
+    return np.asarray(pack(tangents, op.outputs[output]).T)

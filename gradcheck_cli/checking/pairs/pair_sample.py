@@ -41,12 +41,12 @@ class Stopped:
         return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
 
     @staticmethod
-    def joined(found: Sequence[Stopped]) -> Stopped | None:
+    def joined(stops: Sequence[Stopped]) -> Stopped | None:
         """Return what was found at several points as one."""
-        if not found:
+        if not stops:
             return None
-        places = tuple(dict.fromkeys(place for one in found for place in one.places))
-        return Stopped(places, max(one.change for one in found))
+        places = tuple(dict.fromkeys(place for stop in stops for place in stop.places))
+        return Stopped(places, max(stop.change for stop in stops))
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,13 @@ class PairSample:
         if columns is None or self.rows is not None:
             return self
 
-        def written(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        def write_out(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
             out = np.zeros(self.size, values.dtype)
             np.put_along_axis(out, columns, values, axis=1)
             return out
 
         names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
-        arrays: dict[str, Any] = {name: written(getattr(self, name)) for name in names}
+        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in names}
         return replace(self, **arrays, shape=None, columns=None)
 
     @cached_property

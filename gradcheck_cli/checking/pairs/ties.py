@@ -54,14 +54,16 @@ def hold_ties(
         pairs: those of one sample point; one that is expected to be wrong stands for itself.
         judged: the verdicts on elements.
     """
-    found = dict(judged)
+    samples = dict(judged)
     for output in sorted({output for output, _ in judged}):
-        own = [pairs[key] for key in judged if key[0] == output and _can_be_held(pairs[key], judged[key])]
-        together = [pair for pair in own if not pair.is_expected_wrong]
-        for group in [together, *([pair] for pair in own if pair.is_expected_wrong)]:
+        holdable = [
+            pairs[key] for key in judged if key[0] == output and _can_be_held(pairs[key], judged[key])
+        ]
+        together = [pair for pair in holdable if not pair.is_expected_wrong]
+        for group in [together, *([pair] for pair in holdable if pair.is_expected_wrong)]:
             if group:
-                _hold(group, found)
-    return found
+                _hold(group, samples)
+    return samples
 
 
 def _can_be_held(pair: Pair, sample: PairSample) -> bool:
@@ -73,32 +75,32 @@ def _can_be_held(pair: Pair, sample: PairSample) -> bool:
     )
 
 
-def _hold(group: Sequence[Pair], found: dict[PairKey, PairSample]) -> None:
+def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
     """Judge the rows of one output over some inputs, and put what is found in place of the elements' word."""
-    tied = _Tied(group, [found[pair.key] for pair in group])
+    tied = _Tied(group, [samples[pair.key] for pair in group])
     rows = tied.rows
     if not rows.size:
         return
-    known = tied.judge(rows)
-    is_open = (known.place == Place.OUTSIDE) | (known.place == Place.UNKNOWN)
+    finding = tied.judge(rows)
+    is_open = (finding.place == Place.OUTSIDE) | (finding.place == Place.UNKNOWN)
     guilty: list[Pair] = []
     if len(group) > 1 and is_open.any():
         # Whose fault it is: an input that is wrong by itself speaks for itself, and the others are held anew.
         for pair in group:
-            alone = _Tied([pair], [found[pair.key]])
-            own = np.intersect1d(alone.rows, rows[is_open])
-            if own.size:
-                known_alone = alone.judge(own)
-                found[pair.key] = alone.told(own, known_alone)[0]
-                if (known_alone.place == Place.OUTSIDE).any():
+            tied_input = _Tied([pair], [samples[pair.key]])
+            own_rows = np.intersect1d(tied_input.rows, rows[is_open])
+            if own_rows.size:
+                own_finding = tied_input.judge(own_rows)
+                samples[pair.key] = tied_input.apply(own_rows, own_finding)[0]
+                if (own_finding.place == Place.OUTSIDE).any():
                     guilty.append(pair)
-        tied.see([found[pair.key] for pair in group])
+        tied.see([samples[pair.key] for pair in group])
     if guilty:
-        known.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
-    found.update(zip([pair.key for pair in group], tied.told(rows, known), strict=True))
+        finding.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
+    samples.update(zip([pair.key for pair in group], tied.apply(rows, finding), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
-        _hold(rest, found)
+        _hold(rest, samples)
 
 
 class _Tied:
@@ -108,17 +110,19 @@ class _Tied:
         self.op, self.numbers = group[0].operations.differenced, [pair.input_index for pair in group]
         self.output = group[0].output_index
         op = self.op
-        self.sizes = [packed_size(op.inputs[number]) for number in self.numbers]
+        self.sizes = [packed_size(op.inputs[input_index]) for input_index in self.numbers]
         self.starts = np.cumsum([0, *self.sizes])
-        points = [packed_point(op, number) for number in self.numbers]
+        points = [packed_point(op, input_index) for input_index in self.numbers]
         self.scale = np.concatenate(
             [scales(point, pair.scale).step for point, pair in zip(points, group, strict=True)]
         )
-        rooms = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
+        domains = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
         self.point = np.concatenate(points)
-        self.below = np.concatenate([room.below for room in rooms])
-        self.above = np.concatenate([room.above for room in rooms])
-        self.precisions = [working_precision(op, op.inputs[number].dtype) for number in self.numbers]
+        self.below = np.concatenate([domain.below for domain in domains])
+        self.above = np.concatenate([domain.above for domain in domains])
+        self.precisions = [
+            working_precision(op, op.inputs[input_index].dtype) for input_index in self.numbers
+        ]
         self.value_precision = working_precision(op, op.outputs[self.output].dtype)
         self.generator = np.random.default_rng([SEED, self.output])
         self.see(samples)
@@ -137,8 +141,8 @@ class _Tied:
 
     def _evaluate(self, points: Float) -> Float:
         batch = {
-            number: unpack(part, self.op.inputs[number])
-            for number, part in zip(self.numbers, self._parts(points), strict=True)
+            input_index: unpack(part, self.op.inputs[input_index])
+            for input_index, part in zip(self.numbers, self._parts(points), strict=True)
         }
         return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
 
@@ -174,7 +178,7 @@ class _Tied:
             if sample.columns is None:
                 total += part @ values.T
             else:
-                total += np.stack([(one[sample.columns] * values).sum(axis=1) for one in part])
+                total += np.stack([(direction[sample.columns] * values).sum(axis=1) for direction in part])
         return total
 
     @property
@@ -205,21 +209,21 @@ class _Tied:
         """Return the inputs that take part in a row's tie, and its gradient for them, in units of scale."""
         columns, gradient = [], []
         for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
-            own = np.arange(sample.verdict.shape[1])
+            elements = np.arange(sample.verdict.shape[1])
             if not self.bent[row]:
-                own = np.flatnonzero(is_tied[row])
+                elements = np.flatnonzero(is_tied[row])
             places = (
-                own
+                elements
                 if sample.columns is None
-                else np.broadcast_to(sample.columns, sample.verdict.shape)[row, own]
+                else np.broadcast_to(sample.columns, sample.verdict.shape)[row, elements]
             )
             columns.append(start + places)
-            gradient.append(sample.analytic[row, own] * self.scale[start + places])
+            gradient.append(sample.analytic[row, elements] * self.scale[start + places])
         return np.concatenate(columns), np.concatenate(gradient)
 
     def judge(self, rows: np.ndarray) -> Found:
         """Judge rows over all inputs together."""
-        sizes = np.where(self.bent, self.point.size, sum(each.sum(axis=1) for each in self.tied))
+        sizes = np.where(self.bent, self.point.size, sum(is_tied.sum(axis=1) for is_tied in self.tied))
         widest = int(sizes[rows].max())
         near = self._near(self._active(rows))
         self.directions = self._directions(np.flatnonzero(near.can_move), widest)
@@ -227,7 +231,7 @@ class _Tied:
             rows,
             lambda directions: self._dot(directions, "analytic")[:, rows],
             lambda directions: self._dot(directions, "allowed")[:, rows],
-            lambda number: self._involved(int(rows[number])),
+            lambda index: self._involved(int(rows[index])),
             widest,
         )
         return judge_rows(near, claims, self.directions)
@@ -238,11 +242,11 @@ class _Tied:
             return np.arange(self.point.size)
         active = np.zeros(self.point.size, dtype=bool)
         for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
-            row, own = np.nonzero(is_tied[rows])
+            row, elements = np.nonzero(is_tied[rows])
             columns = (
-                own
+                elements
                 if sample.columns is None
-                else np.broadcast_to(sample.columns, is_tied.shape)[rows[row], own]
+                else np.broadcast_to(sample.columns, is_tied.shape)[rows[row], elements]
             )
             active[start + columns] = True
         return np.flatnonzero(active)
@@ -256,34 +260,34 @@ class _Tied:
             return chosen
         count = widest + 2 if widest + 2 <= MOST else OF_MORE
         chosen = np.zeros((count + 2, size))
-        for one in chosen[:count]:
-            one[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
+        for direction in chosen[:count]:
+            direction[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
         # Alike, as what is tied by being equal does; and in proportion, as what is tied by size does.
         chosen[count, active] = self.scale[active].min() / self.scale[active]
         chosen[count + 1, active] = self.point[active] / self.scale[active]
         return chosen[chosen.any(axis=1)]
 
-    def told(self, rows: np.ndarray, known: Found) -> list[PairSample]:
+    def apply(self, rows: np.ndarray, finding: Found) -> list[PairSample]:
         """Return the samples with what is known of some rows."""
-        is_outside = known.place == Place.OUTSIDE
-        outside = zip(rows[is_outside], known.lack[is_outside], strict=True)
+        is_outside = finding.place == Place.OUTSIDE
+        outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)
         lacks = {int(row): self._lack(int(row), lack) for row, lack in outside}
-        told = []
-        for number, sample in enumerate(self.samples):
-            part = slice(self.starts[number], self.starts[number + 1])
+        updated = []
+        for index, sample in enumerate(self.samples):
+            part = slice(self.starts[index], self.starts[index + 1])
             verdict, reason = sample.verdict.copy(), sample.reason.copy()
             numeric, uncertainty = sample.numeric.copy(), sample.uncertainty.copy()
             columns = np.arange(verdict.shape[1])[None] if sample.columns is None else sample.columns
             columns = np.broadcast_to(columns, verdict.shape)
             inside, unknown, blur = (np.zeros((len(verdict), 1)) for _ in range(3))
-            inside[rows[known.place == Place.INSIDE]] = 1
-            unknown[rows[(known.place == Place.UNKNOWN) & known.is_tie]] = 1
-            blur[rows, 0] = known.doubt
+            inside[rows[finding.place == Place.INSIDE]] = 1
+            unknown[rows[(finding.place == Place.UNKNOWN) & finding.is_tie]] = 1
+            blur[rows, 0] = finding.doubt
             blur = blur / self.scale[part][columns]
-            right = (inside > 0) & self.tied[number]
+            right = (inside > 0) & self.tied[index]
             verdict[right], reason[right] = Verdict.KINK, Reason.NONE
             numeric[right], uncertainty[right] = sample.analytic[right], blur[right]
-            lost = (unknown > 0) & self.tied[number] & (verdict != Verdict.INCONCLUSIVE)
+            lost = (unknown > 0) & self.tied[index] & (verdict != Verdict.INCONCLUSIVE)
             verdict[lost], reason[lost] = Verdict.INCONCLUSIVE, Reason.TIES
             for row, lack in lacks.items():
                 off = lack[part][columns[row]]
@@ -293,7 +297,7 @@ class _Tied:
                 verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.NONE
             was_right = not (sample.verdict == Verdict.MISMATCH).any()
             remark = LOOSE if was_right and (verdict == Verdict.MISMATCH).any() else sample.remark
-            told.append(
+            updated.append(
                 replace(
                     sample,
                     verdict=verdict,
@@ -303,7 +307,7 @@ class _Tied:
                     remark=remark,
                 )
             )
-        return told
+        return updated
 
     def _lack(self, row: int, lack: Float) -> Float:
         """Return what a row's gradient lies outside by, (n,): the least change that would bring it inside."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gradcheck_cli.checking.blame.blame_result import LISTED, sentence, told_of
+from gradcheck_cli.checking.blame.blame_result import LISTED, describe_op, sentence
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.trace_text import heading, place_json
 from gradcheck_cli.results import Status
@@ -43,7 +43,7 @@ def blame_lines(case: Case, found: Sequence[PathBlame], *, width: int = 80) -> l
         for op in others[:MAX_OTHERS]:
             word = "wrong" if op.status is Status.MISMATCHED else "undecided"
             why = op.evidence if op.status is Status.MISMATCHED else op.reason
-            lines += layout.wrap(f"{word} too: {told_of(op.place)}: {why}", width=width, indent=4)
+            lines += layout.wrap(f"{word} too: {describe_op(op.place)}: {why}", width=width, indent=4)
         if len(others) > MAX_OTHERS:
             lines.append(Text(f"    and {len(others) - MAX_OTHERS:,} more; --format json has all"))
         if blame.ops:

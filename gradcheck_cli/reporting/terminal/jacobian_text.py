@@ -138,7 +138,7 @@ def jacobian_text(
 
 def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: str) -> Matrix:
     """Return the rows of one upstream, or one of them in the input's shape."""
-    joined = view.joined(values[view.rows(index, part)])
+    joined = view.join_parts(values[view.rows(index, part)])
     if values is view.found.uncertainty or values is view.found.allowed:
         joined = np.abs(joined)
     return joined if index is None else joined.reshape(view.taken.shape)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.blame.blame_result import Blame, told_of
+from gradcheck_cli.checking.blame.blame_result import Blame, describe_op
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
 from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
@@ -142,7 +142,7 @@ def _again(
         again = blame_path(output, arguments, samples, opener, declared=True)
         if again.blame.named:
             return again
-    makers = [told_of(place) for number in variables for place in walk(op, output, [number]).makers]
+    makers = [describe_op(place) for number in variables for place in walk(op, output, [number]).makers]
     if not makers:
         return found
     whose = f"{found.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
