@@ -1,9 +1,9 @@
-"""A few numbers by which a baseline knows a gradient and its forward again; never whole Jacobians.
+"""A few numbers by which a baseline recognises a gradient and its forward, in place of whole Jacobians.
 
-For seeded upstreams u and directions v, of the gradient <vjp(u), v>, and of the forward the secant
-u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a sign
-nor leaves the domain of a logarithm, and h is far above rounding: the secants are a property of f, good to
-nine digits, though they aren't its derivative to nine digits.
+For seeded upstreams u and directions v, the gradient's numbers are <vjp(u), v>, and the forward's are the
+secants u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a
+sign nor leaves the domain of a logarithm. h is far above rounding: the secants identify f to nine digits,
+although they aren't its derivative to nine digits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import PairKey
 
-# Elements of a tensor from which on projections are taken one at a time.
+# Beyond this many elements in a tensor, projections are taken one at a time.
 _LARGE = 2**18
 COUNT = 3  # a change that one random projection hides by chance, three don't
 _DIGITS = 8  # after the point: nine in all
-_SAME = 1e-8  # what differs by no more than this share of the sum of magnitudes is the same: the ninth digit
+_SAME = 1e-8  # numbers that differ by at most this share of the sum of magnitudes are equal: the ninth digit
 
 
 class _Scale(NamedTuple):
-    """What fits a precision.
+    """Step and slack for one precision.
 
-    Rounding is amplified by 1/step, relative to the point; but a step in half precision must be one at all.
-    `roundings` is by how many a sum may differ in another order; in half precision so many as elsewhere would
-    forgive all.
+    Rounding is amplified by 1/step, relative to the point, but a step in half precision must be large enough
+    to change the value. `roundings` says by how many roundings a sum in another order may differ; in half
+    precision, as many as elsewhere would forgive everything.
     """
 
     largest_roundoff: float
@@ -66,14 +66,14 @@ def fingerprints(
 
     Args:
         op: the op, in float64 where it can be.
-        pairs: which.
-        domains: input number -> bounds that no point leaves.
+        pairs: the pairs to take.
+        domains: input index -> bounds that no point leaves.
         nondeterminism: how far a gradient's elements may differ from one evaluation to the next.
 
     Returns:
-        Of a pair without a path, no projections of a gradient. Of a forward that can't be evaluated beside
-        its point, none of a forward. Of a pair without elements, none at all: there is nothing to know again,
-        and a kernel that leaves memory as it was would look changed each time.
+        A pair without a path has no projections of a gradient. A forward that can't be evaluated near its
+        point has none of the forward. A pair without elements has none at all: there is nothing to
+        recognise, and a kernel that never writes its result would look changed each time.
     """
     by_pair = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
     pairs = [pair for pair in pairs if pair not in by_pair]
@@ -81,7 +81,7 @@ def fingerprints(
         return by_pair
     largest = max(packed_size(info) for info in (*op.inputs, *op.outputs))
     indices = list(range(COUNT))
-    # Of large ones one after another: each takes as much memory as inputs and outputs do.
+    # Large projections are taken one after another: each needs as much memory as the inputs and outputs.
     for chosen in [indices] if largest <= _LARGE else [[index] for index in indices]:
         for pair, projected in _project(op, pairs, chosen, domains or {}, nondeterminism).items():
             before = by_pair.get(pair, Fingerprint((), ()))
@@ -139,8 +139,8 @@ def _unit_roundoff(op: Operation) -> float:
 def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
     """Return (len(which), packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
 
-    They depend on the tensor's name and shape alone: a new output changes no other pair's fingerprint. None
-    is near 0, which would hide an element.
+    They depend only on the tensor's name and shape, so a new output changes no other pair's fingerprint. None
+    is near 0, since that would hide an element.
     """
     rows = np.empty((len(indices), packed_size(info)))
     for row, index in enumerate(indices):
@@ -159,7 +159,7 @@ def _direction(op: Operation, input_index: int, indices: Sequence[int]) -> Float
 
 
 def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
-    """Return sum |u_i f_i| of each upstream: what rounding of the forward is relative to."""
+    """Return sum |u_i f_i| for each upstream: rounding of the forward is relative to it."""
     value = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
     return np.asarray(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
 
@@ -222,7 +222,7 @@ def _projections(values: Float, slack: Float) -> tuple[Projection, ...]:
 
 
 def _upward(value: float) -> float:
-    """Round up to one digit: a baseline is read by people."""
+    """Round up to one digit, since people read baselines."""
     if value <= 0 or not math.isfinite(value):
         return value
     quantum = 10.0 ** math.floor(math.log10(value))

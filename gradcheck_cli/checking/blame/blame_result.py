@@ -1,4 +1,4 @@
-"""What blame found of a path: a verdict for each op, and the sentence that says which is at fault."""
+"""The result of blaming a path: a verdict for each op, and a sentence that says which op is at fault."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LISTED = 3  # ops in doubt that a sentence names
 
 @dataclass(frozen=True)
 class OpVerdict:
-    """What was found of one op.
+    """The verdict on one op.
 
     Attributes:
         place: the op.
         status: passed, mismatched (it is named), or inconclusive.
         reason: why it is inconclusive.
-        evidence: what its gradient is and should be, where that was seen.
+        evidence: its gradient's actual and expected value, where they were seen.
         contributes: whether it adds to the whole gradient's error along this path.
     """
 
@@ -39,15 +39,15 @@ class OpVerdict:
 
 @dataclass(frozen=True)
 class Blame:
-    """What was found of a path.
+    """The verdicts on a path.
 
     Attributes:
         ops: every op's verdict, in backward order.
         agrees: whether the whole gradient agrees with differences along the directions that were tried;
-            `None` where that can't be told.
-        reason: why it can't, where it can't.
-        run: why a run fails, where every op on the path is right; empty elsewhere.
-        is_form: whether it is the form of a gradient that is wrong, so that nothing else could be looked at.
+            `None` where that can't be decided.
+        reason: why it can't be decided.
+        run: why a run fails although every op on the path is right; empty elsewhere.
+        is_form: whether a gradient's form is wrong, so that nothing else could be checked.
     """
 
     ops: tuple[OpVerdict, ...]
@@ -63,7 +63,7 @@ class Blame:
 
     @property
     def undecided(self) -> tuple[OpVerdict, ...]:
-        """The ops of which that can't be told."""
+        """The ops that couldn't be decided."""
         return tuple(op for op in self.ops if op.status is Status.INCONCLUSIVE)
 
     @property

@@ -1,10 +1,10 @@
-"""Find the op of a forward whose own gradient is wrong, by what each contributes to the pair's error.
+"""Find the op of a forward whose own gradient is wrong, by each op's contribution to the pair's error.
 
-Along one direction of the inputs and with one upstream, the error of the whole gradient is the sum of what
-the ops on the way contribute: <what flows in, how the op's outputs move> - <what comes out, how its inputs
-move>. One that contributes nothing is right on this path. One that does is then checked alone, its inputs
-fed and its own gradient called; only where that finds it wrong as well is it named. So a gradient that relies
-on what always holds on the path (a symmetric matrix, probabilities that add up to 1) is never named for it.
+For one direction of the inputs and one upstream, the error of the whole gradient is the sum of the ops'
+contributions: <op's upstream, movement of its outputs> - <op's gradient, movement of its inputs>. An op that
+contributes nothing is right on this path. An op that contributes is then checked alone, with its own inputs
+and its own gradient, and is named only if that finds it wrong too. So a gradient that relies on what always
+holds on the path (a symmetric matrix, probabilities that add up to 1) is never blamed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.numerics import Estimate, Precision
 
-# Two upstreams and directions: an error that one of them happens to be blind to shows in the other.
+# Two upstreams and directions: an error that one of them happens to miss shows in the other.
 PROBES = 2
 SEED = 20240317
 # As for a pair's elements: an error counts beyond this many times its own uncertainty.
 _MARGIN = 5.0
-# Of a long chain's small slope few digits can be seen: so many, relative to it, say that an op is right.
+# Behind a long chain few digits of a small slope survive; this relative accuracy still counts as right.
 _ROUGH = 1e-3
-# What is left of an op's terms, relative to their sum without signs, below which they say nothing of it: far
-# below what random signs leave of a million (1e-3), far above rounding.
+# Terms of an op that cancel to less than this part of the sum of their magnitudes say nothing about it: far
+# below what a million random signs leave (1e-3), far above rounding.
 _CANCELLED = 1e-6
 _ROUNDINGS = 64.0
-# So many ops are checked alone; a path on which more are in doubt has another fault than one wrong gradient.
+# The most ops that are checked alone. A path with more in doubt has another fault than one wrong gradient.
 _MOST_ALONE = 64
 
 
@@ -49,9 +49,9 @@ class OpOnPath:
     """One op on the way.
 
     Attributes:
-        place: what and where it is.
-        obstacle: why it can't be differenced for itself; empty where it can.
-        fault: what is wrong with the form of its gradient, a shape or a dtype; empty where nothing is.
+        place: the op's name, type and place.
+        obstacle: why it can't be differenced by itself; empty where it can.
+        fault: what is wrong with its gradient's shape or dtype; empty where nothing is.
     """
 
     place: OpPlace
@@ -78,7 +78,7 @@ class Probe(Protocol):
         """Return (B, 1 + 2 K) contracted values: the output's, then each op's outputs' and inputs'."""
 
     def sizes(self, step: float) -> Float:
-        """Return per op (K,) what its terms amount to without their signs."""
+        """Return, per op (K,), the sum of its terms' magnitudes."""
 
 
 class OpPath(Protocol):
@@ -99,12 +99,12 @@ class OpPath(Protocol):
         """Return one op as an op of its own, at its own operating point."""
 
     def closes_over(self, index: int) -> bool:
-        """Whether an op moves by more than its inputs."""
+        """Whether an op depends on moving tensors that aren't its inputs."""
 
 
 @dataclass
 class _ProbeFinding:
-    """What the probes have shown of one op: it is right if one of them tested it, and none objects."""
+    """What the probes show of one op: it is right if at least one tested it and none contradicts it."""
 
     is_wrong: bool = False
     is_tested: bool = False
@@ -144,7 +144,7 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
     for count, index in enumerate(waiting):
         verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
     if whole.is_wrong and not any(verdict.status is Status.MISMATCHED for verdict in verdicts.values()):
-        # The mistake is somewhere: look again, more closely, at those of which the path shows few digits.
+        # There is a mistake somewhere: check the ops again whose slopes show only few digits on the path.
         rough = [index for index, finding in enumerate(findings) if finding.is_rough and finding.is_right]
         for count, index in enumerate(rough):
             verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
@@ -153,7 +153,7 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
 
 
 def _look(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
-    """Take one probe: hold each op's two sides against each other, and the whole gradient's."""
+    """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
     precision = path.precision
     rule = rule_for(precision, precision)
     low, high = probe.room
@@ -193,7 +193,7 @@ def _look(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _Pro
         _note(
             finding, moved, claimed, uncertainty[1 + 2 * index] + uncertainty[2 + 2 * index], allowed, reason
         )
-        # Terms that all cancel (a softmax after equal columns) show as little as none.
+        # Terms that all cancel (a softmax after equal columns) test nothing.
         shows = max(_CANCELLED, _ROUNDINGS * precision.unit_roundoff)
         finding.is_tested |= bool(max(abs(moved), abs(claimed)) > shows * size)
 
@@ -245,7 +245,7 @@ def _judge_op(
 
 
 def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
-    """Weigh what an op is found to be alone, where it contributes to the error on its path."""
+    """Combine an op's verdict alone with its contribution to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)
     if closes_over:

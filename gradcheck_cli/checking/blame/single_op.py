@@ -1,7 +1,7 @@
-"""Check one op of a forward alone: its own gradient against differences of it, at its own operating point.
+"""Check one op of a forward alone: its own gradient against its differences, at its own operating point.
 
-A small op is checked element by element; of a large one, the outputs are added up with random weights, and
-the inputs move in random directions. No upstream is 1, so that a gradient that ignores its upstream shows.
+A small op is checked element by element. For a large op, the outputs are added up with random weights and
+the inputs move in random directions. No upstream is 1, so a gradient that ignores its upstream is found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.
 _DIRECTIONS = 8
-# What a gradient that isn't linear differs by at least, relative to its largest element.
+# A gradient that isn't linear differs by at least this part of its largest element.
 _NONLINEAR = 1e-2
 
 
@@ -44,10 +44,10 @@ _ONE_TRIANGLE = (
 
 @dataclass(frozen=True)
 class SingleOpVerdict:
-    """What was found of one op alone.
+    """The verdict on one op alone.
 
-    `evidence` says where a gradient is wrong, by how much, and what it looks like; `reason` why that can't be
-    told.
+    `evidence` says where its gradient is wrong, by how much, and what the mistake looks like. `reason` says
+    why it couldn't be decided.
     """
 
     status: Status
@@ -140,7 +140,7 @@ def _check_input(
     precision = _precision(op, input_index)
     directions = None
     if columns > _MOST_COLUMNS:
-        # Rounded, a step in a direction of float32 is no step in that direction: float64 alone allows them.
+        # In float32, a rounded step no longer points in its direction; only float64 allows directions.
         directions = _directions(point, generator)
         analytic = analytic @ directions.T
 
@@ -158,7 +158,7 @@ def _check_input(
     )
     judged = judge(problem, analytic)
     if (judged.verdict == Verdict.MISMATCH).any():
-        # A Cholesky factor reads one triangle: its gradient is right of a matrix that stays symmetric.
+        # A Cholesky factor reads one triangle: its gradient is right for a matrix that stays symmetric.
         if (
             directions is None
             and _is_symmetric(op.point[input_index])
@@ -183,7 +183,7 @@ def _check_input(
 def _is_symmetric(matrix: Array) -> bool:
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:  # noqa: PLR2004 (a matrix)
         return False
-    # What is made symmetric by a product is so but for rounding, of float32 too.
+    # A product that makes a matrix symmetric does so only up to rounding, in float32 too.
     difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))
     return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
 
@@ -194,7 +194,7 @@ def _directions(point: Float, generator: np.random.Generator) -> Float:
 
 
 def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
-    """Say what the gradient is and should be along the worst direction."""
+    """Compare the gradient with differences along the worst direction, in words."""
     with np.errstate(invalid="ignore"):
         error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
     row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
@@ -207,7 +207,7 @@ def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
 def _evidence_of_elements(
     op: Operation, input_index: int, pulled: _Pulled, analytic: Float, judged: Judgement
 ) -> str:
-    """Say what a small op's gradient is and should be, and what the mistake looks like."""
+    """Compare a small op's gradient with differences, in words, and add a diagnosis."""
     weights = np.diag(pulled.weights)
     heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
     output = next(
@@ -260,10 +260,10 @@ def _worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) 
 
 
 def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
-    """Whether the gradient for all upstreams at once isn't the sum of those for each, beyond any rounding.
+    """Whether the gradient for the sum of all upstreams differs from the sum of gradients beyond rounding.
 
-    Clipping, squaring or replacing an upstream changes a gradient by its own size. A right one that cancels
-    (y (1 - y) near saturation) is as good as its terms, which the outputs' values measure.
+    Clipping, squaring or replacing an upstream changes a gradient by its own size. A right gradient that
+    cancels (y (1 - y) near saturation) is as accurate as its terms, whose size the outputs' values measure.
     """
     if len(pulled.weights) == 1:
         return False

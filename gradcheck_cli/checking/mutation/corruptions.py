@@ -1,7 +1,7 @@
-"""Known ways of corrupting a gradient, and an op whose vjp is corrupted in one of them.
+"""Known ways of corrupting a gradient, and an op whose vjp is corrupted in one of these ways.
 
-They are mistakes that people make, and the smallest that a check must see: what is right otherwise is wrong
-in this one way, at every upstream, in the declared dtype and in float64 alike.
+They are mistakes that people make, and the smallest mistakes that a check must see. A corrupted gradient is
+wrong in one way only, for every upstream, in the declared dtype and in float64 alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
 NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
 SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
 ONES, REPEATS, SIZE = "ones", "repeats", "size"
-# What can be out of sight of a spec's points.
+# Corruptions that a spec's points may be unable to show.
 HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE})
 _FACTOR = 1.01
 
@@ -163,12 +163,12 @@ def _with_element(gradient: Array, place: int) -> Array:
 
 
 def _count_of_mean(output: TensorInfo, shape: tuple[int, ...]) -> int:
-    """Return by how much a mean differs from a sum: an axis' first size above one, the output's before."""
+    """Return the factor between a mean and a sum: the first size above 1, of the output, else the input."""
     return next((size for size in (*output.shape, *shape) if size > 1), 1)
 
 
 def _along_another_axis(gradient: Array) -> Array:
-    """Exchange the first two axes of equal size, but for the last two, which `TRANSPOSE` exchanges."""
+    """Swap the first two axes of equal size, except the last two, which `TRANSPOSE` swaps."""
     shape = gradient.shape[1:]
     equal = [
         (first + 1, second + 1)
@@ -195,7 +195,7 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 def find_partner(inputs: Sequence[TensorInfo], input_index: int) -> int | None:
-    """Return the next input whose gradient could be taken for this one's; `None` where there is none."""
+    """Return the next input whose gradient could be confused with this one's; `None` where there is none."""
     own_info = inputs[input_index]
     alike = [
         candidate

@@ -1,7 +1,7 @@
-"""Corrupt the gradient of a case in known ways, and see which of them the case's check calls wrong.
+"""Corrupt the gradient of a case in known ways, and report which corruptions the case's checks catch.
 
-The op is traced once, and what it answers is remembered, so that each corruption costs little more than its
-verdict. Only gradients that are right as they are get corrupted: of others, nothing would be shown.
+The op is traced once and its answers are cached, so each corruption costs little more than its verdict. Only
+right gradients are corrupted: a wrong one would show nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
 
-# What tells a deaf gradient from a deaf one's Jacobian; the others look at what isn't corrupted here.
+# A gradient that ignores its upstream can still have the right Jacobian; only these two checks catch it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
-# A corruption that moves a gradient by less, relative to its largest element, is none: a matrix that is
-# symmetric but for rounding, transposed. 1 % of the largest element is 1000 times as much.
+# A corruption that changes a gradient by less than this part of its largest element doesn't count, such as
+# transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
-_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # of what the op's own parts are, no vjp tells
-# The smallest element is changed by 1 % of itself, and by twice what is allowed of it and ten times what its
-# numeric value is unsure of: beyond what `numerics.verdict` leaves open.
+_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # they corrupt a part of the op, which no vjp shows
+# The smallest element changes by at least 1 % of itself, and by at least twice its tolerance plus ten times
+# its numeric uncertainty: beyond what `numerics.verdict` leaves undecided.
 _LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
-_ROWS = 3  # random upstreams by which it is seen whether anything changes
+_ROWS = 3  # how many random upstreams show whether a corruption changes anything
 
 
 def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]) -> Findings:
@@ -62,12 +62,12 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     Args:
         case: the case.
         opener: makes ops of it.
-        samples: numbers of the sample points.
+        samples: indices of the sample points.
         corruptions: names among `words.CORRUPTIONS`.
 
     Returns:
-        What is found without any corruption, with what became of each corruption (`mutants`) that changes a
-        gradient that is right.
+        The findings without any corruption, with the outcome of each corruption (`mutants`) that changes a
+        right gradient.
 
     Raises:
         CaseFailedError: the case can't be checked as it is.
@@ -132,12 +132,12 @@ class _Subject:
         self.findings = examine(self.case, self.opener, self.samples, below=self.below)
 
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
-        """Yield what becomes of each corruption."""
+        """Yield the outcome of each corruption."""
         op = self.opener.open(Opening(self.samples[0]))
         right = {
             pair.label for pair in self.findings.pairs if pair.status is Status.PASSED and pair.connected
         }
-        # Of an output without elements, the gradient is zero: there is nothing to corrupt.
+        # The gradient of an output without elements is zero: there is nothing to corrupt.
         pairs = {
             label: pair
             for pair in pair_keys(op)
@@ -163,7 +163,7 @@ class _Subject:
             yield from self._hidden(pairs, corruptions)
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
-        """Return the least change of each pair's smallest element that its tolerance claims to see."""
+        """Return, for each pair's smallest element, the least change that its tolerance claims to detect."""
         shifts = {}
         for label, pair in pairs.items():
             judged = self.findings.judged[label]
@@ -192,13 +192,13 @@ class _Subject:
     def _tried(self, wrong: _Wrong, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
         remaining = dict(pairs)
         results: dict[str, Mutant] = {}
-        # One point is enough for most; all of them for what one doesn't show.
+        # One point is enough for most corruptions; the rest get all points.
         for samples in (self.samples[:1], self.samples):
             if remaining:
                 results |= self._outcomes(wrong, remaining, samples, by_check=False)
             remaining = {label: pair for label, pair in remaining.items() if results[label].outcome != CAUGHT}
         if wrong.corruption in {UPSTREAM, ROW}:
-            # Of one output element, the Jacobian is the same: the check of linearity tells, input by input.
+            # With one output element the Jacobian stays the same: linearity decides, input by input.
             for input_index in sorted({input_index for _, input_index in remaining.values()}):
                 of_input = {label: pair for label, pair in remaining.items() if pair[1] == input_index}
                 results |= self._outcomes(wrong, of_input, self.samples, by_check=True)
@@ -255,7 +255,7 @@ def _places(op: Operation, pairs: Iterable[PairKey], flows: Mapping[int, Array])
 
 
 def _changes(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
-    """Whether a corruption changes a gradient at all; to `None` it does if that isn't zero."""
+    """Whether a corruption changes a gradient at all; replacing a non-zero gradient by `None` does."""
     output, input_index = pair
     before: Any = op.vjp(output, flow)[input_index]
     after: Any = wrong.vjp(output, flow)[input_index]

@@ -1,4 +1,4 @@
-"""Takes the analytic Jacobians of a case's pairs: whole, without their structural zeros, or not at all."""
+"""Take the analytic Jacobians of a case's pairs: whole, or without structural zeros; none where too large."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
-    """Guess which pairs' Jacobians have independent classes; at every sample point the guess is confirmed."""
+    """Guess which pairs' Jacobians have independent classes; each sample point must confirm the guess."""
     guessed: dict[PairKey, Sparsity] = {}
     if not METHODS[case.method].guesses_sparsity:
         return guessed

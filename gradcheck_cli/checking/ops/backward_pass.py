@@ -1,4 +1,4 @@
-"""One backward pass, op by op: what each op was given, what its gradient made of it, where it went wrong."""
+"""One backward pass, op by op: each op's upstreams and gradients, and where NaN or `None` first appears."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
     for op_pass in passes:
         incoming = {mark for _, value in op_pass.upstreams for mark in _marks(value)}
         outgoing = [mark for _, value in op_pass.gradients for mark in _marks(value)]
-        # What flowed in ill was made by an op that has no gradient function to show: an added-up upstream.
+        # A NaN that flows in and wasn't seen before comes from adding gradients up: no op shows that step.
         new = tuple(mark for mark in dict.fromkeys([*sorted(incoming), *outgoing]) if mark not in earlier)
         earlier |= {*incoming, *outgoing}
         ops.append(
@@ -171,7 +171,7 @@ def _local(op_pass: OpPass, gradient: Array | None) -> object:
     upstream = op_pass.upstreams[0][1]
     if upstream is None or upstream.size != 1 or not upstream.all() or not np.isfinite(upstream).all():
         return None
-    # A complex upstream comes in conjugated or not by the op: no quotient says what the derivative is.
+    # An op may conjugate a complex upstream, so no quotient gives the derivative.
     if np.iscomplexobj(upstream) or np.iscomplexobj(gradient):
         return None
     with np.errstate(over="ignore", invalid="ignore"):

@@ -201,8 +201,8 @@ def packed_point(op: Operation, input_index: int) -> Float:
 def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix: Jacobian) -> Float:
     """Return the rounding, (B, n), that a gradient may show in the coarser of a pair's two dtypes.
 
-    Beside the rows' own magnitudes, the outputs' values over the input's scale count: a vjp that cancels,
-    such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is as good as its terms.
+    It grows with the rows' magnitudes and with the outputs' values over the input's scale: a vjp that
+    cancels, such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is only as accurate as its terms.
 
     Args:
         op: the op.
@@ -226,7 +226,7 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
 
 
 def working_precision(op: Operation, dtype: str) -> Precision:
-    """Return the precision in which a tensor of this dtype moves: a coarser one on the path rules.
+    """Return the precision in which a tensor of this dtype moves: the coarsest one on the path.
 
     A forward that casts float64 down to float32 inside is a staircase at float64's steps.
     """

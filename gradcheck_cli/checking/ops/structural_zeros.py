@@ -1,9 +1,9 @@
-"""Finds Jacobians whose rows and columns fall into independent classes, and sees to it that they really do.
+"""Find Jacobians whose rows and columns fall into independent classes, and confirm them.
 
-An elementwise op, a softmax, a matmul: an axis of the output goes with an axis of the input, and element
-(i, ...) of the one depends on elements (i, ...) of the other only. What is found at a few rows is a guess.
-Its analytic side is confirmed by random upstreams, whose gradients are sums over whole rows, up to rounding;
-its numeric side by moving all inputs at once, or class by class.
+In an elementwise op, a softmax or a matmul, an axis of the output belongs to an axis of the input: element
+(i, ...) of the output depends only on elements (i, ...) of the input. A few rows give a guess. Random
+upstreams confirm its analytic side, up to rounding, since their gradients are sums over whole rows. Moving
+all inputs at once, or class by class, confirms its numeric side.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 # Below this many elements a whole Jacobian costs less than the search.
 WORTH = 2**14
-# Rows looked at: of a relu's, half are zero, and all but two of eight are so at every thirtieth point.
+# How many rows are looked at. Half of a relu's rows are zero: at every thirtieth point, all but two of
+# eight are.
 _ROWS = 8
-# Rows with elements that are enough to see ties by.
+# This many rows with non-zero elements are enough to find the ties.
 _ENOUGH = 3
 # Fewer classes than this save little.
 _FEWEST_CLASSES = 2
@@ -47,7 +48,7 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
         seed: chooses the rows.
 
     Returns:
-        Input number -> sparsity, where there seems to be one that is worth its while.
+        Input index -> sparsity, for inputs with one that saves enough work.
     """
     info = op.outputs[output]
     candidates = [

@@ -1,7 +1,7 @@
-"""What the points of a spec can't show: the side of a branch that none is on, an axis of size one.
+"""What the points of a spec can't show: a side of a branch that no point takes, an axis of size one.
 
-A gradient that is wrong there alone passes, whatever the tolerance: no corruption of what is seen finds that
-out. A `Site` is a place where one could be, with what a point shows of it.
+A gradient that is wrong only there passes at any tolerance, and no corruption of the visible part reveals it.
+A `Site` is a place where such a mistake could be, with what a point doesn't show of it.
 """
 
 from __future__ import annotations

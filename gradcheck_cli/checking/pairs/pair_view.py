@@ -1,4 +1,4 @@
-"""A pair as it was judged, element by element: a run's own numbers and verdicts, for whoever shows them."""
+"""A judged pair, element by element: the run's own numbers and verdicts, for display."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Judged:
 
     @property
     def telling(self) -> int:
-        """Number the point that tells most: the first with a mismatch, else the first undecided, else 0."""
+        """The index of the point to show: the first with a mismatch, else the first undecided, else 0."""
         ranks = [
             2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0
             for sample in self.samples

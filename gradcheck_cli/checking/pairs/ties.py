@@ -1,9 +1,9 @@
-"""Holds rows at ties to how the function moves along all of its inputs together; see `joint_slopes`.
+"""Judge rows at ties by moving all their inputs together; see `joint_slopes`.
 
-Element by element, a gradient at a tie lies between slopes and passes, or is the slope of the very piece
-that no single element shows, and doesn't. Here the row is judged as one, over all the inputs it depends on.
-What it finds replaces the elements' verdicts: a row inside is at a kink, and right, whatever they say; one
-outside is wrong.
+At a tie, judging element by element can go wrong both ways. An element between two slopes passes even if the
+elements don't belong together, and the right slope of a piece that no single element shows doesn't pass. So
+the row is judged as a whole, over all the inputs it depends on, and the result replaces the elements'
+verdicts: a row inside the set of slopes is at a kink, and right; a row outside is wrong.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
-# With so few inputs in ties, each is a direction of its own. With more, random directions stand for them, two
-# more than the widest tie has inputs: a random projection of so few to so many is one to one, so that nothing
-# is lost. Of a tie too wide for that, fewer show what they happen to see, beside what moves all alike and
-# what moves all in proportion.
+# With at most EACH inputs in ties, each input is a direction of its own. With more, random directions stand
+# for them: two more than the widest tie has inputs, since such a random projection is one to one and loses
+# nothing. A tie wider than that gets OF_MORE random directions, which may miss something. Two directions are
+# always added: one moves all inputs equally, the other in proportion to their size.
 EACH = 12
 MOST, OF_MORE = 32, 12
 # A multiple of this is exact as a step, whatever the input's precision.
@@ -76,7 +76,7 @@ def _can_be_held(pair: Pair, sample: PairSample) -> bool:
 
 
 def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
-    """Judge the rows of one output over some inputs, and put what is found in place of the elements' word."""
+    """Judge the rows of one output over some inputs, and replace the elements' verdicts by the result."""
     tied = _Tied(group, [samples[pair.key] for pair in group])
     rows = tied.rows
     if not rows.size:
@@ -85,7 +85,7 @@ def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
     is_open = (finding.place == Place.OUTSIDE) | (finding.place == Place.UNKNOWN)
     guilty: list[Pair] = []
     if len(group) > 1 and is_open.any():
-        # Whose fault it is: an input that is wrong by itself speaks for itself, and the others are held anew.
+        # Find the input at fault: one that is wrong by itself is set apart, and the rest are judged again.
         for pair in group:
             tied_input = _Tied([pair], [samples[pair.key]])
             own_rows = np.intersect1d(tied_input.rows, rows[is_open])
@@ -129,7 +129,7 @@ class _Tied:
         self.bent = np.zeros(packed_size(op.outputs[self.output]), dtype=bool)
 
     def see(self, samples: list[PairSample]) -> None:
-        """Take the verdicts as they are known by now."""
+        """Take over the current verdicts."""
         self.samples = samples
         self.tied = [self._is_tied(sample) for sample in samples]
 
@@ -183,7 +183,7 @@ class _Tied:
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows to be held: those at more than one kink, and those that bend where no element shows it."""
+        """The rows to judge: those at more than one kink, and those that bend where no element shows it."""
         kinks, open_elements, lost = (np.zeros(self.bent.size, dtype=np.int64) for _ in range(3))
         for sample, is_tied in zip(self.samples, self.tied, strict=True):
             kinks += (sample.verdict == Verdict.KINK).sum(axis=1)
@@ -262,13 +262,13 @@ class _Tied:
         chosen = np.zeros((count + 2, size))
         for direction in chosen[:count]:
             direction[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
-        # Alike, as what is tied by being equal does; and in proportion, as what is tied by size does.
+        # Inputs that are tied by being equal move equally; inputs that are tied by size move in proportion.
         chosen[count, active] = self.scale[active].min() / self.scale[active]
         chosen[count + 1, active] = self.point[active] / self.scale[active]
         return chosen[chosen.any(axis=1)]
 
     def apply(self, rows: np.ndarray, finding: Found) -> list[PairSample]:
-        """Return the samples with what is known of some rows."""
+        """Return the samples with the verdicts on some rows replaced by a joint finding."""
         is_outside = finding.place == Place.OUTSIDE
         outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)
         lacks = {int(row): self._lack(int(row), lack) for row, lack in outside}
@@ -310,7 +310,7 @@ class _Tied:
         return updated
 
     def _lack(self, row: int, lack: Float) -> Float:
-        """Return what a row's gradient lies outside by, (n,): the least change that would bring it inside."""
+        """Return the least change, (n,), that would bring a row's gradient inside the set of slopes."""
         among, _ = self._involved(row)
         off = np.zeros(self.point.size)
         off[among] = np.linalg.pinv(self.directions[:, among]) @ lack / self.scale[among]

@@ -1,4 +1,4 @@
-"""Apply what a spec expects of a pair, strictly: what it expects must be so, of every pair that it covers."""
+"""Apply what a spec expects of a pair. An expectation must hold for every pair that it covers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def apply_expectation(
     output: TensorInfo,
     input_info: TensorInfo,
 ) -> PairResult:
-    """Return the pair's result as its rule sees it.
+    """Return a pair's result with its rule's expectation applied.
 
     Args:
-        result: as the numbers say.
+        result: the result by the numbers alone.
         rule: the spec's rule for this pair, if any.
         samples: the pair at each sample point; for `expect: zero`.
-        output: what is differentiated.
-        input_info: by what.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
     """
     if rule is None:
         return result
@@ -55,7 +55,7 @@ def apply_expectation(
 
 
 def rule_of(case: Case, label: str) -> PairRule | None:
-    """Return what the spec says of a pair: its own rule's word, else the one for the whole case."""
+    """Return the spec's rule for a pair: its own, else the one for the whole case."""
     rule = rule_for(case.pairs, label)
     if case.expect != "mismatch" or (rule is not None and rule.expect):
         return rule
@@ -124,8 +124,8 @@ def _expect_zero(
             mismatch="value",
             **largest_gradient(samples, output, input_info),
         )
-    # Of a staircase the numbers can't tell whether its steps are meant (an element picked by a maximum), or
-    # what rounding leaves of a slope. The spec says that they are: the gradient is zero between them.
+    # The numbers can't tell whether a staircase is meant (an element picked by a maximum) or is what rounding
+    # leaves of a slope. Here the spec says that it is meant: the gradient is zero between the steps.
     undecided = any(
         bool((~np.isin(sample.reason, (Reason.NONE, Reason.STAIRCASE))).any() or sample.doubt)
         for sample in samples
@@ -139,19 +139,19 @@ _NUMPY = "every way there goes through a NumPy function, which TensorFlow can't 
 
 
 def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[PairKey, PairRule | None]:
-    """Return what a spec says of each pair of an op; `None` where it says nothing.
+    """Return the spec's rule for each pair of an op; `None` for a pair without one.
 
     Args:
         case: the case.
-        op: the op, whose pairs they are.
-        known_labels: labels of pairs that are checked elsewhere: rules may be meant for those.
+        op: the op that has the pairs.
+        known_labels: labels of pairs that are checked elsewhere; rules may be meant for those.
 
     Raises:
         CaseFailedError: a rule matches no pair.
     """
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     all_labels = [*known_labels, *labels.values()]
-    # Those that match nothing yet may be meant for the second order, whose pairs aren't known here.
+    # Rules without a match may be meant for the second order, whose pairs aren't known here.
     unmatched = () if case.second_order else unmatched_rules(case.pairs, all_labels)
     if unmatched:
         globs = ", ".join(repr(rule.glob) for rule in unmatched)
@@ -170,7 +170,7 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
 
 
 def _is_closed_by_numpy(op: Operation, pair: PairKey) -> bool:
-    """Whether a gradient is `None` since TensorFlow can't go through NumPy, which isn't a slope of zero."""
+    """Whether a gradient is `None` because TensorFlow can't go through NumPy; the slope may be non-zero."""
     try:
         return op.passes_numpy(*pair) and not op.is_connected(*pair)
     except GradientFormError:  # a finding, which comes up again where it is looked for

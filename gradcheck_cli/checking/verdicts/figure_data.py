@@ -1,4 +1,4 @@
-"""Take from a judged pair what a picture needs: few cells of its Jacobians, its worst element's ladder."""
+"""Extract the data of a judged pair's pictures: cells of its Jacobians, and its worst element's ladder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Codes = npt.NDArray[np.int8]
 
 LETTERS = {Verdict.PASS: ".", Verdict.KINK: "k", Verdict.MISMATCH: "x", Verdict.INCONCLUSIVE: "?"}
-# What is drawn of a whole Jacobian fits into memory several times.
+# A whole Jacobian is drawn up to this size, which fits into memory several times.
 _MOST_ELEMENTS = 4_000_000
 _MOST_COLUMNS = 40_000  # of an input whose ladder is taken: each rung is a point of so many coordinates
 _DIGITS = 5  # that a picture can show
@@ -66,7 +66,7 @@ def _gravity(sample: PairSample) -> tuple[int, float]:
 
 
 def worst_element(sample: PairSample) -> tuple[int, int]:
-    """Return where in a sample's arrays the element is that tells most: the gravest, by its share."""
+    """Return a sample's worst element: the gravest verdict, then the largest share of its bound."""
     rank = np.vectorize(_RANK.__getitem__, otypes=[np.int8])(sample.verdict)
     share = np.where(rank == rank.max(), _share(sample), -1.0)
     row, column = np.unravel_index(int(np.argmax(share)), share.shape)

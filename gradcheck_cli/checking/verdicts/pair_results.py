@@ -1,4 +1,4 @@
-"""From verdicts to results: pairs with their diagnosis and expectation, or malformed gradients."""
+"""Turn verdicts into results: pairs with diagnosis and expectation, or pairs with malformed gradients."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
     Args:
         case: the case.
         op: the declared op.
-        rules: what the spec says of each pair.
-        samples: the verdicts of each pair, at each sample point.
+        rules: the spec's rule for each pair.
+        samples: the verdicts on each pair, at each sample point.
         scenes: the sample points.
-        upstream_faults: what is wrong with the use of the upstream, of pairs that are expected to be wrong.
+        upstream_faults: how pairs that are expected to be wrong misuse the upstream.
     """
     results = tuple(
         _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, "")) for pair in pair_keys(op)
@@ -79,10 +79,10 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all that was found of it)
 
 
 def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, list[PairSample]]) -> bool:
-    """Whether a pair of second order may well be zero: its gradient was seen to move, by other inputs.
+    """Whether a second-order pair may be zero, since its gradient was seen to move with another input.
 
-    The gradient of what is linear, or made of straight parts, has no slope in its input. That something was
-    tested shows in the upstream: the gradient moves with that, unless it is zero itself.
+    The gradient of a linear or piecewise linear function has no slope in its input. It moves with its
+    upstream, unless it is zero itself: that shows that something was tested.
     """
     return bool(op.outputs[pair[0]].of) and any(
         not sample.numeric_is_zero
@@ -98,7 +98,7 @@ def _diagnose_mismatches(
     samples: Mapping[PairKey, list[PairSample]],
     scenes: Sequence[Scene],
 ) -> tuple[PairResult, ...]:
-    """Add to each mismatch what it looks like."""
+    """Add a diagnosis to each mismatch."""
     diagnosed = []
     for pair, result in zip(pair_keys(op), results, strict=True):
         pair_samples = samples.get(pair, [])
@@ -125,7 +125,7 @@ def _diagnose_mismatches(
 def report_malformed(
     op: Operation, rules: Mapping[PairKey, PairRule | None], error: GradientFormError
 ) -> tuple[PairResult, ...]:
-    """Report a gradient of wrong form: its pairs mismatch; of the others nothing could be said."""
+    """Report a gradient of wrong form: its pairs mismatch, and the other pairs are undecided."""
     results: list[PairResult] = []
     for pair in pair_keys(op):
         output, input_index = pair
@@ -156,10 +156,10 @@ def report_malformed(
 def report_raised(
     op: Operation, rules: Mapping[PairKey, PairRule | None], error: CaseFailedError
 ) -> tuple[PairResult, ...]:
-    """Report a gradient that raises as the spec expects it to; of other pairs nothing could be said.
+    """Report a gradient that raises, as the spec expects it to; the other pairs couldn't be checked.
 
     Returns:
-        None where no rule expects it: then it is an error like any other.
+        Nothing where no rule expects it: then it is an error like any other.
     """
     if not any(rule is not None and rule.kind == RAISES for rule in rules.values()):
         return ()

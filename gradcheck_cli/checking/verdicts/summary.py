@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 
-_TELLING = ("forward_mode", "ladder")  # what one sample alone needed is what the pair took
+_TELLING = ("forward_mode", "ladder")  # a pair reports these methods even if only one sample needed them
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ def _errors(sample: PairSample) -> _Errors:
         relative = np.where(absolute == 0, 0.0, absolute / size)
         bound = sample.allowed + sample.uncertainty
         ratio = np.where(absolute == 0, 0.0, absolute / bound)
-    # An element that can't be decided has an infinite uncertainty: it stands before those that passed.
+    # An undecided element has an infinite uncertainty; it is shown before those that passed.
     undecided = sample.verdict == Verdict.INCONCLUSIVE
     ratio = np.where(undecided, np.maximum(np.nan_to_num(ratio, nan=0.0), 1.0), ratio)
     return _Errors(absolute, np.nan_to_num(relative, nan=np.inf), np.nan_to_num(ratio, nan=np.inf))
 
 
 _NONE_IS_NOT_ZERO = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
-# By verdict code: what stands before what when one element is to be shown.
+# By verdict code: the element with the highest rank is shown.
 RANK = np.zeros(len(Verdict), np.int8)
 RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
@@ -83,14 +83,14 @@ def _why_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
 
 
 def _why_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
-    """Say why nothing was tested of a pair that passed, in a sentence and in a word; nothing where it was."""
+    """Say why a passing pair tested nothing, in a sentence and in a word; both empty where it did."""
     is_connected = any(sample.is_connected for sample in samples)
     can_be_untested = bool(samples[0].elements) and not may_be_zero
     if can_be_untested and is_connected and (message := explain_untested(samples)):
         return message, "all_zero"
     if message := explain_wide_bound(samples):
         return message, "bound"
-    # With nothing held, the forward was seen to move.
+    # A sample that was judged with stops held has a forward that moves without them.
     if can_be_untested and not is_connected and leads and not any(sample.is_held for sample in samples):
         return UNTESTED_NONE, "all_zero"
     return "", ""
@@ -113,9 +113,9 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
 
     Args:
         label: `dOUT/dIN`.
-        output: what is differentiated.
-        input_info: by what.
-        samples: one or more sample points.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
+        samples: the pair at one or more sample points.
         leads: whether the forward leads from the input to the output, as far as can be told.
         may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
     """
@@ -171,7 +171,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
 
 
 def _kind(samples: Sequence[PairSample]) -> str:
-    """Say in what way a gradient is wrong: None, a number that isn't finite, another number."""
+    """Say how a gradient is wrong: `None`, not finite, or another number."""
     kinds = set()
     for sample in samples:
         wrong = sample.verdict == Verdict.MISMATCH
@@ -235,10 +235,10 @@ def _element(
 def _shown(
     samples: Sequence[PairSample], errors: Sequence[_Errors], probes: PairSample
 ) -> tuple[float, float]:
-    """Return error and bound of the element that the table shows.
+    """Return the error and the bound of the worst element, which the table shows.
 
-    It is the worst. One at a kink, which is held to two slopes and not to one, stands behind those that are
-    right, and behind what random probes found.
+    An element at a kink is compared with two slopes, not one. It ranks behind right elements and behind what
+    random probes found.
     """
     best = ((0, 0.0), 0.0, 0.0)
     if probes.probe_bound:
@@ -265,9 +265,9 @@ def _shown(
 def largest_gradient(
     samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo
 ) -> dict[str, Any]:
-    """Return what a result shows of a gradient that should be zero: its largest element, and their number.
+    """Describe a gradient that should be zero: its largest element, and how many elements aren't zero.
 
-    Of random probes, which looked at few elements one by one, there may be none.
+    Random probes look at few elements one by one, so there may be nothing to show.
     """
     best: tuple[float, WorstElement] | None = None
     count = 0

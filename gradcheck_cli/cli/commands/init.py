@@ -72,11 +72,9 @@ def command(  # noqa: PLR0913 (one argument per option)
     if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
         raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
     failures = 0
-    for number, target in enumerate(
-        () if missing is not None and not targets else targets or (str(op_type),)
-    ):
+    for index, target in enumerate(() if missing is not None and not targets else targets or (str(op_type),)):
         try:
-            _write_one(target, output, force=force, is_next=number > 0)
+            _write_one(target, output, force=force, is_next=index > 0)
         except GradcheckError as error:  # noqa: PERF203 (each takes seconds)
             if missing is None:
                 raise

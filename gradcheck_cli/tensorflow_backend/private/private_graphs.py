@@ -167,8 +167,8 @@ def custom_gradient_results(op: Any) -> int:
 
     0 for `tf.recompute_grad` too: backpropagation walks through its forward, computed anew.
     """
-    found = custom_gradient_of(op)
-    return 0 if found is None or _is_recompute(found.function) else found.results
+    unit = custom_gradient_of(op)
+    return 0 if unit is None or _is_recompute(unit.function) else unit.results
 
 
 def custom_gradient_variables(node: Any) -> Sequence[Any]:
@@ -334,9 +334,9 @@ def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any])
         return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
 
     args = [tf.nest.map_structure(convert, value) for value in args]
-    for number, spec in enumerate((target.input_signature or ())[: len(args)]):
+    for index, spec in enumerate((target.input_signature or ())[: len(args)]):
         if isinstance(spec, tf.TensorSpec):
-            args[number] = convert(args[number], spec)
+            args[index] = convert(args[index], spec)
     return args, {key: tf.nest.map_structure(convert, value) for key, value in keywords.items()}
 
 
