@@ -41,6 +41,7 @@ class Problem:
         scale: typical magnitude of the inputs, scalar or (n,), for the steps.
         columns: (c,) the columns of the Jacobian; default: all n.
         base_value: (m,) f(x), for tolerances, where the caller knows it better.
+        rounded_size: (m,) what f(x) is rounded relative to, where the caller knows; asked for where in doubt.
         moves: `evaluate` for points that are described instead of written out.
         evaluate_complex: the same function on complex points, for the complex step.
         sparsity: what can differ from zero in the analytic Jacobian.
@@ -59,6 +60,7 @@ class Problem:
     scale: npt.ArrayLike | None = None
     columns: npt.ArrayLike | None = None
     base_value: npt.ArrayLike | None = None
+    rounded_size: Callable[[], Float] | None = None
     moves: EvaluateMoves | None = None
     evaluate_complex: EvaluateComplex | None = None
     sparsity: Sparsity | None = None
@@ -169,8 +171,16 @@ class Problem:
 
     @property
     def size(self) -> Float:
-        """What f(x) is rounded relative to, (m,): of a part of a complex number, the modulus."""
+        """How large f(x) is, (m,): of a part of a complex number, the modulus."""
         return np.where(np.isfinite(self.value), np.abs(self.value), 0.0)
+
+    @cached_property
+    def size_of_terms(self) -> Float:
+        """What f(x) is rounded relative to, (m,), at least its size: a sum's terms may be far larger."""
+        if self.rounded_size is None:
+            return self.size
+        terms = np.asarray(self.rounded_size(), dtype=np.float64).ravel()
+        return np.fmax(self.size, np.where(np.isfinite(terms), terms, 0.0))
 
     @property
     def weights(self) -> Float:

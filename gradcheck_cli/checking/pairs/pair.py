@@ -183,6 +183,12 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
                 for output, info in zip(outputs, infos, strict=True)
             ]
         ),
+        rounded_size=lambda: np.concatenate(
+            [
+                packed_magnitude(op.rounded_sizes[output], info)
+                for output, info in zip(outputs, infos, strict=True)
+            ]
+        ),
         moves=operations.budget.limit(packed_moves(op, number, outputs)),
         evaluate_complex=None if in_complex is None else packed_complex_function(in_complex, number, outputs),
         may_round=bool(op.quantisers),

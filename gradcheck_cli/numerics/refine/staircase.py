@@ -81,7 +81,7 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
         return found
     rows, change = rows[moves], change[:, moves]
     total = np.abs(change[-1])
-    base = np.maximum(np.abs(problem.sampler.base[rows]), total)
+    base = np.maximum(problem.size_of_terms[rows], total)
     error = 2 * problem.unit[rows] * base + np.finfo(np.float64).tiny
     with np.errstate(all="ignore"):
         # Where rounding alone explains the flat part, the slope goes on beneath it; as far as it may reach,
@@ -107,6 +107,11 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
         return found
     sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
     here, room = problem.chosen, problem.domain.take(problem.chosen)
+    # Rounding of the inputs moves a row by this, times their unit roundoff. Less may be lost on the way to a
+    # value that is smaller, as where a mean is subtracted.
+    rounded = np.maximum(
+        problem.size_of_terms, (np.abs(jacobian) * np.abs(problem.sampler.point)[problem.table]).sum(axis=1)
+    )
     for exponent in FINE:
         moved = np.zeros(problem.sampler.point.size)
         size = power_of_two(problem.step_scale[here]) * 2.0**exponent
@@ -115,7 +120,7 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
             expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
         rows = np.arange(found.size)
         change = _changes(problem, rows, moved, np.ones(1))[0]
-        found |= (change == 0) & (expected > FINE_ULP * problem.unit * problem.size)
+        found |= (change == 0) & (expected > FINE_ULP * problem.unit * rounded)
     return found
 
 
