@@ -42,6 +42,7 @@ class Problem:
         columns: (c,) the columns of the Jacobian; default: all n.
         base_value: (m,) f(x), for tolerances, where the caller knows it better.
         rounded_size: (m,) what f(x) is rounded relative to, where the caller knows; asked for where in doubt.
+        largest_beside: (m,) the largest |f| of the output that a row belongs to; default: the row's own.
         moves: `evaluate` for points that are described instead of written out.
         evaluate_complex: the same function on complex points, for the complex step.
         sparsity: what can differ from zero in the analytic Jacobian.
@@ -61,6 +62,7 @@ class Problem:
     columns: npt.ArrayLike | None = None
     base_value: npt.ArrayLike | None = None
     rounded_size: Callable[[], Float] | None = None
+    largest_beside: npt.ArrayLike | None = None
     moves: EvaluateMoves | None = None
     evaluate_complex: EvaluateComplex | None = None
     sparsity: Sparsity | None = None
@@ -181,6 +183,14 @@ class Problem:
             return self.size
         terms = np.asarray(self.rounded_size(), dtype=np.float64).ravel()
         return np.fmax(self.size, np.where(np.isfinite(terms), terms, 0.0))
+
+    @cached_property
+    def size_beside(self) -> Float:
+        """The largest size of the output that each row belongs to, (m,), at least its own."""
+        if self.largest_beside is None:
+            return self.size
+        beside = np.asarray(self.largest_beside, dtype=np.float64).ravel()
+        return np.fmax(self.size, np.where(np.isfinite(beside), beside, 0.0))
 
     @property
     def weights(self) -> Float:

@@ -224,8 +224,13 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     )
     # A gradient and a slope that are both lost in the forward's noise (an attention key's bias, which softmax
     # takes no notice of) are equal as far as can be told. That says enough where the noise is what the table
-    # grants beside the row's largest slope, here beside the value itself: all slopes of the row may be zero.
-    floor = problem.rule.ratol * rounded / problem.step_scale[sampled.columns]
+    # grants beside the row's largest slope, here beside the output's largest value: all slopes of the row may
+    # be zero, and it as well.
+    floor = (
+        problem.rule.ratol
+        * np.maximum(rounded, problem.size_beside[rows])
+        / problem.step_scale[sampled.columns]
+    )
     with np.errstate(all="ignore"):
         is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
         is_lost &= np.maximum(np.abs(given), np.abs(resolution.slope)) <= resolution.uncertainty

@@ -33,9 +33,15 @@ WIDEST = 8.0
 NARROWER = 4.0
 INTERVALS = 32
 RISERS = 3
+RISER = 4.0  # errors of a value, that a rise is no rounding
 # Risers are of one height: within twice of each other, as those of a rounding are on both sides of a power of
 # two; a little more for what rounds them.
 ALIKE = 2.1
+
+# A row that is no larger than this many roundings of its output's largest element, and moves by no more, is
+# what is left of terms that cancel (a Sobel filter where the border is a mirror). The slope that half of the
+# scale may hide then is 64 u of that element over the scale: of what the table grants, a part in 10,000.
+CANCELLED = 16.0
 
 # Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
 # steps below that, of which the least is 64 ulp of x; and a movement of eight roundings that isn't there.
@@ -83,10 +89,13 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     total = np.abs(change[-1])
     base = np.maximum(problem.size_of_terms[rows], total)
     error = 2 * problem.unit[rows] * base + np.finfo(np.float64).tiny
+    left = CANCELLED * problem.unit[rows] * problem.size_beside[rows]
+    is_left = base <= left
+    error = np.where(is_left, np.maximum(left / RISER, error), error)
     with np.errstate(all="ignore"):
         # Where rounding alone explains the flat part, the slope goes on beneath it; as far as it may reach,
         # twice the step that is still flat.
-        is_rounded = total * along[np.argmax(change != 0, axis=0)] <= 8 * error
+        is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
     is_stair = ~np.isfinite(total) | _has_stairs(problem, rows, direction, narrow, error)
     found[rows] = np.where(is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT))
     return found
@@ -134,7 +143,7 @@ def _has_stairs(
         values = _changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
         with np.errstate(all="ignore"):
             height = np.abs(np.diff(values, axis=0))
-            is_riser = height > 4 * error
+            is_riser = height > RISER * error
             tallest = height.max(axis=0)
             least = np.where(is_riser, height, np.inf).min(axis=0)
             count = is_riser.sum(axis=0)
