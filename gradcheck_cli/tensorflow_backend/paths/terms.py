@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.tensorflow_backend.dtypes import Array
+    Array = np.ndarray[Any, Any]
 
 _SUMS = {"Add", "AddN", "AddV2", "Sub"}
 _PRODUCTS = {"Mul", "RealDiv"}
