@@ -1,5 +1,7 @@
 """Rounding of terms that are far larger than what is left of them, and jumps that climb nothing."""
 
+from functools import partial
+
 import tensorflow as tf
 from attacking import Attack
 
@@ -115,7 +117,7 @@ def sobel(leak):
     return call
 
 
-def _attacks():
+def _differences():
     for gap in (5.0, 10.0, 15.0, 20.0, 23.0):
         for seed in range(3):
             others = [[gap + 20.0, 20.0 - 0.3 * seed, 18.0], [3.0, 2.0 + 0.1 * seed, 1.0]]
@@ -134,11 +136,24 @@ def _attacks():
             yield Attack(f"{name}_{low:g}", "unclear" if name == "squares" else "right", inputs, make(1.0))
             if name != "squares":
                 yield Attack(f"{name}_{low:g}_twice", "wrong", inputs, make(2.0))
+
+
+def _jumps():
     for step in (0.2, 0.4, 0.7, 1.3):
         inputs = {"step": {"shape": [], "value": step}}
         yield Attack(f"box_{step}", "right", inputs, box(0.0), keys={"checks": {"all_zero": False}})
         yield Attack(f"box_{step}_sloping", "not green", inputs, box(0.1))
         yield Attack(f"stairs_{step}", "unchecked", inputs, stairs)
+
+    for seed in range(6):
+        for size, strides in ((3, 1), (2, 1), (3, 2)):
+            pool = partial(tf.nn.max_pool2d, ksize=size, strides=strides, padding="SAME")
+            inputs, keys = {"image": {"shape": [2, 5, 5, 2]}}, {"seed": seed, "second_order": True}
+            name = f"pool_{size}_{strides}_{seed}"
+            yield Attack(name, "right", inputs, lambda image, pool=pool: pool(image), keys=keys)
+
+
+def _cancelled():
     for seed in range(6):
         inputs, keys = {"u": {"shape": [4]}}, {"seed": seed}
         yield Attack(f"centred_{seed}", "right", inputs, centred(1.0), keys=keys)
@@ -150,4 +165,4 @@ def _attacks():
         yield Attack(f"sobel_{seed}_leak", "wrong", inputs, sobel(1e-5), keys=keys)
 
 
-ATTACKS = tuple(_attacks())
+ATTACKS = (*_differences(), *_jumps(), *_cancelled())

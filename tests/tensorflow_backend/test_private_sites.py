@@ -100,7 +100,11 @@ def test_a_gradient_of_the_specs_own_is_known():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"forward": {"numpy": f"{MODULE}:cube_of_arrays"}, "gradient": f"{MODULE}:cube_grad"},
+        {
+            "forward": {"numpy": f"{MODULE}:cube_of_arrays"},
+            "gradient": f"{MODULE}:cube_grad",
+            "outputs": {"y": {"dtype": "float64"}},
+        },
         {"forward": f"{MODULE}:through_py_func"},
         {"forward": f"{MODULE}:through_py_func", "modes": ["eager"]},
     ],

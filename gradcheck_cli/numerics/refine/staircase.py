@@ -33,6 +33,7 @@ WIDEST = 8.0
 NARROWER = 4.0
 INTERVALS = 32
 RISERS = 3
+CLIMBS = 0.8  # the part of all rises that a slope's stairs keep (empirical): all of them, but for rounding
 RISER = 4.0  # errors of a value, that a rise is no rounding
 # Risers are of one height: within twice of each other, as those of a rounding are on both sides of a power of
 # two; a little more for what rounds them.
@@ -142,7 +143,8 @@ def _has_stairs(
     while reach >= narrow:
         values = _changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
         with np.errstate(all="ignore"):
-            height = np.abs(np.diff(values, axis=0))
+            rise = np.diff(values, axis=0)
+            height = np.abs(rise)
             is_riser = height > RISER * error
             tallest = height.max(axis=0)
             least = np.where(is_riser, height, np.inf).min(axis=0)
@@ -151,6 +153,11 @@ def _has_stairs(
             adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
             is_even = (tallest <= ALIKE * least) & (count >= RISERS) & (count < INTERVALS / 2)
             is_even &= adjoining <= count / RISERS / 2
+            if not problem.may_round:
+                # What goes back as well hides no slope: the elements of a pool, of which each is now the
+                # largest, now not. A sum of roundings may do so too.
+                net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
+                is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
         found |= is_even
         reach /= NARROWER
     return found
