@@ -80,6 +80,10 @@ class NumpyOperation:
         return [widen(output) for output in self._forward(self.point)]
 
     @property
+    def rounded_sizes(self):
+        return [np.abs(value) for value in self.base_values]
+
+    @property
     def values_beside_gradient(self):
         return self.base_values
 

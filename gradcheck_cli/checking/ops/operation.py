@@ -109,6 +109,10 @@ class Operation(Protocol):
         """The outputs at the base point."""
 
     @property
+    def rounded_sizes(self) -> Sequence[Array]:
+        """What each output is rounded relative to there: the terms of a sum may be far larger than it is."""
+
+    @property
     def values_beside_gradient(self) -> Sequence[Array]:
         """The outputs at the base point, as what the gradient is taken from has them."""
 

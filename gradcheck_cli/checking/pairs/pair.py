@@ -164,6 +164,9 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
     op = op or operations.differenced
     outputs = [pair.output_index for pair in pairs]
     infos = [op.outputs[output] for output in outputs]
+    values = [
+        packed_magnitude(op.base_values[output], info) for output, info in zip(outputs, infos, strict=True)
+    ]
     low, high = first.domain
     in_complex = operations.in_complex
     return Problem(
@@ -177,9 +180,11 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         low=low,
         high=high,
         scale=first.scale,
-        base_value=np.concatenate(
+        base_value=np.concatenate(values),
+        largest_beside=np.concatenate([np.full(each.size, _largest(each)) for each in values]),
+        rounded_size=lambda: np.concatenate(
             [
-                packed_magnitude(op.base_values[output], info)
+                packed_magnitude(op.rounded_sizes[output], info)
                 for output, info in zip(outputs, infos, strict=True)
             ]
         ),
@@ -189,6 +194,11 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         else packed_complex_function(in_complex, input_index, outputs),
         may_round=bool(op.quantisers),
     )
+
+
+def _largest(values: Float) -> float:
+    """Return the largest of the finite magnitudes, 0 if there's none."""
+    return float(np.max(values, where=np.isfinite(values), initial=0.0))
 
 
 def pairs_at(

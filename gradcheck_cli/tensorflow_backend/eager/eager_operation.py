@@ -79,6 +79,11 @@ class EagerOperation:
         """The outputs at the base point."""
         return self.called.base_values
 
+    @property
+    def rounded_sizes(self) -> list[Array]:
+        """What the outputs are rounded relative to: no graph tells of terms that are larger than they are."""
+        return [np.abs(value) for value in self.base_values]
+
     @cached_property
     def random_types(self) -> tuple[str, ...]:
         """What makes the forward draw anew at each call, though the seed is the same."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.graph import held_stops
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.state import written_before_read
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
@@ -106,6 +107,19 @@ class GraphOperation:
     def base_values(self) -> list[Array]:
         """The outputs at the base point, from an unbatched call."""
         return self.traced.base_values
+
+    @cached_property
+    def rounded_sizes(self) -> list[Array]:
+        """What each output is rounded relative to there; see `paths.terms`."""
+        outputs = self.traced.forward.outputs
+        needed = [terms.terms_of(output) for output in outputs]
+        tensors = list({id(tensor): tensor for each in needed for tensor in each}.values())
+        found = self.traced.values_at_point(tensors)
+        values = {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, found, strict=True)}
+        return [
+            terms.rounded_size(output, values) if each else np.abs(value)
+            for output, each, value in zip(outputs, needed, self.base_values, strict=True)
+        ]
 
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.

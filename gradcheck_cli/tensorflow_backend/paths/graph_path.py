@@ -288,7 +288,7 @@ def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> lis
     for op in ops_between(inputs, outputs):
         types = {op.type, *[node.op for node in inner_nodes(graph, op)]}
         op_types |= {name for name in types if name.startswith(QUANTISERS)}
-        if op.type == "Cast" and op.outputs[0].dtype.is_integer:
+        if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer:
             op_types.add(op.type)
     return sorted(op_types)
 

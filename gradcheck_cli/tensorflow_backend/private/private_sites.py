@@ -89,6 +89,7 @@ _RAN: dict[str, Site] = {}  # by the registered name: what was differentiated on
 def site_of(function: Any) -> Site:
     """Return where a function is written that a gradient is made of, or that is one."""
     noted = _get(_MADE, function)
+    function = private_graphs.users_function(function)
     return noted or Site(_named(function), tuple(_places(function)))
 
 

@@ -87,6 +87,11 @@ class LocalOperation:
         """The outputs there."""
         return [dtypes.widen(value) for value in self._values(self._fetched)]
 
+    @property
+    def rounded_sizes(self) -> list[Array]:
+        """What the outputs are rounded relative to: one op's are as large as they are."""
+        return [np.abs(value) for value in self.base_values]
+
     @cached_property
     def quantisers(self) -> tuple[str, ...]:
         """Types of ops between the tensors that move and the outputs that round."""
