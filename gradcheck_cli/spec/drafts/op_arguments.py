@@ -68,7 +68,7 @@ _INTEGERS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 _SHAPES_BY_NAME: tuple[tuple[str, tuple[list[int], ...]], ...] = (
     (r"(a|b|sp|input|sparse)_values", ([2],)),
     (r"values", ([2], [3])),
-    (r"thresh|(default|fill|padding)_value", ([],)),
+    (r"thresh|constant_values|(default|fill|padding)_value", ([],)),
     (r"scale|translation|offset", ([2],)),
     (r"inputs", ([2, 2, 3],)),
     (r"orig_output|grad|out_backprop", ([1, 4, 4, 2], [1, 3, 3, 3, 1], [1, 4, 4, 4])),
