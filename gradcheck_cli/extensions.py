@@ -1,4 +1,4 @@
-"""Checks and reports of other packages, by their entry points; looked for only when they are asked for."""
+"""Checks, reports and generators of other packages, by their entry points; looked for when asked for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 CHECKS = "gradcheck.checks"
 REPORTS = "gradcheck.reports"
+GENERATORS = "gradcheck.generators"
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
     """Return the functions that installed packages register under a group, by name.
 

@@ -168,8 +168,8 @@ class Generator:
     Attributes:
         about: its line of documentation.
         examples: of what is written under the key.
-        takes: what is written there: "value", "file", "choices", "probability", "side", a "switch" that is
-            on, or a mapping of "numbers".
+        takes: what is written there: "value", "file", "choices", "probability", "side", "name", a "switch"
+            that is on, or a mapping of "numbers".
         numbers: these numbers, by key.
         about_numbers: what they say together.
         families: the kinds of dtype that it can fill; empty for any that its values fit.
@@ -286,6 +286,12 @@ GENERATORS = {
     ),
     "probabilities": Generator(
         "Positive, with sum 1 along the last axis.", families=("float",), least_rank=1, can_mirror=False
+    ),
+    "generator": Generator(
+        "Draw by a generator of an installed package, by its entry point's name.",
+        ("heavy_tailed",),
+        "name",
+        families=(*_INEXACT, "integer", "bool"),
     ),
 }
 # What else values come from; none of these can be written.

@@ -3,25 +3,19 @@
     python tests/acceptance/drafts.py functions            # 100 functions of TensorFlow's and of other kinds
     python tests/acceptance/drafts.py op_types --part 1/8  # an eighth of the op types with a gradient
 
-Prints a line for each, and at the end the shares: drafts that run, that end with 0, and the silent ones, of
-which a run doesn't end with 0 and `init` says nothing.
+Prints a line for each, and at the end the shares: drafts that run, that decide something (`tests`), that end
+with 0 (`right`), and the silent ones, of which a run doesn't end with 0 and the draft doesn't say why.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.running.views.drafting import draft_function, draft_op_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from gradcheck_cli.running.views.drafting_process import DraftingProcess
 
 FUNCTIONS = {
     "tensorflow": "abs add concat exp gather identity maximum minimum multiply negative norm pow "
@@ -44,6 +38,7 @@ FUNCTIONS = {
 
 def op_types() -> list[str]:
     """Return the op types that have a gradient registered."""
+    start_tensorflow()
     from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients
 
     return sorted({one.name for one in read_gradients() if one.status == "gradient"})
@@ -54,64 +49,46 @@ def targets() -> list[str]:
     return [f"{module}:{name}" for module, names in FUNCTIONS.items() for name in names.split()]
 
 
-def drafted(what: str, name: str) -> tuple[str, str]:
+def drafted(process: DraftingProcess, name: str) -> tuple[str, str]:
     """Draft one: return what became of it in a word, and the first line of what `init` says of it."""
     try:
-        found = draft_function(name) if what == "functions" else draft_op_type(name)
-    except GradcheckError as error:
+        found = process.draft(name)
+    except CaseFailedError as error:
         return "refused", str(error).splitlines()[0]
-    status = "right" if found.is_right else "runs" if found.runs else "fails"
-    told = "" if found.is_right else found.trouble
-    if not (found.is_right or told):
-        status = "silent"
-    return status, (told.splitlines() or [""])[0]
-
-
-def work(what: str, names: Sequence[str]) -> None:
-    """Draft one after another, a line of JSON each."""
-    start_tensorflow()
-    for name in names:
-        tell(json.dumps([name, *drafted(what, name)]))
-
-
-def tell(line: str) -> None:
-    """Print a line at once: the next takes a while."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    except GradcheckError as error:  # its process died, again and again
+        return "crashed", str(error).splitlines()[0]
+    if found.is_right:
+        return "right", ""
+    told = found.trouble.splitlines()
+    if not told or told[0] not in " ".join(found.draft.notes):
+        return "silent", ""
+    decided = found.runs and any(str(one.status) in {"passed", "mismatched"} for one in found.found.pairs)
+    return "tests" if decided else "runs" if found.runs else "fails", told[0]
 
 
 def main() -> None:
-    """Draft in a process of its own, and in another where a kernel aborts on what it is tried with."""
+    """Draft as `gradcheck init` does: in a process of its own, which a kernel may abort."""
     parser = argparse.ArgumentParser(description="see the module's own text")
     parser.add_argument("what", choices=["functions", "op_types"])
     parser.add_argument("--part", default="1/1")
-    parser.add_argument("--only", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.only is not None:
-        work(options.what, options.only)
-        return
     index, count = (int(part) for part in options.part.split("/"))
-    left = (targets() if options.what == "functions" else op_types())[index - 1 :: count]
     counts: Counter[str] = Counter()
-    while left:
-        command = [sys.executable, __file__, options.what, "--only", *left]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as worker:
-            for line in worker.stdout or ():
-                if not line.startswith("["):
-                    continue
-                name, status, told = json.loads(line)
-                left.remove(name)
-                counts[status] += 1
-                tell(f"{status:8} {name}  {told[:150]}")
-        if left:  # it aborted at the first of these
-            counts["crashed"] += 1
-            tell(f"crashed  {left.pop(0)}")
-    total, runs = sum(counts.values()), counts["right"] + counts["runs"]
-    failing = counts["fails"] + counts["refused"]
-    tell(f"{total} drafted: {runs} run ({100 * runs / max(total, 1):.0f} %), {counts['right']} end with 0")
-    tell(f"{failing} don't run and say why, {counts['silent']} are silent, {counts['crashed']} crash")
+    with DraftingProcess() as process:
+        for name in (targets() if options.what == "functions" else op_types())[index - 1 :: count]:
+            status, told = drafted(process, name)
+            counts[status] += 1
+            sys.stdout.write(f"{status:8} {name}  {told[:150]}\n")
+            sys.stdout.flush()
+    total = sum(counts.values())
+    decided = counts["right"] + counts["tests"]
+    runs = decided + counts["runs"]
+    sys.stdout.write(
+        f"{total} drafted: {runs} run ({100 * runs / max(total, 1):.0f} %), {decided} test something, "
+        f"{counts['right']} end with 0\n"
+        f"{counts['fails'] + counts['refused']} don't run and say why, {counts['silent']} are silent, "
+        f"{counts['crashed']} crash\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The example of docs/extending.md, installed as a package: its check and its report do what it says."""
+"""The example of docs/extending.md, installed as a package: each of its parts does what the page says."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ inputs: {x: {shape: [2], uniform: {low: 1, high: 2}}}
 op: flat
 forward: ops:flat
 inputs: {x: {shape: [2], uniform: {low: 1, high: 2}}}
+---
+op: drawn
+forward: ops:flat
+inputs: {x: {shape: [2], generator: heavy_tailed}}
+---
+op: unknown
+forward: ops:flat
+inputs: {x: {shape: [2], generator: nowhere}}
 """
 
 
@@ -68,7 +76,12 @@ def test_the_example_checks_and_reports(installed, tmp_path):
     assert "check bounded  MISMATCH\n    dy/dx is larger than 1000 for an upstream of ones" in done.stdout
     assert done.stdout.count("check bounded") == 2  # under its table, and in the list at the end
     rows = (tmp_path / "run.csv").read_text().splitlines()
-    assert [row.split(",")[:3] for row in rows] == [["steep", "dy/dx", "passed"], ["flat", "dy/dx", "passed"]]
+    assert [row.split(",")[:3] for row in rows] == [
+        [op, "dy/dx", "passed"] for op in ("steep", "flat", "drawn")
+    ]
+    told = " ".join(done.stdout.split())
+    assert "no installed package brings a generator 'nowhere'" in told
+    assert "there are: heavy_tailed" in told
 
 
 def test_a_report_that_nobody_brings_is_bad_usage(tmp_path):

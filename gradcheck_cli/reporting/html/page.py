@@ -26,7 +26,7 @@ from gradcheck_cli.reporting.exchange.findings import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
-from gradcheck_cli.reporting.terminal.report_text import summary_lines
+from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -259,6 +259,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
             }
             for check in checks
         ],
+        "branches": branch_line(case) if case.branches else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
         "source": _source(case.source, root),
         "reproduce": case.reproduce,

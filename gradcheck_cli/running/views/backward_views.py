@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.blame.blame_result import Blame, describe_op
+from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, describe_op
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
 from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.results import Status
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
 from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
@@ -20,9 +21,12 @@ from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.checking.ops.operation import OpPlace
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+    from gradcheck_cli.tensorflow_backend.walk.backward_walk import Walk
 
 
 def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) -> tuple[PassTrace, ...]:
@@ -98,9 +102,10 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         found = [_blame(opener, op, output, numbers, samples) for output, numbers in paths]
         if exit_code_of(found):
             return tuple(found)
-        held = hold_to_run(found, check(case, explains=False), label)
+        findings = check(case, explains=False)
+        held = hold_to_run(found, findings, label)
         return tuple(
-            _again(one, opener, op, path, samples) if one.blame.run else one
+            _again(one, opener, op, path, findings) if one.blame.run else one
             for one, path in zip(held, paths, strict=True)
         )
 
@@ -126,27 +131,56 @@ def _again(
     opener: GraphOpener,
     op: GraphOperation,
     path: tuple[int, Sequence[int]],
-    samples: Sequence[int],
+    findings: Findings,
 ) -> PathBlame:
     """Look once more at a path on which every op is right, and a run fails; keep what names one.
 
-    What is right in float64 may be wrong in the declared dtype; and a variable's gradient may be, by which no
-    op is moved: the functions that it comes from are named.
+    What is right in float64 may be wrong in the declared dtype. And a variable's gradient may be, by which no
+    op is moved: the op that it comes from is named where every op on the way is right for the arguments, else
+    the functions that it comes from are told.
     """
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
     output, numbers = path
-    arguments = [number for number in numbers if number < op.traced.at.count]
+    samples = points(opener.case)
+    taken = [number for place, number in pair_keys(op) if place == output]
+    arguments = [number for number in taken if number < op.traced.at.count]
     variables = [number for number in numbers if number >= op.traced.at.count]
+    looked = [found.blame] if found.blame.ops or not arguments else []
+    if not looked:  # a variable alone was asked for
+        looked = [blame_path(output, arguments, samples, opener).blame]
     if arguments and opener.in_dtype(op, "float64") is not None:
         again = blame_path(output, arguments, samples, opener, declared=True)
-        if again.blame.named:
+        if again.blame.named and not variables:
             return again
-    makers = [describe_op(place) for number in variables for place in walk(op, output, [number]).makers]
+        looked.append(again.blame)
+    walks = {op.inputs[number].name: walk(op, output, [number]) for number in variables}
+    for pair in findings.pairs:
+        if pair.mismatch == "value" and pair.output == found.output and pair.input in walks:
+            maker = _by_elimination(walks[pair.input], looked)
+            if maker is not None:
+                told = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
+                named = OpVerdict(maker, Status.MISMATCHED, evidence=told)
+                return replace(found, blame=Blame((named,), agrees=False))
+    makers = [describe_op(place) for one in walks.values() for place in one.makers]
     if not makers:
         return found
     whose = f"{found.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
     return replace(found, blame=replace(found.blame, run=whose))
+
+
+def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
+    """Return the op whose gradient of a variable must be wrong, if the variable's gradient is.
+
+    What arrives there is right, since each op from the output down to it was seen to be right for the
+    arguments; and nothing but reads of the variable comes after it.
+    """
+    if len(walked.makers) != 1 or any(blame.agrees is False for blame in looked):
+        return None
+    right = [{one.place.name for one in blame.ops if one.status is Status.PASSED} for blame in looked]
+    needed = {place.name for place in walked.places if place.type != "ReadVariableOp"}
+    return walked.makers[0] if right and all(needed <= names for names in right) else None
 
 
 def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:

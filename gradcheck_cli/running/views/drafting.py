@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,25 +14,36 @@ from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.drafts import guesses
 from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.spec.values.dtype_names import VARYING_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
 
+    MayTry = Callable[[str], bool]
+
+_WIDTH = 100  # of what is said in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
 _MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
 _NO_VARIABLES = "uses no trainable variable"
 
 
+@dataclass(frozen=True)
 class Drafted:
-    """A draft, and what came of running it as it stands."""
+    """A draft, and what came of running it as it stands.
 
-    def __init__(self, draft: Draft, found: CaseResult | None) -> None:
-        """Keep both; `found` is what running it came to, or opening it where it can't be run."""
-        self.draft, self.found = draft, found
+    Attributes:
+        draft: the spec.
+        found: what running it came to, or opening it where it can't be run.
+        why_not: why it wasn't run, where there is nothing found.
+    """
+
+    draft: Draft
+    found: CaseResult | None
+    why_not: str = "no shape that was tried is taken"
 
     @property
     def runs(self) -> bool:
@@ -44,11 +56,22 @@ class Drafted:
         return self.found is not None and self.found.status is Status.PASSED
 
     @property
+    def is_hopeless(self) -> bool:
+        """Whether no values will mend it: what is named isn't there."""
+        return self.found is not None and self.found.error is not None and self.found.error.kind in _HOPELESS
+
+    @property
+    def needs_no_variables(self) -> bool:
+        """Whether it says `variables: true`, and there are none."""
+        error = self.found.error if self.found is not None else None
+        return error is not None and _NO_VARIABLES in error.message and "variables" in self.draft.keys
+
+    @property
     def trouble(self) -> str:
         """Say why a run of it doesn't end with 0; empty where it does."""
         found = self.found
         if found is None:
-            return ""
+            return self.why_not
         if found.error is not None:
             return f"{found.error.kind}: {found.error.message}"
         told = [
@@ -69,11 +92,12 @@ def _why(pair: Any) -> str:  # noqa: ANN401 (a PairResult)
     return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
 
 
-def draft_function(target: str) -> Drafted:
+def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted:
     """Draft the spec of a function, layer or module.
 
     Args:
         target: `module:attribute`, importable from the working directory.
+        may_try: whether what a text names may be run: no if it has ended a process before.
 
     Raises:
         CaseFailedError: it can't be imported, or isn't callable.
@@ -84,11 +108,20 @@ def draft_function(target: str) -> Drafted:
     from gradcheck_cli.tensorflow_backend.startup import settings
 
     with settings(), importable(str(Path.cwd())):
-        return _tried(describe(target))
+        draft = describe(target)
+        found = _first_decided(_tries(draft), may_try)
+        if found is not None and found.needs_no_variables:
+            draft = draft.without_key("variables")
+            found = _first_decided(_tries(draft), may_try)
+        return _told(found or Drafted(draft, None))
 
 
-def draft_op_type(op_type: str) -> Drafted:
+def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
     """Draft the spec of an op type.
+
+    Args:
+        op_type: TensorFlow's name of it.
+        may_try: as above.
 
     Raises:
         CaseFailedError: there is no such op type.
@@ -96,23 +129,24 @@ def draft_op_type(op_type: str) -> Drafted:
     start_tensorflow()
     from gradcheck_cli.tensorflow_backend.registry.describe_op_type import describe_op_type
 
-    return _tried(describe_op_type(op_type))
+    drafts = describe_op_type(op_type, may_try)
+    found = _first_decided(_kinds_of(drafts.found), may_try)
+    return _told(found or Drafted(drafts.first, None, drafts.why_not))
 
 
-def _tried(draft: Draft) -> Drafted:
+def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
     """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
     best: Drafted | None = None
     runs: Counter[str] = Counter()
-    for kind, tried in itertools.islice(_tries(draft), _MOST_OPENED):
+    for kind, tried in itertools.islice(tries, _MOST_OPENED):
         if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
             continue
+        if not may_try(tried.text()):
+            best = best or Drafted(tried, None, "it ends the process on some of the inputs that were tried")
+            continue
         drafted = Drafted(tried, _opened(tried))
-        if drafted.found is not None and drafted.found.error is not None:
-            error = drafted.found.error
-            if _NO_VARIABLES in error.message and "variables" in draft.keys:
-                return _tried(draft.without_key("variables"))
-            if error.kind in _HOPELESS:  # no value will mend that
-                return Drafted(tried, drafted.found)
+        if drafted.is_hopeless or drafted.needs_no_variables:
+            return drafted
         if drafted.runs:
             runs[kind] += 1
             named = _with_outputs(tried, drafted.found)
@@ -121,7 +155,40 @@ def _tried(draft: Draft) -> Drafted:
                 return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
-    return best or Drafted(draft, None)
+    return best
+
+
+def _told(drafted: Drafted) -> Drafted:
+    """Say in the draft itself why a run of it doesn't end with 0."""
+    if drafted.is_right:
+        return drafted
+    begin = "a run of it as it stands doesn't end with 0:" if drafted.runs else "it doesn't run as it stands:"
+    told = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
+    return replace(drafted, draft=replace(drafted.draft, notes=(*told, *drafted.draft.notes)))
+
+
+def _kinds_of(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft): inputs of these shapes, with numbers of one kind after another."""
+    known = []
+    for draft in drafts:
+        known.append(draft)
+        yield "", draft
+    for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], known):
+        inputs = tuple(replace(one, says=_of_kind(one.says, kind)) for one in draft.inputs)
+        if inputs != draft.inputs:
+            yield kind, replace(draft, inputs=inputs)
+
+
+def _of_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says of an input)
+    """Return an input with numbers of a kind; as it is where its values or its dtype leave no choice."""
+    if isinstance(says, list):
+        return [_of_kind(one, kind) for one in says]
+    shape, made = says.get("shape"), {}
+    if shape is not None and set(says) <= {"shape", "dtype"} and guesses.fits(kind, shape):
+        made = guesses.KINDS[kind](shape)
+    if says.get("dtype", "float64") not in VARYING_DTYPES:
+        return says
+    return {**made, **says}
 
 
 def _is_decided(found: CaseResult | None) -> bool:

@@ -31,6 +31,7 @@ _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
     "choices": lambda values: {"values": tuple(values)},
     "probability": lambda chance: {"probability": 0.5 if chance is True else float(chance)},
     "side": lambda side: {"side": side},
+    "name": lambda name: {"name": name},
     "switch": lambda _: {},
     "numbers": dict,
 }

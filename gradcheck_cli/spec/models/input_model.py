@@ -112,6 +112,7 @@ _TAKES: dict[str, Any] = {
     "choices": Scalars,
     "probability": Probability,
     "side": Side,
+    "name": Label,
     "switch": Yes,
 }
 _NUMBERS: dict[str, Any] = {"real": Real, "integer": Integer, "positive": Positive}

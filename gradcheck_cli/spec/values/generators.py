@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.extensions import GENERATORS, extensions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -126,6 +129,34 @@ def _triangular(drawing: Drawing) -> Floats:
     return np.asarray(kept)
 
 
+def _of_a_package(drawing: Drawing) -> NDArray[np.generic]:
+    """Draw by a function that another package brings.
+
+    Raises:
+        CaseFailedError: there is none of that name, it raises, or it returns another shape.
+    """
+    name, known = str(drawing.arguments["name"]), extensions(GENERATORS)
+    if name not in known:
+        raise CaseFailedError(
+            "values",
+            f"no installed package brings a generator '{name}' (entry points of {GENERATORS}); there are: "
+            f"{', '.join(sorted(known)) or 'none'}.",
+        )
+    try:
+        drawn = np.asarray(known[name](drawing.rng, drawing.shape))
+    except Exception as error:
+        raise CaseFailedError(
+            "values", f"generator '{name}' raised {type(error).__name__}: {error}"
+        ) from error
+    if drawn.shape != drawing.shape or drawn.dtype.kind not in "fciub":
+        raise CaseFailedError(
+            "values",
+            f"generator '{name}' must return numbers of shape {list(drawing.shape)}, but returned "
+            f"{drawn.dtype} of shape {list(drawn.shape)}.",
+        )
+    return drawn
+
+
 _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
     "permutation": _permutation,
     "one_hot": _one_hot,
@@ -133,6 +164,7 @@ _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
     "spd": _spd,
     "orthogonal": _orthogonal,
     "triangular": _triangular,
+    "generator": _of_a_package,
 }
 
 

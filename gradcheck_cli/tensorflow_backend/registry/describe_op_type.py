@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.drafts import op_arguments
 from gradcheck_cli.spec.drafts.draft import Draft, DraftInput, as_flow
 from gradcheck_cli.spec.values.dtype_names import DTYPES, VARYING_DTYPES
 from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.registry.accepted_inputs import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator
 
 LENGTH = 2  # of a list input
-# What an attr without a default is given first, by the OpDef's word for its type.
-_FIRST: dict[str, Any] = {
-    "int": 1,
-    "float": 1.0,
-    "bool": False,
-    "list(int)": [1, 1, 1, 1],
-    "list(float)": [1.0],
-    "shape": [2],
-    "string": "",
-}
+_MOST_SETTINGS = 16  # attrs and dtypes that are tried together
+# The order in which dtypes are tried: those with gradients first, the precise before the coarse.
+_DTYPES = ("float64", "complex128", "float32", "complex64", *VARYING_DTYPES, "int32", "int64")
+_WRITTEN = ("int", "float", "bool", "string", "shape", "type", "list(int)", "list(float)", "list(string)")
 
 
-def describe_op_type(op_type: str) -> Draft:
-    """Describe an op type.
+@dataclass
+class OpDrafts:
+    """Drafts of an op type's spec with inputs that it takes.
+
+    Attributes:
+        first: one to write where nothing is found.
+        found: those that its kernel takes, the likeliest first, each looked for when it is asked for.
+        why_not: why there are none, once that is known.
+    """
+
+    first: Draft
+    found: Iterator[Draft] = field(default_factory=lambda: iter(()))
+    why_not: str = ""
+
+
+def describe_op_type(op_type: str, may_try: Callable[[str], bool] = lambda _call: True) -> OpDrafts:
+    """Describe an op type, with inputs that it takes.
 
     Args:
         op_type: TensorFlow's name of it.
-
-    Returns:
-        A draft in which an input's shape is `None` where it is to be found by trying.
+        may_try: see `Question`.
 
     Raises:
         CaseFailedError: there is no such op type.
@@ -43,26 +54,130 @@ def describe_op_type(op_type: str) -> Draft:
     definition = private_graphs.op_def(op_type)
     if definition is None:
         raise CaseFailedError("op_type", unknown_op_type(op_type))
-    inferred = {
+    first = _draft(definition, _settings(definition)[0])
+    drafts = OpDrafts(first, why_not=_unguessable(definition))
+    if not drafts.why_not:
+        drafts.found = _taken(definition, drafts, may_try)
+    return drafts
+
+
+def _taken(definition: Any, drafts: OpDrafts, may_try: Callable[[str], bool]) -> Iterator[Draft]:
+    reached, op_type = -1, definition.name
+    for values, settings in itertools.product(("", "positive definite"), _settings(definition)):
+        draft = _draft(definition, settings)
+        choices = {
+            argument.name: _choices(argument, one.says)
+            for argument, one in zip(definition.input_arg, draft.inputs, strict=True)
+        }
+        # What counts or selects first: the shapes of numbers then follow.
+        names = sorted(choices, key=lambda name: not _is_given(choices[name]))
+        question = Question(
+            op_type, draft.keys.get("attrs", {}), names, [choices[name] for name in names], values, may_try
+        )
+        is_found = False
+        for answer in question.answers():
+            is_found = True
+            yield _with_inputs(draft, dict(zip(names, answer, strict=True)))
+        if is_found:
+            return
+        if question.reached > reached:
+            reached = question.reached
+            drafts.why_not = f"it takes no inputs that were tried: {question.why_not}"
+
+
+def _unguessable(definition: Any) -> str:
+    """Say why no spec of this op type alone can be run; empty where one may."""
+    removed = definition.deprecation.version
+    if 0 < removed <= tf.version.GRAPH_DEF_VERSION:
+        return f"TensorFlow has removed {definition.name}: {definition.deprecation.explanation}"
+    handles = [one.name for one in definition.input_arg if _is_handle(one)]
+    if handles:
+        return (
+            f"input {handles[0]} takes a handle to an object, which no input of a spec can be: "
+            f"{_write_a_function(definition)}"
+        )
+    functions = [
+        one.name for one in definition.attr if "func" in one.type and not one.HasField("default_value")
+    ]
+    if functions:
+        return (
+            f"attr {functions[0]} takes a function, which no attr of a spec can be: "
+            f"{_write_a_function(definition)}"
+        )
+    if definition.output_arg and all(_is_handle(one) for one in definition.output_arg):
+        return (
+            f"output {definition.output_arg[0].name} is a handle to an object, not numbers: "
+            f"{_write_a_function(definition)}"
+        )
+    return ""
+
+
+def _is_handle(argument: Any) -> bool:
+    kinds = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
+    return argument.is_ref or argument.type in kinds or argument.name == "handle"
+
+
+def _write_a_function(definition: Any) -> str:
+    return (
+        f"write a function of tensors that makes it, calls tf.raw_ops.{definition.name} and returns tensors, "
+        f"and name that: 'forward: MODULE:FUNCTION' in place of op_type, with 'covers: [{definition.name}]'."
+    )
+
+
+def _settings(definition: Any) -> list[dict[str, Any]]:
+    """Return what its attrs may be, together: dtypes of inputs under the names of their attrs, too."""
+    inferred = _inferred(definition)
+    names, choices = [], []
+    for attr in definition.attr:
+        has_default = attr.HasField("default_value")
+        values: tuple[Any, ...] = ()
+        if attr.type == "type":
+            allowed = [tf.as_dtype(one).name for one in attr.allowed_values.list.type]
+            values = tuple(one for one in dict.fromkeys(_DTYPES) if not allowed or one in allowed)
+            # A dtype that nothing else follows from matters little: the index's, say.
+            is_number = any(one in VARYING_DTYPES for one in values)
+            values = values[:4] if is_number and (allowed or attr.name not in inferred) else values[:1]
+        elif attr.name not in inferred and (not has_default or op_arguments.is_known_attr(attr.name)):
+            allowed = [one.decode() for one in attr.allowed_values.list.s]
+            least = attr.minimum if attr.has_minimum else 0
+            values = tuple(allowed) or op_arguments.attr_values(attr.name, attr.type, least)
+        if values:
+            names.append(attr.name)
+            choices.append(values)
+    together = [dict(zip(names, one, strict=True)) for one in itertools.product(*choices)]
+    # Those that differ from the first in one choice come before those that differ in two.
+    together.sort(key=lambda one: sum(values.index(one[n]) for n, values in zip(names, choices, strict=True)))
+    return together[:_MOST_SETTINGS]
+
+
+def _inferred(definition: Any) -> set[str]:
+    """Return the attrs that follow from the inputs."""
+    return {
         name for one in definition.input_arg for name in (one.type_attr, one.number_attr, one.type_list_attr)
     }
+
+
+def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
+    """Return the draft with these attrs; an input's shape is open."""
+    inferred = _inferred(definition)
     kinds = {attr.name: attr for attr in definition.attr}
-    attrs = {
-        attr.name: _first(attr)
+    defaults = {
+        attr.name: _default(attr.default_value)
         for attr in definition.attr
-        if attr.name not in inferred and not attr.HasField("default_value") and attr.type in _FIRST
+        if attr.name not in inferred and attr.HasField("default_value") and attr.type in _WRITTEN
     }
-    keys: dict[str, Any] = {"op_type": op_type}
+    attrs = {
+        name: value
+        for name, value in settings.items()
+        if name not in inferred and (name not in defaults or defaults[name] != value)
+    }
+    keys: dict[str, Any] = {"op_type": definition.name}
     remarks = {}
     if attrs:
         keys["attrs"] = attrs
-        remarks["attrs"] = "those without a default: put in yours"
-    inputs = tuple(_input(one, kinds) for one in definition.input_arg)
-    more = {
-        attr.name: _default(attr.default_value)
-        for attr in definition.attr
-        if attr.name not in inferred and attr.HasField("default_value") and attr.type in _FIRST
-    }
+        remarks["attrs"] = "put in yours"
+    inputs = tuple(_input(one, kinds, settings) for one in definition.input_arg)
+    more = {name: value for name, value in defaults.items() if name not in attrs}
     notes = [f"attrs: {as_flow(more)}   # their defaults"] if more else []
     notes += [
         f"{attr.name}: one of {', '.join(allowed)}"
@@ -71,12 +186,7 @@ def describe_op_type(op_type: str) -> Draft:
     ]
     notes += [f"dtypes: [{', '.join(_floating(kinds, definition))}]"]
     notes += ["second_order: true"]
-    return Draft(op_type, keys, inputs, remarks, tuple(notes))
-
-
-def _first(attr: Any) -> Any:
-    allowed = [one.decode() for one in attr.allowed_values.list.s]
-    return allowed[0] if allowed else _FIRST[attr.type]
+    return Draft(definition.name, keys, inputs, remarks, tuple(notes))
 
 
 def _default(value: Any) -> Any:
@@ -86,33 +196,65 @@ def _default(value: Any) -> Any:
         return [*content.i, *content.f, *(one.decode() for one in content.s)]
     if field == "shape":
         return None if content.unknown_rank else [one.size for one in content.dim]
+    if field == "type":
+        return tf.as_dtype(content).name
     return content.decode() if isinstance(content, bytes) else content
 
 
-def _input(argument: Any, kinds: Mapping[str, Any]) -> DraftInput:
-    dtype = _dtype(argument, kinds)
-    says = {} if dtype == "float64" else {"dtype": dtype}
-    count = LENGTH if argument.number_attr or argument.type_list_attr else 0
+def _input(argument: Any, kinds: dict[str, Any], settings: dict[str, Any]) -> DraftInput:
+    dtype = settings.get(argument.type_attr, "float64")
+    if argument.type:
+        dtype = str(tf.as_dtype(argument.type).name)
+    says = {} if dtype == "float64" or dtype not in DTYPES else {"dtype": dtype}
+    number = kinds.get(argument.number_attr or argument.type_list_attr)
+    count = 0 if number is None else max(LENGTH, number.minimum if number.has_minimum else 0)
+    if count and argument.name.endswith("splits"):
+        count = 1  # one ragged dimension
+    if len(settings.get("row_partition_types", ())) and argument.number_attr:
+        count = len(settings["row_partition_types"])
     return DraftInput(argument.name, [dict(says) for _ in range(count)] if count else says, is_guess=True)
 
 
-def _dtype(argument: Any, kinds: Mapping[str, Any]) -> str:
-    """Return the first dtype that an input may have: one with gradients, if there is one."""
-    if argument.type:
-        name = str(tf.as_dtype(argument.type).name)
-        return name if name in DTYPES else "float64"
-    allowed = _allowed(kinds.get(argument.type_attr))
-    for name in ("float64", "float32", "complex128", *VARYING_DTYPES, "int32", "int64"):
-        if not allowed or name in allowed:
-            return name
-    return allowed[0]
+def _choices(argument: Any, says: Any) -> list[Any]:
+    """Return what a spec may say of an input, the likeliest first."""
+    if isinstance(says, list):
+        return [
+            [*together]
+            for apart in (True, False)
+            for one in _choices(argument, says[0])
+            if (together := _list_of(one, len(says), apart=apart)) is not None
+        ]
+    dtype = says.get("dtype", "float64")
+    if dtype.startswith(("int", "uint")):
+        return [{"value": value, **says} for value in op_arguments.integers(argument.name)]
+    if dtype == "string":
+        return [{"value": "text", **says}]
+    between = op_arguments.number_range(argument.name)
+    drawn = {} if between is None else {"uniform": {"low": between[0], "high": between[1]}}
+    return [{"shape": shape, **drawn, **says} for shape in op_arguments.shapes(argument.name)]
 
 
-def _allowed(attr: Any) -> list[str]:
-    return [] if attr is None else [tf.as_dtype(one).name for one in attr.allowed_values.list.type]
+def _list_of(one: dict[str, Any], count: int, *, apart: bool) -> list[dict[str, Any]] | None:
+    """Return a list input's elements: alike, or whole numbers apart; `None` where these can't differ."""
+    if not apart:
+        return [dict(one) for _ in range(count)]
+    value = one.get("value")
+    if not isinstance(value, list) or not all(isinstance(part, int) for part in value):
+        return None
+    return [{**one, "value": [part + place * len(value) for part in value]} for place in range(count)]
 
 
-def _floating(kinds: Mapping[str, Any], definition: Any) -> list[str]:
+def _is_given(choices: list[Any]) -> bool:
+    """Whether a spec gives an input's values, not its shape alone."""
+    first = choices[0][0] if isinstance(choices[0], list) else choices[0]
+    return "value" in first
+
+
+def _with_inputs(draft: Draft, says: dict[str, Any]) -> Draft:
+    return replace(draft, inputs=tuple(replace(one, says=says[one.name]) for one in draft.inputs))
+
+
+def _floating(kinds: dict[str, Any], definition: Any) -> Iterator[str]:
     attrs = [kinds[one.type_attr] for one in definition.input_arg if one.type_attr in kinds]
-    allowed = _allowed(attrs[0]) if attrs else []
-    return [name for name in VARYING_DTYPES if not allowed or name in allowed] or ["float64"]
+    allowed = [tf.as_dtype(one).name for one in attrs[0].allowed_values.list.type] if attrs else []
+    yield from [name for name in VARYING_DTYPES if not allowed or name in allowed] or ["float64"]
