@@ -1,7 +1,8 @@
 """Steer a point towards where a score becomes positive: along its slope, and by simple values.
 
-The score is how far a branch's own condition is from the side that is wanted. Slopes are taken by differences,
-so that any condition will do that can be evaluated. Every step is a batch of points, of which the best goes on.
+The score is how far a branch's own condition is from the side that is wanted. Slopes are taken by
+differences, so that any condition will do that can be evaluated. Every step is a batch of points, of which
+the best goes on.
 """
 
 from __future__ import annotations

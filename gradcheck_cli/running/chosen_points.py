@@ -34,9 +34,10 @@ _MOST = 3  # points that are checked; each costs about a third of a small case
 _DRAWN = 24  # candidates as the spec draws them
 _CANDIDATES = 96
 _LOOKED = 2_500  # points at which the conditions are looked at, of all sides together
+_PYTHON = 6  # times as much as a point costs where Python code is looked at line by line
 _ROUNDS = 12  # of steering, a side
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
-_RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
+RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
 
 def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
@@ -70,7 +71,7 @@ def _may_choose(case: Case, findings: Findings) -> bool:
     return (
         case.is_generated
         and not draws
-        and all(pair.status in _RIGHT for pair in findings.pairs)
+        and all(pair.status in RIGHT for pair in findings.pairs)
         and any(pair.status is Status.PASSED for pair in findings.pairs)
         and any(branch.unseen for branch in findings.branches)
     )
@@ -95,7 +96,7 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
                 findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
                 if wrong:
                     return
-                if found.pairs and all(pair.status in _RIGHT for pair in found.pairs):
+                if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
                     sides.seen |= find.taken
                     break
 
@@ -106,7 +107,7 @@ def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChoo
     first: Any = findings.first
     stated = bool(first.low_precision)
     wanted = sides.wanted(opener.case.unreached)
-    most = min(_LOOKED, sides.field.most)
+    most = min(_LOOKED // _PYTHON if sides.field.python else _LOOKED, sides.field.most)
     chooser = PointChooser(sides.field, opener.case, wanted, as_stated=stated, most=most)
     numbers = candidates.numbers(as_stated=stated)[:_DRAWN]
     if wanted.any() and most > len(numbers):

@@ -20,6 +20,7 @@ from gradcheck_cli.running.failed_case import blank_result
 from gradcheck_cli.running.pair_labels import pairs_of_case
 from gradcheck_cli.running.processes.exit_errors import is_about_memory
 from gradcheck_cli.running.processes.workers import Ended, Started
+from gradcheck_cli.running.search.search_case import search
 from gradcheck_cli.running.views.blaming import add_blame
 from gradcheck_cli.running.views.drawing import add_figures
 
@@ -109,6 +110,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         custom_gradients=findings.custom_gradients,
         branches=findings.branches,
         chosen_points=findings.chosen_points,
+        search=findings.search,
     )
 
 
@@ -165,6 +167,8 @@ def check(case: Case, *, explains: bool = True) -> Findings:
                 findings = replace(findings, checks=(*findings.checks, *own))
             if explains:
                 check_unseen_sides(opener, points(case), findings, spent)
+                if case.search:
+                    search(opener, points(case), findings, case.search)
             return add_figures(findings, opener) if case.drawn else findings
 
 

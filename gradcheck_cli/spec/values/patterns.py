@@ -1,4 +1,4 @@
-"""Points of special kinds, as vectors over a case's free inputs: wide, narrow, one-sided, tied, zero, on borders.
+"""Points of special kinds, as vectors over a case's free inputs: wide, narrow, tied, zero, on borders.
 
 Random draws hardly ever make them, and code likes to treat them apart.
 """

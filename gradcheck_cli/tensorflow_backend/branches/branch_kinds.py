@@ -1,7 +1,7 @@
 """Which kinds of ops branch, and how their sides are told: by how far a point is on each side.
 
-A margin is positive on its side, element by element, and the larger the further in. Where a condition decides,
-the sides are told by the condition itself; `conditions` has its margins.
+A margin is positive on its side, element by element, and the larger the further in. Where a condition
+decides, the sides are told by the condition itself; `conditions` has its margins.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Kind:
 
 
 def aligned(values: Sequence[Array]) -> list[Array]:
-    """Return stacks of values, (B, *shape) each, so that their rows broadcast, with ones after the first axis."""
+    """Return stacks of values, (B, *shape) each, so that their rows broadcast."""
     most = max(value.ndim for value in values)
     return [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in values]
 

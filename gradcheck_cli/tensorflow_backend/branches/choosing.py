@@ -1,4 +1,4 @@
-"""Choose points that take sides of branches which no point has taken yet: among candidates, and by steering."""
+"""Choose points that take sides of branches which none has taken: among candidates, and by steering."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Find:
     Attributes:
         point: the inputs that differ, without a leading axis.
         taken: (sides,).
-        rank: the larger, the further from the other side, as far as that matters, and the nearer to what is
-            drawn.
+        rank: the larger, the better: as far from the other side as matters; few components that are zero,
+            where many a gradient is, or equal; near to what is drawn.
     """
 
     point: Mapping[int, Array]
     taken: Array
-    rank: tuple[float, float]
+    rank: tuple[float, float, float]
 
 
 class PointChooser:
@@ -89,7 +89,7 @@ class PointChooser:
             points = self.free.unpack(vectors, others)
         looked = self._look(points, np.arange(len(rows)))
         self._starts = points, looked
-        for side in np.flatnonzero(self.wanted):
+        for side in np.flatnonzero(self.wanted).tolist():
             margins = looked.margin(side)
             known = np.abs(margins[np.isfinite(margins)])
             self._typical[side] = (float(np.median(known)) if known.size else 0.0) or 1.0
@@ -135,15 +135,17 @@ class PointChooser:
 
     def _note(self, points: Points, looked: Looked) -> None:
         """Remember the points that take wanted sides."""
-        for side in np.flatnonzero(self.wanted & looked.taken.any(axis=0)):
+        for side in np.flatnonzero(self.wanted & looked.taken.any(axis=0)).tolist():
             rows = np.flatnonzero(looked.taken[:, side])
             depth = np.minimum(looked.margin(side)[rows] / self._typical[side], _DEEP)
             vectors = self.free.pack({number: stack[rows] for number, stack in points.items()})
             distance = np.max(np.abs(vectors - self.free.middles) / self.free.spreads, axis=1, initial=0.0)
-            own = self.finds.setdefault(int(side), [])
-            for place in np.lexsort((distance, -depth))[:_KEPT]:
+            special = np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])
+            own = self.finds.setdefault(side, [])
+            for place in np.lexsort((distance, special, -depth))[:_KEPT]:
                 row = rows[place]
                 point = {number: stack[row] for number, stack in points.items()}
-                own.append(Find(point, looked.taken[row], (float(depth[place]), -float(distance[place]))))
+                rank = float(depth[place]), -float(special[place]), -float(distance[place])
+                own.append(Find(point, looked.taken[row], rank))
             own.sort(key=lambda find: find.rank, reverse=True)
             del own[_KEPT:]

@@ -21,7 +21,7 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     Array = np.ndarray[Any, Any]
 
@@ -131,9 +131,9 @@ class Condition:
             every = (self.kind in _AND) == holds
             if self.kind in _REDUCING:
                 axes = tuple(axis + 1 if axis >= 0 else axis for axis in self.axes or ())
-                return (_every if every else np.max)(inner[0], axis=axes, keepdims=self.keeps)  # type: ignore[operator, no-any-return]
+                return _joined(inner[0], axes, every=every, keeps=self.keeps)
             stacked = np.stack(np.broadcast_arrays(*aligned(inner)), axis=-1)
-            return (_every if every else np.max)(stacked, axis=-1)  # type: ignore[operator, no-any-return]
+            return _joined(stacked, (-1,), every=every)
         found = [values[id(tensor)] for tensor in self.tensors]
         if not self.kind:
             truth = found[0].astype(bool)
@@ -142,9 +142,9 @@ class Condition:
         apart = first - second
         sign = 1.0 if holds else -1.0
         if self.kind in ("Equal", "NotEqual"):
-            size = np.abs(apart)
+            size: Array = np.abs(apart)
             return -size if (self.kind == "Equal") == holds else size
-        return sign * (apart if self.kind.startswith("Greater") else -apart)
+        return np.asarray(sign * (apart if self.kind.startswith("Greater") else -apart))
 
     def constants(self) -> list[float]:
         """Return the numbers that something is compared with."""
@@ -152,11 +152,15 @@ class Condition:
         return found + [value for part in self.parts for value in part.constants()]
 
 
-def _every(margins: Array, axis: Any, keepdims: bool = False) -> Array:  # noqa: FBT001, FBT002 (as np.min)
-    """Return the margin of all holding: what is missing of each added up, or the least of what is over."""
-    missing = np.sum(np.minimum(margins, 0.0), axis=axis, keepdims=keepdims)
-    least = np.min(margins, axis=axis, keepdims=keepdims)
-    return np.where(missing < 0, missing, least)
+def _joined(margins: Array, axes: tuple[int, ...], *, every: bool, keeps: bool = False) -> Array:
+    """Return the margin of all holding, or of one of them.
+
+    Of all: what is missing of each added up, or the least of what is over.
+    """
+    if not every:
+        return np.asarray(np.max(margins, axis=axes, keepdims=keeps))
+    missing = np.sum(np.minimum(margins, 0.0), axis=axes, keepdims=keeps)
+    return np.asarray(np.where(missing < 0, missing, np.min(margins, axis=axes, keepdims=keeps)))
 
 
 def _constants(tensor: Any) -> list[float]:

@@ -74,11 +74,11 @@ class Watched:
         """
         own = [values[id(tensor)] for tensor in self.tensors]
         if self.kind.margins is None:
-            truth = own[0].astype(bool)
-            sides = [truth, ~truth]
+            truth: Array = own[0].astype(bool)
+            sides: list[Array] = [truth, np.logical_not(truth)]
         else:
             with np.errstate(invalid="ignore"):
-                sides = [margin > 0 for margin in self.kind.margins(own)]
+                sides = [np.asarray(margin > 0) for margin in self.kind.margins(own)]
         return [side.reshape(len(side), -1).any(axis=1) for side in sides]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
@@ -94,7 +94,7 @@ class Watched:
             elif self.kind.margins is not None:
                 margin = self.kind.margins([values[id(tensor)] for tensor in self.tensors])[side]
             flat = np.nan_to_num(margin.reshape(len(margin), -1), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        return np.max(flat, axis=1, initial=-np.inf)
+        return np.asarray(np.max(flat, axis=1, initial=-np.inf))
 
 
 def find_branches(op: GraphOperation) -> list[Watched]:

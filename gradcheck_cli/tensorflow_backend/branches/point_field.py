@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.branches.graph_branches import find_branches
+from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
+from gradcheck_cli.tensorflow_backend.branches.graph_branches import find_branches, needed_by
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
+    constants_at,
+    lines_traced,
+    placed_branches,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gradcheck_cli.covered import Branch
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Key
+    from gradcheck_cli.tensorflow_backend.branches.numpy_branches import Arcs, Margins
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
@@ -32,8 +41,8 @@ class Looked:
         taken: (B, sides) which sides are taken.
         is_finite: (B,) whether every output is.
         outputs: of each differentiable output its values, (B, *shape), and the upstream.
-        gradients: of each input, (B, *shape): what the upstreams are pulled back to; `None` for no path. Empty
-            where they weren't asked for.
+        gradients: of each input, (B, *shape): what the upstreams are pulled back to; `None` for no path. None
+            at all if they weren't asked for.
         margin: returns how far the points are on a side, by its number, (B,).
     """
 
@@ -48,8 +57,9 @@ class PointField:
     """Looks at points.
 
     Attributes:
-        watched: the branches.
+        watched: the branches in the graph.
         sides: of all branches, each once.
+        python: the conditions in Python code that is called, with file and line, once that has run.
     """
 
     def __init__(self, op: GraphOperation) -> None:
@@ -66,19 +76,37 @@ class PointField:
         self.sides: list[Side] = list(
             dict.fromkeys((one.key, side) for one in self.watched for side in one.branch.sides)
         )
+        self.python: list[tuple[Branch, tuple[str, int]]] = []
         self._fetched: dict[bool, list[Any]] = {}
         self._number = {side: number for number, side in enumerate(self.sides)}
 
     @cached_property
+    def calls_python(self) -> bool:
+        """Whether the forward or the gradient calls Python code of the user's."""
+        trace = self._op.traced.vjp_trace
+        return bool(trace.joint_outputs) and any(op.type in PY_FUNC_TYPES for op in needed_by(trace.results))
+
+    def add_python(self, branches: Sequence[tuple[Branch, tuple[str, int]]]) -> None:
+        """Look at conditions in Python code, too, which takes a call for each point."""
+        known = {place for _, place in self.python}
+        new = [(branch, place) for branch, place in branches if place not in known]
+        self.python += new
+        for branch, _ in new:
+            for side in branch.sides:
+                self._number[_key(branch), side] = len(self.sides)
+                self.sides.append((_key(branch), side))
+
+    @property
     def constants(self) -> list[float]:
         """The numbers that conditions compare with."""
-        found = [value for one in self.watched if one.condition for value in one.condition.constants()]
+        found = constants_at(place for _, place in self.python)
+        found += [value for one in self.watched if one.condition for value in one.condition.constants()]
         return list(dict.fromkeys(found))
 
     @property
     def most(self) -> int:
         """How many points one call may take."""
-        size = sum(int(np.prod([part or 1 for part in tensor.shape])) for tensor in self._fetches(True))
+        size = sum(int(np.prod([part or 1 for part in tensor.shape])) for tensor in self._fetches(pulls=True))
         return _LARGEST // max(1, size)
 
     def look(self, points: Points, seeds: Sequence[int], *, pulls: bool = False) -> Looked:
@@ -99,12 +127,25 @@ class PointField:
             np.stack([np.random.default_rng(seed).standard_normal(info.shape) for seed in seeds])
             for info in infos
         ]
-        fetches = self._fetches(pulls)
-        values = dict(zip(map(id, fetches), self._values(fetches, points, upstreams), strict=True))
+        fetches = self._fetches(pulls=pulls or bool(self.python))
+        python: list[tuple[Arcs, Margins]] = []
+        if self.python:
+            rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
+            fetched = _stacked(rows)
+        else:
+            fetched = self._values(fetches, points, upstreams)
+        values = dict(zip(map(id, fetches), fetched, strict=True))
         taken = np.zeros((len(seeds), len(self.sides)), bool)
         for one in self.watched:
             for side, is_taken in zip(one.branch.sides, one.taken(values), strict=True):
                 taken[:, self._number[one.key, side]] |= is_taken
+        for row, (arcs, _) in enumerate(python):
+            for branch, _ in placed_branches(arcs):
+                for side in branch.seen:
+                    taken[row, self._number.get((_key(branch), side), 0)] |= (
+                        _key(branch),
+                        side,
+                    ) in self._number
         count = len(self._op.outputs)
         outputs = [values[id(tensor)] for tensor in trace.results[:count]]
         is_finite = np.ones(len(seeds), bool)
@@ -116,13 +157,31 @@ class PointField:
             is_finite,
             [(outputs[number], flow) for number, flow in zip(trace.joint_outputs, upstreams, strict=True)],
             self._added([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],
-            lambda side: self._margin(values, side),
+            lambda side: self._margin(values, [margins for _, margins in python], side),
         )
 
-    def _margin(self, values: Mapping[int, Array], side: int) -> Array:
+    def _in_python(
+        self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array], row: int, noted: list[Any]
+    ) -> list[Array] | None:
+        """Look at one point, and note the lines that run; `None` where it raises."""
+        arcs: Arcs = set()
+        margins: Margins = {}
+        own = slice(row, row + 1)
+        noted.append((arcs, margins))
+        with lines_traced(arcs, margins), suppress(CaseFailedError):
+            part = {number: stack[own] for number, stack in points.items()}
+            return self._values(fetches, part, [flow[own] for flow in upstreams])
+        return None
+
+    def _margin(self, values: Mapping[int, Array], python: Sequence[Margins], side: int) -> Array:
         key, name = self.sides[side]
+        for branch, place in self.python:
+            if _key(branch) == key:
+                number = branch.sides.index(name)
+                nothing = (-np.inf, -np.inf)
+                return np.array([margins.get(place, nothing)[number] for margins in python])
         found = [one.margin(values, one.branch.sides.index(name)) for one in self.watched if one.key == key]
-        return np.max(found, axis=0)
+        return np.asarray(np.max(found, axis=0))
 
     def _added(self, gradients: Sequence[Array]) -> list[Array | None]:
         """Add up what each output's upstream is pulled back to."""
@@ -151,16 +210,9 @@ class PointField:
                 halves.append(self._values(fetches, own, [flow[part] for flow in upstreams]))
             except CaseFailedError:  # noqa: PERF203 (a half)
                 halves.append(None)
-        known = next((half for half in halves if half is not None), None)
-        if known is None:
-            raise CaseFailedError("forward", "the forward raises at every point that was looked at.")
-        filled = [
-            _nothing(known, part.stop - part.start) if half is None else half
-            for half, part in zip(halves, parts, strict=True)
-        ]
-        return [np.concatenate(pair) for pair in zip(*filled, strict=True)]
+        return _stacked(halves, [part.stop - part.start for part in parts])
 
-    def _fetches(self, pulls: bool) -> list[Any]:  # noqa: FBT001 (of `look`)
+    def _fetches(self, *, pulls: bool) -> list[Any]:
         if pulls not in self._fetched:
             results = self._op.traced.vjp_trace.results
             results = results if pulls else results[: len(self._op.outputs)]
@@ -169,9 +221,30 @@ class PointField:
         return self._fetched[pulls]
 
 
-def _nothing(like: Sequence[Array], count: int) -> list[Array]:
-    """Return values of so many points at which there are none."""
-    return [
-        np.full((count, *value.shape[1:]), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
-        for value in like
+def _key(branch: Branch) -> Key:
+    return branch.text, branch.place, branch.part
+
+
+def _stacked(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
+    """Put values at several points together; NaN where there are none.
+
+    Args:
+        parts: some points' values each, or `None`.
+        counts: how many points each has; default one.
+
+    Raises:
+        CaseFailedError: there is none at any.
+    """
+    known = next((part for part in parts if part is not None), None)
+    if known is None:
+        raise CaseFailedError("forward", "the forward raises at every point that was looked at.")
+    filled = [
+        [
+            np.full((count, *value.shape[1:]), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
+            for value in known
+        ]
+        if part is None
+        else part
+        for part, count in zip(parts, counts or [1] * len(parts), strict=True)
     ]
+    return [np.concatenate(values) for values in zip(*filled, strict=True)]

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.covered import Branch, with_excuses
-from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
-from gradcheck_cli.tensorflow_backend.branches.graph_branches import needed_by
-from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_traced, numpy_branches
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_traced, placed_branches
 from gradcheck_cli.tensorflow_backend.branches.point_field import PointField
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.tensorflow_backend.branches.numpy_branches import Arcs
-    from gradcheck_cli.tensorflow_backend.branches.point_field import Points
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
@@ -42,13 +39,6 @@ class Sides:
         self._op = op
         self.field = PointField(op)
         self.seen = np.zeros(len(self.field.sides), bool)
-        self._arcs: Arcs = set()
-
-    @property
-    def calls_python(self) -> bool:
-        """Whether the forward or the gradient calls Python code of the user's."""
-        trace = self._op.traced.vjp_trace
-        return bool(trace.joint_outputs) and any(op.type in PY_FUNC_TYPES for op in needed_by(trace.results))
 
     def see(self, samples: Sequence[int]) -> None:
         """Count the sides that some sample points take.
@@ -57,17 +47,14 @@ class Sides:
             CaseFailedError: what is called raises.
         """
         points = self._op.traced.at.stacked(samples)
-        if self.field.watched:
+        if self.field.calls_python:
+            arcs: Arcs = set()
+            with lines_traced(arcs):
+                self.field.look(points, samples, pulls=True)
+            self.field.add_python(placed_branches(arcs))
+            self.seen = np.concatenate([self.seen, np.zeros(len(self.field.sides) - len(self.seen), bool)])
+        if self.field.sides:
             self.seen |= self.field.look(points, samples).taken.any(axis=0)
-        if self.calls_python:
-            self._arcs |= self.arcs_at(points, samples)
-
-    def arcs_at(self, points: Points, seeds: Sequence[int]) -> Arcs:
-        """Return which line follows which in the Python code that is called at some points."""
-        arcs: Arcs = set()
-        with lines_traced(arcs):
-            self.field.look(points, seeds, pulls=True)
-        return arcs
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and reasons why others aren't."""
@@ -78,7 +65,7 @@ class Sides:
             Branch(*key, tuple(side for side, _ in own), tuple(side for side, is_seen in own if is_seen))
             for key, own in sides.items()
         ]
-        return tuple(with_excuses(branch, excuses) for branch in [*found, *numpy_branches(self._arcs)])
+        return tuple(with_excuses(branch, excuses) for branch in found)
 
     def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
         """Return which sides nobody has taken or excused, (sides,)."""
