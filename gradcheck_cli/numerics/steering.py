@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _STEP = 1e-6  # of a component's spread, for slopes
 _LARGE_STEP = 0.03  # where a score has stairs, or the small step moves nothing
+_INWARD = 0.05
 _COLUMNS = 48  # components whose slopes are taken at once
 # Parts of the step that would reach zero if the score went straight; a little more than all of it reaches the
 # inside of a narrow band.
@@ -96,7 +97,8 @@ class Steering:
         if not slopes.any() or not np.isfinite(self.score):
             return []
         rows = []
-        missing = max(-self.score, 1e-3 * float(np.max(np.abs(slopes))))
+        # Once there, further in: by a part of what components are usually apart.
+        missing = -self.score if self.score < 0 else _INWARD * float(np.max(np.abs(slopes)))
         alone = np.where(np.arange(len(slopes)) == np.argmax(np.abs(slopes)), slopes, 0.0)
         for direction in (slopes, np.sign(slopes), alone):
             steepness = float(direction @ slopes)

@@ -34,7 +34,7 @@ _MOST = 3  # points that are checked; each costs about a third of a small case
 _DRAWN = 24  # candidates as the spec draws them
 _CANDIDATES = 96
 _LOOKED = 2_500  # points at which the conditions are looked at, of all sides together
-_PYTHON = 6  # times as much as a point costs where Python code is looked at line by line
+_PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
 _ROUNDS = 12  # of steering, a side
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
@@ -111,7 +111,10 @@ def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChoo
     chooser = PointChooser(sides.field, opener.case, wanted, as_stated=stated, most=most)
     numbers = candidates.numbers(as_stated=stated)[:_DRAWN]
     if wanted.any() and most > len(numbers):
-        chooser.among(first.traced.at.stacked(numbers), min(_CANDIDATES, most))
+        chooser.among(
+            first.traced.at.stacked(numbers),
+            min(_CANDIDATES if most > _CANDIDATES * 4 else _CANDIDATES // 2, most),
+        )
     return chooser
 
 

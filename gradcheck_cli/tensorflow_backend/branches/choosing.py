@@ -101,6 +101,10 @@ class PointChooser:
             return
         points, looked = self._starts
         scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
+        # On the very edge of several conditions at once, no step of one alone leads anywhere.
+        edge = (scores == 0) & ~looked.taken[:, side]
+        if not edge.all():
+            scores[edge] = -np.inf
         row = int(np.argmax(scores))
         if not np.isfinite(scores[row]):
             return

@@ -73,9 +73,10 @@ class Watched:
             values: by the id of a tensor, (B, *shape).
         """
         own = [values[id(tensor)] for tensor in self.tensors]
+        sides: list[Array]
         if self.kind.margins is None:
-            truth: Array = own[0].astype(bool)
-            sides: list[Array] = [truth, np.logical_not(truth)]
+            truth = own[0].astype(bool)
+            sides = [truth, ~truth]
         else:
             with np.errstate(invalid="ignore"):
                 sides = [np.asarray(margin > 0) for margin in self.kind.margins(own)]

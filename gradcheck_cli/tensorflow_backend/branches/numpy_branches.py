@@ -7,6 +7,7 @@ import contextlib
 import functools
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,27 +124,53 @@ def _read_conditions(file: str, _changed: int) -> dict[int, PythonCondition]:
     return {line: condition for line, condition in found.items() if condition is not None}
 
 
-def numpy_branches(arcs: Arcs) -> list[Branch]:
-    """Return the conditions of the functions whose lines were traced, with the sides that were taken."""
-    return [branch for branch, _ in placed_branches(arcs)]
-
-
-def placed_branches(arcs: Arcs) -> list[tuple[Branch, tuple[str, int]]]:
-    """Return the same with the file and the first line of each."""
-    by_file: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+def python_branches(arcs: Arcs) -> list[PythonBranch]:
+    """Return the conditions of the functions whose lines were traced."""
+    called: defaultdict[str, set[int]] = defaultdict(set)
     for file, line, after in arcs:
-        by_file[file].add((line, after))
-    found: list[tuple[Branch, tuple[str, int]]] = []
-    for file, pairs in sorted(by_file.items()):
+        if not line:
+            called[file].add(after)
+    found = []
+    for file, lines in sorted(called.items()):
         try:
             tree = _parsed(file, Path(file).stat().st_mtime_ns)
         except (OSError, SyntaxError, ValueError):
             continue
-        found += [
-            (_branch(node, file, pairs), (file, node.test.lineno))
-            for node in _conditions(tree, {after for line, after in pairs if not line})
-        ]
+        found += [_branch(node, file) for node in _conditions(tree, lines)]
     return found
+
+
+@dataclass(frozen=True)
+class PythonBranch:
+    """A condition of an `if` or a `while`.
+
+    Attributes:
+        branch: with no side seen.
+        file: its file.
+        first: the first line of the condition.
+        last: its last line.
+        body: the first line of what runs if it is true.
+    """
+
+    branch: Branch
+    file: str
+    first: int
+    last: int
+    body: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its file and first line."""
+        return self.file, self.first
+
+    def taken(self, arcs: Arcs) -> tuple[bool, bool]:
+        """Return whether it was true, and whether it was false, by the lines that came after it."""
+        after = {
+            line
+            for file, before, line in arcs
+            if file == self.file and self.first <= before <= self.last and not self.first <= line <= self.last
+        }
+        return self.body in after, bool(after - {self.body})
 
 
 def _conditions(tree: ast.Module, called: set[int]) -> Iterator[ast.If | ast.While]:
@@ -168,11 +195,9 @@ def _own(body: Iterable[ast.AST]) -> Iterator[ast.If | ast.While]:
             yield from _own(ast.iter_child_nodes(node))
 
 
-def _branch(node: ast.If | ast.While, file: str, pairs: set[tuple[int, int]]) -> Branch:
-    test = range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
-    after = {line for before, line in pairs if before in test and line not in test}
-    taken = {"true": node.body[0].lineno in after, "false": bool(after - {node.body[0].lineno})}
+def _branch(node: ast.If | ast.While, file: str) -> PythonBranch:
     text = ast.unparse(node.test)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    seen = tuple(side for side, is_seen in taken.items() if is_seen)
-    return Branch(text, f"{shown(file)}:{node.test.lineno}", "python", ("true", "false"), seen)
+    first, last = node.test.lineno, node.test.end_lineno or node.test.lineno
+    branch = Branch(text, f"{shown(file)}:{first}", "python", ("true", "false"), ())
+    return PythonBranch(branch, file, first, last, node.body[0].lineno)

@@ -15,7 +15,6 @@ from gradcheck_cli.tensorflow_backend.branches.graph_branches import find_branch
 from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
     constants_at,
     lines_traced,
-    placed_branches,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +22,11 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.covered import Branch
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Key
-    from gradcheck_cli.tensorflow_backend.branches.numpy_branches import Arcs, Margins
+    from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
+        Arcs,
+        Margins,
+        PythonBranch,
+    )
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
@@ -76,7 +79,7 @@ class PointField:
         self.sides: list[Side] = list(
             dict.fromkeys((one.key, side) for one in self.watched for side in one.branch.sides)
         )
-        self.python: list[tuple[Branch, tuple[str, int]]] = []
+        self.python: list[PythonBranch] = []
         self._fetched: dict[bool, list[Any]] = {}
         self._number = {side: number for number, side in enumerate(self.sides)}
 
@@ -86,20 +89,19 @@ class PointField:
         trace = self._op.traced.vjp_trace
         return bool(trace.joint_outputs) and any(op.type in PY_FUNC_TYPES for op in needed_by(trace.results))
 
-    def add_python(self, branches: Sequence[tuple[Branch, tuple[str, int]]]) -> None:
+    def add_python(self, branches: Sequence[PythonBranch]) -> None:
         """Look at conditions in Python code, too, which takes a call for each point."""
-        known = {place for _, place in self.python}
-        new = [(branch, place) for branch, place in branches if place not in known]
+        known = {one.place for one in self.python}
+        new = [one for one in branches if one.place not in known]
         self.python += new
-        for branch, _ in new:
-            for side in branch.sides:
-                self._number[_key(branch), side] = len(self.sides)
-                self.sides.append((_key(branch), side))
+        for key, side in dict.fromkeys((_key(one.branch), side) for one in new for side in one.branch.sides):
+            self._number[key, side] = len(self.sides)
+            self.sides.append((key, side))
 
     @property
     def constants(self) -> list[float]:
         """The numbers that conditions compare with."""
-        found = constants_at(place for _, place in self.python)
+        found = constants_at(one.place for one in self.python)
         found += [value for one in self.watched if one.condition for value in one.condition.constants()]
         return list(dict.fromkeys(found))
 
@@ -140,12 +142,9 @@ class PointField:
             for side, is_taken in zip(one.branch.sides, one.taken(values), strict=True):
                 taken[:, self._number[one.key, side]] |= is_taken
         for row, (arcs, _) in enumerate(python):
-            for branch, _ in placed_branches(arcs):
-                for side in branch.seen:
-                    taken[row, self._number.get((_key(branch), side), 0)] |= (
-                        _key(branch),
-                        side,
-                    ) in self._number
+            for told in self.python:
+                for side, is_true in zip(told.branch.sides, told.taken(arcs), strict=True):
+                    taken[row, self._number[_key(told.branch), side]] |= is_true
         count = len(self._op.outputs)
         outputs = [values[id(tensor)] for tensor in trace.results[:count]]
         is_finite = np.ones(len(seeds), bool)
@@ -175,11 +174,11 @@ class PointField:
 
     def _margin(self, values: Mapping[int, Array], python: Sequence[Margins], side: int) -> Array:
         key, name = self.sides[side]
-        for branch, place in self.python:
-            if _key(branch) == key:
-                number = branch.sides.index(name)
+        for one in self.python:
+            if _key(one.branch) == key:
+                number = one.branch.sides.index(name)
                 nothing = (-np.inf, -np.inf)
-                return np.array([margins.get(place, nothing)[number] for margins in python])
+                return np.array([margins.get(one.place, nothing)[number] for margins in python])
         found = [one.margin(values, one.branch.sides.index(name)) for one in self.watched if one.key == key]
         return np.asarray(np.max(found, axis=0))
 

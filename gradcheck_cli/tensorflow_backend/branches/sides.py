@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.covered import Branch, with_excuses
-from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_traced, placed_branches
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_traced, python_branches
 from gradcheck_cli.tensorflow_backend.branches.point_field import PointField
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Sides:
             arcs: Arcs = set()
             with lines_traced(arcs):
                 self.field.look(points, samples, pulls=True)
-            self.field.add_python(placed_branches(arcs))
+            self.field.add_python(python_branches(arcs))
             self.seen = np.concatenate([self.seen, np.zeros(len(self.field.sides) - len(self.seen), bool)])
         if self.field.sides:
             self.seen |= self.field.look(points, samples).taken.any(axis=0)
