@@ -17,7 +17,7 @@ def make(factor):
     @tf.custom_gradient
     def function(x):
         large = tf.reduce_sum(tf.where(tf.equal(x, x), x, 0.0 * x)) > 40.0
-        return x * x, lambda dy: dy * x * tf.where(large, factor, tf.constant(2.0, x.dtype))
+        return x * x, lambda dy: dy * x * tf.where(large, tf.cast(factor, x.dtype), tf.cast(2.0, x.dtype))
     return function
 
 @tf.custom_gradient

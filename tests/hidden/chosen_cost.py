@@ -24,7 +24,7 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(cases))
     spent: list[float] = []
     before: list[tuple[int, int]] = []
-    choose, look = chosen_points._check_chosen, session.check_unseen_sides  # noqa: SLF001 (what is measured)
+    choose, look = chosen_points._check_chosen, session.check_unseen_sides
 
     def timed(*arguments: object) -> None:
         began = time.process_time()
@@ -35,7 +35,7 @@ def main() -> None:
         before[-1] = side_counts(sides.branches(opener.case.unreached))
         choose(opener, sides, findings)
 
-    session.check_unseen_sides, chosen_points._check_chosen = timed, noted  # noqa: SLF001
+    session.check_unseen_sides, chosen_points._check_chosen = timed, noted
     factors, seen, wrong = [], np.zeros(4, int), []
     began = time.process_time()
     for number in order:

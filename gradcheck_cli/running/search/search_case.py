@@ -52,6 +52,7 @@ _AGAIN = 3  # points of the same sides that may be judged in vain
 _EACH = 4  # points that are judged in a round, for each reason
 _STEERED = 20_000  # points that steering may look at, a round
 _SHRINKING = 10.0  # seconds
+_JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 _ELITE = 16  # points that later rounds start from
 
 
@@ -139,8 +140,7 @@ class CaseSearch:
         looked = self.sides.field.look(points, range(number, number + count), pulls=True)
         suspicion = suspect(self.differenced, looked, points, self.free, self.generator)
         self.points += count
-        usual = suspicion.disagreement[suspicion.disagreement < self.threshold]
-        self.largest = max(self.largest, float(usual.max(initial=0.0)))
+        self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self._keep_elite(points, looked.taken, suspicion.disagreement)
         self.spoilt += int(suspicion.is_spoilt.sum())
         order = np.argsort(-suspicion.disagreement)
@@ -221,16 +221,24 @@ class CaseSearch:
         self.points += most - chooser.left
         return chooser
 
+    def at_samples(self, samples: Sequence[int]) -> bool:
+        """Judge sample points until one is wrong; return whether one is."""
+        for sample in samples:
+            points = self.first.traced.at.stacked([sample])
+            if points and self.judge({number: stack[0] for number, stack in points.items()}, self.sides.seen):
+                return True
+        return False
+
     def judge(self, point: Point, taken: Array, key: tuple[str, bytes] = ("", b"")) -> bool:
-        """Ask the judge about one point; return whether a pair is wrong there that was right before."""
+        """Ask the judge about one point; return whether a pair is wrong there that wasn't expected to be."""
         self.judged += 1
         found = None
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_at(self.opener, point, _JUDGED + self.judged)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
-        passed = {pair.label for pair in self.findings.pairs if pair.status is Status.PASSED}
+        asked = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
         if found is not None and any(
-            pair.status is Status.MISMATCHED and pair.label in passed for pair in found.pairs
+            pair.status is Status.MISMATCHED and pair.label in asked for pair in found.pairs
         ):
             self.wrong, self.worst = found, {number: np.asarray(value) for number, value in point.items()}
             return True
@@ -275,27 +283,32 @@ def _plain(value: Array) -> object:
     return value.tolist()
 
 
-def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float) -> None:
-    """Search a case that was right at its sample points; what is found is added to its findings.
+def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float) -> bool:
+    """Search a case; what is found is added to its findings. One that is wrong already is shrunk.
 
     Args:
         opener: of the case.
         samples: numbers of the sample points.
         findings: of those; added to.
         seconds: how long to search.
+
+    Returns:
+        Whether it could be searched.
     """
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     first = findings.first
     if not isinstance(first, GraphOperation) or first.traced.trace_mode.compiled:
-        return
-    if not any(pair.status is Status.PASSED for pair in findings.pairs):
-        return
+        return False
+    if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
+        return False
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
         sides = Sides(first)
         sides.see(samples)
         one = CaseSearch(opener, findings, sides, seconds)
+        if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+            one.at_samples(samples)
         findings.search = one.run()
         if one.wrong is None:
             one = _with_one_row(one) or one
@@ -304,6 +317,8 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
             wrong = {pair.label: pair for pair in one.wrong.pairs if pair.status is Status.MISMATCHED}
             findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
         findings.branches = sides.branches(opener.case.unreached)
+        return True
+    return False
 
 
 def _with_one_row(search: CaseSearch) -> CaseSearch | None:
@@ -320,12 +335,10 @@ def _with_one_row(search: CaseSearch) -> CaseSearch | None:
         first = opener.open(Opening(0))
         own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), 0.0)
         own.judged = search.judged
-        for sample in range(case.samples):
-            points = first.traced.at.stacked([sample])
-            if own.judge({number: stack[0] for number, stack in points.items()}, own.sides.seen):
-                shapes = tuple((case.tensors[number].name, case.tensors[number].shape) for number in points)
-                own.found = replace(own.shrunk(), shapes=shapes)
-                return own
+        if own.at_samples(range(case.samples)):
+            shapes = tuple((case.tensors[number].name, case.tensors[number].shape) for number in own.worst)
+            own.found = replace(own.shrunk(), shapes=shapes)
+            return own
     return None
 
 

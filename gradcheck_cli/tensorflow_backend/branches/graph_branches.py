@@ -75,8 +75,8 @@ class Watched:
         own = [values[id(tensor)] for tensor in self.tensors]
         sides: list[Array]
         if self.kind.margins is None:
-            truth = own[0].astype(bool)
-            sides = [truth, ~truth]
+            truth: Array = own[0].astype(bool)
+            sides = [truth, np.asarray(~truth)]
         else:
             with np.errstate(invalid="ignore"):
                 sides = [np.asarray(margin > 0) for margin in self.kind.margins(own)]
