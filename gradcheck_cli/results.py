@@ -276,8 +276,8 @@ class SearchResult:
         judged: how many of them were judged.
         seen: how many sides of branches were seen.
         sides: how many there are.
-        largest: by how much gradient and differences disagreed at most along a random direction, as a share. At
-            a kink right gradients do, too.
+        largest: by how much gradient and differences disagreed at most along a random direction, as a share.
+            At a kink right gradients do, too.
         spoilt: points at which a gradient wasn't finite though the function was.
         found: where it is wrong; `None` if nothing was found.
     """

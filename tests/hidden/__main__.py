@@ -39,7 +39,7 @@ def main() -> None:
         kinds[kind] += is_found
         found += [name] if is_found else []
         unnamed += [] if is_found or unseen else [name]
-        twin = checked(name, how, wrong=False, seconds=min(5.0, SECONDS))
+        twin = checked(name, how, wrong=False, seconds=min(1.5, SECONDS))
         alarms += [] if twin.status is Status.PASSED else [f"{name} {twin.status}"]
         if result.search is not None and result.search.found is not None:
             unseen = [f"{key}={value}" for key, value in result.search.found.inputs]

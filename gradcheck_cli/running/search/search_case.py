@@ -24,6 +24,7 @@ from gradcheck_cli.running.chosen_points import RIGHT, check_at
 from gradcheck_cli.running.search.shrinking import shrink
 from gradcheck_cli.running.search.suspicion import suspect
 from gradcheck_cli.spec.drafts.draft import as_flow
+from gradcheck_cli.spec.values import candidates
 from gradcheck_cli.spec.values.distributions import distribution_of
 from gradcheck_cli.spec.values.free_inputs import FreeInputs
 from gradcheck_cli.spec.values.patterns import shaped
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Point = Mapping[int, Array]
 
-_FIRST = 1_000_000  # numbers of sample points that are drawn here
-_JUDGED = 2_000_000  # numbers of those that are judged
+_START = 1_000  # candidates that are left to `run`
+_JUDGED = 10**9  # numbers of sample points that are judged
 _DRAWN = 32  # points drawn anew in each round
 _BATCH = 256
 _PYTHON = 24  # points of a round where Python code is looked at line by line
@@ -160,10 +161,15 @@ class CaseSearch:
                         {number: stack[row] for number, stack in points.items()}, looked.taken[row], key
                     )
 
+    def _drawn(self, number: int) -> dict[int, Array]:
+        """Draw a round's points as the spec says."""
+        numbers = candidates.numbers(as_stated=self.stated, start=_START + number * candidates.COUNT)
+        drawn: dict[int, Array] = self.first.traced.at.stacked(numbers[:_DRAWN])
+        return drawn
+
     def _points(self, number: int) -> dict[int, Array]:
         """Draw points, make others of them, and move those that are worth it."""
-        start = _FIRST + number * _DRAWN
-        drawn: dict[int, Array] = self.first.traced.at.stacked(range(start, start + _DRAWN))
+        drawn = self._drawn(number)
         most = _PYTHON if self.sides.field.python else min(_BATCH, max(2, self.sides.field.most))
         rows = np.arange(most) % _DRAWN
         points = {number: stack[rows] for number, stack in drawn.items()}
@@ -215,9 +221,7 @@ class CaseSearch:
         most = min(_STEERED // 16 if self.sides.field.python else _STEERED, self.sides.field.most)
         chooser = PointChooser(self.sides.field, self.opener.case, wanted, as_stated=self.stated, most=most)
         chooser.generator = self.generator
-        start = _FIRST + number * _DRAWN
-        drawn = self.first.traced.at.stacked(range(start, start + _DRAWN))
-        chooser.among(drawn, min(_PYTHON if self.sides.field.python else _BATCH, most))
+        chooser.among(self._drawn(number), min(_PYTHON if self.sides.field.python else _BATCH, most))
         self.points += most - chooser.left
         return chooser
 

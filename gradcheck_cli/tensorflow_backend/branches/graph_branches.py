@@ -80,7 +80,7 @@ class Watched:
         else:
             with np.errstate(invalid="ignore"):
                 sides = [np.asarray(margin > 0) for margin in self.kind.margins(own)]
-        return [side.reshape(len(side), -1).any(axis=1) for side in sides]
+        return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
         """Return how far points are on one side, by the element that is furthest, (B,); -inf for NaN.
