@@ -17,7 +17,7 @@ from gradcheck_cli.spec.values.distributions import Normal, Uniform, distributio
 from gradcheck_cli.spec.values.dtype_names import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -176,8 +176,3 @@ def _intervals(tensor: InputSpec, distribution: ElementDistribution, far: float)
         )
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     return tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))
-
-
-def rows_of(points: Mapping[int, Array], rows: Sequence[int]) -> dict[int, Array]:
-    """Return some of stacked points."""
-    return {number: stack[list(rows)] for number, stack in points.items()}
