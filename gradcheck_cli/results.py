@@ -254,6 +254,45 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Counterexample:
+    """A point at which a gradient is wrong.
+
+    Attributes:
+        inputs: of each drawn input its name and its values, as a spec writes them.
+        shapes: of each of these inputs that had to get another shape, its name and that shape.
+    """
+
+    inputs: tuple[tuple[str, str], ...]
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search for a wrong gradient tried, and what it found.
+
+    Attributes:
+        seconds: how long it took.
+        points: how many points were looked at.
+        judged: how many of them were judged.
+        seen: how many sides of branches were seen.
+        sides: how many there are.
+        largest: by how much gradient and differences disagreed at most along a random direction, as a share.
+            At a kink right gradients do, too.
+        spoilt: points at which a gradient wasn't finite though the function was.
+        found: where it is wrong; `None` if nothing was found.
+    """
+
+    seconds: float
+    points: int
+    judged: int
+    seen: int = 0
+    sides: int = 0
+    largest: float = 0.0
+    spoilt: int = 0
+    found: Counterexample | None = None
+
+
+@dataclass(frozen=True)
 class CaseResult:
     """Everything found about one case in one mode."""
 
@@ -286,6 +325,7 @@ class CaseResult:
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
     chosen_points: int = 0  # points checked beside the samples, for sides of branches that these don't take
+    search: SearchResult | None = None  # if a search was asked for
 
     @property
     def skipped(self) -> bool:

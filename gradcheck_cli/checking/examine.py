@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.covered import Branch, GradientRun
+    from gradcheck_cli.results import SearchResult
     from gradcheck_cli.spec.case import Case
 
 
@@ -52,6 +53,7 @@ class Findings:
     judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by its label
     custom_gradients: tuple[GradientRun, ...] = ()  # that were made, and for which pairs they ran
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that were taken
+    search: SearchResult | None = None
     chosen_points: int = 0  # that were checked besides, since they take sides that the others don't
 
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "init": ("gradcheck_cli.cli.commands.init", "Write a spec to start from."),
     "show": ("gradcheck_cli.cli.commands.show", "Print a pair's analytic and numeric Jacobian."),
     "trace": ("gradcheck_cli.cli.commands.trace", "Print one backward pass, op by op."),
+    "search": ("gradcheck_cli.cli.commands.search", "Search for an input at which a gradient is wrong."),
     "mutate": ("gradcheck_cli.cli.commands.mutate", "Say which wrong gradients specs would miss."),
     "blame": ("gradcheck_cli.cli.commands.blame", "Find the op whose own gradient is wrong."),
     "explain": ("gradcheck_cli.cli.commands.explain", "Say what a finding means, and what to do."),

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -18,18 +20,24 @@ from gradcheck_cli.spec.values import candidates
 from gradcheck_cli.spec.words import CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
+    from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
+    from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
-_MOST = 2  # points; each costs about half as much as a case with two samples
+_MOST = 3  # points that are checked; each costs about a third of a small case
+_DRAWN = 24  # candidates as the spec draws them
+_CANDIDATES = 96
+_LOOKED = 2_500  # points at which the conditions are looked at, of all sides together
+_PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
+_ROUNDS = 12  # of steering, a side
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
-# These say something of the op, not of a point, and were made at the samples.
-_RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
+RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
 
 def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
@@ -41,7 +49,7 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
         findings: what was found there; added to.
         spent: seconds that this took.
     """
-    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Sides
+    from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
@@ -63,26 +71,74 @@ def _may_choose(case: Case, findings: Findings) -> bool:
     return (
         case.is_generated
         and not draws
-        and all(pair.status in _RIGHT for pair in findings.pairs)
+        and all(pair.status in RIGHT for pair in findings.pairs)
         and any(pair.status is Status.PASSED for pair in findings.pairs)
         and any(branch.unseen for branch in findings.branches)
     )
 
 
 def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None:
-    numbers = candidates.numbers(as_stated=bool(findings.first and findings.first.low_precision))
-    # Structural checks are the op's, whatever the point, and were made where the samples were.
+    """Check points that take unseen sides, the most promising first."""
+    chooser = _chooser(opener, sides, findings)
+    judged = 0
+    for side in np.flatnonzero(chooser.wanted):
+        if judged == _MOST or (sides.seen[side] or not chooser.wanted[side]):
+            continue
+        if side not in chooser.finds and chooser.left > 0:
+            chooser.steer(int(side), _ROUNDS)
+        finds = chooser.finds.get(int(side), [])
+        for find in finds[: _MOST - judged]:
+            judged += 1
+            with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+                found = check_at(opener, find.point, candidates.FIRST + judged)
+                findings.chosen_points += 1
+                wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
+                findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
+                if wrong:
+                    return
+                if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
+                    sides.seen |= find.taken
+                    break
+
+
+def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChooser:
+    from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
+
+    first: Any = findings.first
+    stated = bool(first.low_precision)
+    wanted = sides.wanted(opener.case.unreached)
+    most = min(_LOOKED // _PYTHON if sides.field.python else _LOOKED, sides.field.most)
+    chooser = PointChooser(sides.field, opener.case, wanted, as_stated=stated, most=most)
+    numbers = candidates.numbers(as_stated=stated)[:_DRAWN]
+    if wanted.any() and most > len(numbers):
+        chooser.among(
+            first.traced.at.stacked(numbers),
+            min(_CANDIDATES if most > _CANDIDATES * 4 else _CANDIDATES // 2, most),
+        )
+    return chooser
+
+
+def check_at(opener: GraphOpener, point: Mapping[int, Any], sample: int) -> Findings:
+    """Judge a case at a point of one's own, without the structural checks.
+
+    Those are the op's, whatever the point, and were made where the samples were.
+
+    Args:
+        opener: of the case.
+        point: the inputs that aren't as at the first sample point, by number.
+        sample: a number for the point that no other has.
+
+    Raises:
+        CaseFailedError: the case can't be checked there.
+    """
+    from gradcheck_cli.checking.ops.opening import Opening
+
+    base: Any = opener.open(Opening(0))
+    opener.state.chosen[sample] = tuple(
+        np.asarray(point.get(number, value)) for number, value in enumerate(base.point)
+    )
     case = replace(opener.case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
-    for sample in sides.choose(numbers, opener.case.unreached, _MOST):
-        with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            found = check_case(case, opener, [sample])
-            findings.chosen_points += 1
-            wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
-            findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
-            if not wrong and found.pairs and all(pair.status in _RIGHT for pair in found.pairs):
-                sides.see([sample])
-            if wrong:
-                return
+    return check_case(case, opener, [sample])
 
 
 def _with(pair: PairResult, wrong: PairResult | None) -> PairResult:

@@ -20,6 +20,7 @@ from gradcheck_cli.running.failed_case import blank_result
 from gradcheck_cli.running.pair_labels import pairs_of_case
 from gradcheck_cli.running.processes.exit_errors import is_about_memory
 from gradcheck_cli.running.processes.workers import Ended, Started
+from gradcheck_cli.running.search.search_case import search
 from gradcheck_cli.running.views.blaming import add_blame
 from gradcheck_cli.running.views.drawing import add_figures
 
@@ -109,6 +110,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         custom_gradients=findings.custom_gradients,
         branches=findings.branches,
         chosen_points=findings.chosen_points,
+        search=findings.search,
     )
 
 
@@ -163,7 +165,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             if findings.first is not None:
                 own = run_own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
-            if explains:
+            # A search chooses points by itself.
+            is_searched = explains and case.search and search(opener, points(case), findings, case.search)
+            if explains and not is_searched:
                 check_unseen_sides(opener, points(case), findings, spent)
             return add_figures(findings, opener) if case.drawn else findings
 

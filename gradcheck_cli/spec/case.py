@@ -209,6 +209,7 @@ class Case:
         is_alone: whether no case of the op has elements to differentiate by: where this one has none either,
             nothing of the op is checked.
         remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
+        search: seconds for which to search for a point at which the gradient is wrong.
         drawn: which pairs a picture is made of: "doubtful" for all that aren't a plain pass, or a label.
     """
 
@@ -258,6 +259,7 @@ class Case:
     is_alone: bool = True
     remembered: bool = True
     drawn: str = ""
+    search: float = 0.0
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:

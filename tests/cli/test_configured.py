@@ -37,6 +37,7 @@ VALUES = {
     "device": ("GPU:0", "CPU:0"),
     "power": ("0.02:0.2", "0.03:0.3"),
     "require": ("full", "full"),
+    "search": ("2.0", "3.0"),
     "jobs": ("3", "4"),
     "timeout": ("3.5", "4.5"),
     "memory": ("1GiB", "2GiB"),

@@ -62,6 +62,7 @@ class CaseOptions:
     power: Power | None = None
     budget: float | None = None
     require: str | None = None
+    search: float | None = None
 
     def load(self, folders: Sequence[str]) -> tuple[Case, ...]:
         """Read the cases of specs; values are drawn from the seed that is asked for."""
@@ -76,6 +77,7 @@ class CaseOptions:
         changes: dict[str, Any] = {"full_only": True} if self.require == "full" else {}
         changes |= {} if self.budget is None else {"budget": self.budget}
         changes |= {} if self.power is None else {"power": self.power}
+        changes |= {} if self.search is None else {"search": self.search}
         cases = in_each_mode(cases, self.modes, self.device)
         return tuple(replace(case, **changes) for case in cases) if changes else cases
 
@@ -118,5 +120,12 @@ case_options = option_group(
         "--require",
         type=click.Choice(["full"]),
         help="full: refuse random probes; a Jacobian too large for anything else is inconclusive.",
+    ),
+    click.option(
+        "--search",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Then search each case for this long for an input at which its gradient is wrong; see "
+        "`gradcheck search`.",
     ),
 )

@@ -144,7 +144,7 @@ class RunCommand(ConfiguredCommand):
         ),
         (
             "How they are checked",
-            ("seed", "modes", "device", "power", "budget", "require", "strict", "strict_precision"),
+            ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
         ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),

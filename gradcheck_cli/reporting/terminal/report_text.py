@@ -15,7 +15,7 @@ from gradcheck_cli.reporting.terminal.pair_table import VERDICTS, pair_lines
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Work
+    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, SearchResult, Work
 
 SUMMARY_ORDER = (
     (Status.PASSED, "passed"),
@@ -134,6 +134,26 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
     if any(branch.unseen for branch in case.branches) or (verbose and case.branches):
         lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width=width, indent=2)
+    if case.search is not None:
+        lines += search_lines(case.search, width)
+    return lines
+
+
+def search_lines(search: SearchResult, width: int) -> list[Text]:
+    """Say what a search tried, and what it found."""
+    tried = (
+        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
+        f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
+    )
+    if search.spoilt:
+        tried += f", a gradient not finite at {search.spoilt}"
+    if search.found is None:
+        return layout.wrap(f"{tried}: nothing found", width=width, indent=2)
+    lines = layout.wrap(f"{tried}: found", width=width, indent=2)
+    shapes = dict(search.found.shapes)
+    for name, value in search.found.inputs:
+        shape = f", shape {list(shapes[name])}" if name in shapes else ""
+        lines.append(Text(f"    {layout.clean(name)} = {layout.clean(value)}{shape}"))
     return lines
 
 

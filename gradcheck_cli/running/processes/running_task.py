@@ -95,7 +95,8 @@ class RunningTask:
         self._given_up = self._kill_at = None
         self._offset = message.printed
         self._began = time.monotonic()
-        self._seconds = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
+        own = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
+        self._seconds = own + numbered.case.search
         self._deadline = self._began + self._seconds
         return numbered
 

@@ -30,12 +30,16 @@ _PERIOD = 16
 _POSITIVE, _NEGATIVE = 4, 12
 
 
-def numbers(*, as_stated: bool) -> list[int]:
-    """Return the numbers of all candidates, or only of those that are drawn as the spec says.
+def numbers(*, as_stated: bool, start: int = 0) -> list[int]:
+    """Return the numbers of some candidates, or only of those that are drawn as the spec says.
 
     Far out, a dtype with few digits may lose all of them, which says nothing about the formula.
+
+    Args:
+        as_stated: whether only these.
+        start: how many candidates to leave out first.
     """
-    every = range(FIRST, FIRST + COUNT)
+    every = range(FIRST + start, FIRST + start + COUNT)
     return [sample for sample in every if not as_stated or _factor(sample) == 1.0]
 
 

@@ -57,7 +57,7 @@ class CalledCase:
     @cached_property
     def at(self) -> SamplePoint:
         """The sample point in the dtypes of the call."""
-        return SamplePoint(self.case, self.opening.sample, self._dtype_of)
+        return SamplePoint(self.case, self.opening.sample, self._dtype_of, chosen=self.state.chosen)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

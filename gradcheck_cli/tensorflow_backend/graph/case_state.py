@@ -13,6 +13,8 @@ from gradcheck_cli.tensorflow_backend.traces.state import State
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twins
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.tensorflow_backend.graph.base_run import Draws
     from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
     from gradcheck_cli.tensorflow_backend.traces.trace_mode import TraceMode
@@ -32,6 +34,7 @@ class CaseState:
         compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
         twins: the float64 twins of what is traced.
         batches: what was traced of functions to take batches, by their ids, with these likewise.
+        chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
         gradients: the hand-written gradients that were made and ran.
     """
 
@@ -44,6 +47,7 @@ class CaseState:
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
+    chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
     gradients: GradientLog = field(default_factory=GradientLog)
 
     def compiled_form(self, mode: TraceMode, function: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ class GraphRuns:
 
     traced: TracedCase
     _vjps: dict[int, Batched] = field(default_factory=dict)
+    _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
 
     # The forward.
 
@@ -287,37 +288,40 @@ class GraphRuns:
             )
         ).once()
 
-    def beside_gradient(self, fetches: Sequence[Any], samples: Sequence[int]) -> list[Array]:
-        """Return the values of tensors of the gradient's graph at some points, for drawn upstreams.
+    def beside_gradient(
+        self, fetches: Sequence[Any], points: Mapping[int, Array], upstreams: Sequence[Array]
+    ) -> list[Array]:
+        """Return the values of tensors of the gradient's graph at some points.
 
         Args:
             fetches: the tensors.
-            samples: numbers of the points; this one's draws of random numbers serve them all.
+            points: input number -> (B, *shape), no variable; other inputs stay at the base point, whose draws
+                of random numbers serve all points.
+            upstreams: of each differentiable output, (B, *shape).
 
         Returns:
             Per tensor its values, with a leading axis over the points.
 
         Raises:
-            CaseFailedError: a tensor's shape isn't the same at all of them.
+            CaseFailedError: what is called raises, or a tensor's shape isn't the same at all of them.
         """
-        trace, at = self.traced.vjp_trace, self.traced.at
-        feeds = [*trace.upstreams, *trace.inputs, *trace.held.draws]
-        part = self._gradient_part(
-            subgraph_function(trace.whole, feeds, list(fetches)),
-            trace.joint_outputs,
-            [tensor.dtype for tensor in fetches],
+        key = tuple(map(id, fetches))
+        if key not in self._beside:
+            trace = self.traced.vjp_trace
+            part = self._gradient_part(
+                subgraph_function(
+                    trace.whole, [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
+                ),
+                trace.joint_outputs,
+                [tensor.dtype for tensor in fetches],
+            )
+            self._beside[key] = self._batched(part)
+        first = len(upstreams)
+        batch = {first + input_index: stack for input_index, stack in points.items()} | dict(
+            enumerate(upstreams)
         )
-        points = [replace(at, sample=sample).point for sample in samples]
-        batch = {
-            len(part.upstreams) + input_index: np.stack([point[input_index] for point in points])
-            for input_index, tensor in enumerate(self.traced.case.tensors[: at.count])
-            if tensor.source.kind not in ("value", "file") and points[0][input_index].dtype != object
-        }
-        for place, info in enumerate(part.upstreams):
-            draws = [np.random.default_rng(sample).standard_normal(info.shape) for sample in samples]
-            batch[place] = np.stack(draws)
         try:
-            return self._batched(part)(batch, 1)
+            return self._beside[key](batch, 1)
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
 

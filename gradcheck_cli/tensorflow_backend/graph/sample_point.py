@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case, InputSpec
 
@@ -35,6 +35,7 @@ class SamplePoint:
         dtype_of: maps a dtype that the spec names to the one that is traced.
         has_wide_variables: whether that goes for variables, too, which else keep their own.
         is_exact: leave the values as they were drawn, before the declared dtypes round them.
+        chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
     """
 
     case: Case
@@ -42,16 +43,17 @@ class SamplePoint:
     dtype_of: Callable[[str], str]
     has_wide_variables: bool = False
     is_exact: bool = False
+    chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
 
     @cached_property
     def point(self) -> tuple[Array, ...]:
         """Every value, wide, holding what the declared dtype can hold."""
-        return tuple(map(self._wide, self.case.tensors))
+        return tuple(self._wide(number, tensor) for number, tensor in enumerate(self.case.tensors))
 
-    def _wide(self, tensor: InputSpec) -> Array:
+    def _wide(self, number: int, tensor: InputSpec) -> Array:
         if tensor.is_variable:
             return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
-        value = self._value(tensor)
+        value = self.chosen[self.sample][number] if self.sample in self.chosen else self._value(tensor)
         return dtypes.widen(value if self.is_exact else dtypes.narrow(value, tensor.dtype))
 
     def _value(self, tensor: InputSpec) -> Array:
@@ -61,6 +63,15 @@ class SamplePoint:
             return draw(self.case, tensor, self.sample)
         value: Array = np.asarray(draw(self.case, tensor, 0))
         return _move(tensor, value) if tensor.is_differentiable and value.dtype.kind in "fc" else value
+
+    def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
+        """Return the drawn arguments at several points, by number, (B, *shape) each."""
+        points = [replace(self, sample=sample).point for sample in samples]
+        return {
+            number: np.stack([point[number] for point in points])
+            for number, tensor in enumerate(self.case.tensors[: self.count])
+            if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
+        }
 
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:

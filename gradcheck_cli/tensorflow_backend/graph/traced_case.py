@@ -125,6 +125,7 @@ class TracedCase:
             self._dtype_of,
             has_wide_variables=self.narrow is not None,
             is_exact=self.is_exact,
+            chosen=self.state.chosen,
         )
 
     @property

@@ -1,0 +1,144 @@
+"""Steer a point towards where a score becomes positive: along its slope, and by simple values.
+
+The score is how far a branch's own condition is from the side that is wanted. Slopes are taken by
+differences, so that any condition will do that can be evaluated. Every step is a batch of points, of which
+the best goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Array = np.ndarray[Any, Any]
+
+_STEP = 1e-6  # of a component's spread, for slopes
+_LARGE_STEP = 0.03  # where a score has stairs, or the small step moves nothing
+_INWARD = 0.05
+_COLUMNS = 48  # components whose slopes are taken at once
+# Parts of the step that would reach zero if the score went straight; a little more than all of it reaches the
+# inside of a narrow band.
+_PARTS = np.array([0.1, 0.5, 0.9, 1.0, *(1 + 10.0 ** -np.arange(1, 13, 1.0)), 1.5, 2.0, 4.0, 16.0])
+
+
+@dataclass
+class Steering:
+    """Where to look next, for one score.
+
+    Attributes:
+        evaluate: points (B, n) to scores (B,); it also notes whatever else it sees at them.
+        inside: moves points to where they are allowed.
+        spreads: (n,) how far components are usually apart.
+        values: numbers that components may be compared with.
+        generator: of random numbers.
+    """
+
+    evaluate: Callable[[Array], Array]
+    inside: Callable[[Array], Array]
+    spreads: Array
+    values: Sequence[float]
+    generator: np.random.Generator
+    best: Array = field(default_factory=lambda: np.zeros(0))
+    score: float = -np.inf
+
+    def start(self, points: Array, scores: Array) -> None:
+        """Begin at the best of some points."""
+        best = int(np.argmax(scores))
+        self.best, self.score = points[best], float(scores[best])
+
+    def round(self, *, thorough: bool = False) -> bool:
+        """Take slopes at the best point, and try steps along them; return whether a better one was found.
+
+        Args:
+            thorough: try simple values and jumps, too, as where there is no slope.
+        """
+        columns = self._columns()
+        rows = self._toward(self._slopes(columns, _STEP), columns)
+        if not rows:
+            rows = self._toward(self._slopes(columns, _LARGE_STEP), columns)
+        if thorough or not rows:
+            rows += self._simple(columns) + self._jumps()
+        return self._try(np.array(rows))
+
+    def _try(self, points: Array) -> bool:
+        points = self.inside(points)
+        scores = self.evaluate(points)
+        best = int(np.argmax(scores))
+        if not scores[best] > self.score:
+            return False
+        self.best, self.score = points[best], float(scores[best])
+        return True
+
+    def _columns(self) -> Array:
+        count = len(self.best)
+        return np.arange(count) if count <= _COLUMNS else self.generator.permutation(count)[:_COLUMNS]
+
+    def _slopes(self, columns: Array, step: float) -> Array:
+        """Return the score's slopes along some components, in units of their spreads; 0 where it has none."""
+        points = np.repeat(self.best[None], len(columns), axis=0)
+        rows = np.arange(len(columns))
+        moves = step * self.spreads[columns]
+        # Away from a border, where a step would be cut off.
+        ahead = self.inside(self.best[None] + step * self.spreads)[0][columns] - self.best[columns]
+        moves = np.where(np.abs(ahead) > 0.5 * moves, moves, -moves)
+        points[rows, columns] += moves
+        real = points[rows, columns] - self.best[columns]
+        with np.errstate(all="ignore"):
+            slopes = (self.evaluate(points) - self.score) / real * self.spreads[columns]
+        return np.where(np.isfinite(slopes), slopes, 0.0)
+
+    def _toward(self, slopes: Array, columns: Array) -> list[Array]:
+        """Return points along the slopes: all components, the signs alone, and the steepest alone."""
+        if not slopes.any() or not np.isfinite(self.score):
+            return []
+        rows = []
+        # Once there, further in: by a part of what components are usually apart.
+        missing = -self.score if self.score < 0 else _INWARD * float(np.max(np.abs(slopes)))
+        alone = np.where(np.arange(len(slopes)) == np.argmax(np.abs(slopes)), slopes, 0.0)
+        for direction in (slopes, np.sign(slopes), alone):
+            steepness = float(direction @ slopes)
+            move = np.zeros(len(self.best))
+            move[columns] = direction * missing / steepness * self.spreads[columns]
+            rows += list(self.best + _PARTS[:, None] * move)
+            if len(slopes) == 1:
+                break
+        # Each violated condition may ask for its whole step of its own component.
+        with np.errstate(all="ignore"):
+            move = np.zeros(len(self.best))
+            own = np.where(slopes != 0, missing / slopes, 0.0)
+            move[columns] = np.clip(own, -1e3, 1e3) * self.spreads[columns]
+        rows += list(self.best + np.array([0.5, 1.0, 1.001, 2.0])[:, None] * move)
+        return rows
+
+    def _simple(self, columns: Array) -> list[Array]:
+        """Return points at which one component, or each, has a value that something is compared with."""
+        rows = []
+        chosen = columns if len(columns) <= 4 else self.generator.permutation(columns)[:4]  # noqa: PLR2004
+        for value in self.values[:6]:
+            near = value + np.array([0.0, 1e-6, -1e-6, 1e-3, -1e-3]) * (abs(value) or 1.0)
+            rows += [np.full_like(self.best, one) for one in near[:3]]
+            for column in chosen:
+                moved = np.repeat(self.best[None], len(near), axis=0)
+                moved[:, column] = near
+                rows += list(moved)
+        if len(self.best) > 1:  # ties
+            for column in chosen:
+                moved = self.best.copy()
+                moved[column] = self.best[self.generator.integers(len(self.best))]
+                rows.append(moved)
+        return rows
+
+    def _jumps(self) -> list[Array]:
+        """Return points some way off, a few components at a time: where there is no slope to follow."""
+        rows = []
+        for size in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0):
+            for some in (0.1, 1.0):
+                chosen = self.generator.random(len(self.best)) < max(some, 1.5 / len(self.best))
+                move = self.generator.standard_normal(len(self.best)) * size * self.spreads
+                rows.append(self.best + np.where(chosen, move, 0.0))
+        return rows

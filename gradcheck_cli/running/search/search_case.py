@@ -1,0 +1,378 @@
+"""Search a case for a point at which its gradient is wrong.
+
+Thousands of points are looked at in batches. What takes an unseen side, what disagrees most, and what isn't
+finite goes to the judge, who alone says what is wrong. A point that is wrong is shrunk, by asking the judge
+again.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operations import open_operations
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.results import Counterexample, SearchResult, Status
+from gradcheck_cli.running.chosen_points import RIGHT, check_at
+from gradcheck_cli.running.search.shrinking import shrink
+from gradcheck_cli.running.search.suspicion import suspect
+from gradcheck_cli.spec.drafts.draft import as_flow
+from gradcheck_cli.spec.values import candidates
+from gradcheck_cli.spec.values.distributions import distribution_of
+from gradcheck_cli.spec.values.free_inputs import FreeInputs
+from gradcheck_cli.spec.values.patterns import shaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case, InputSpec
+    from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
+    from gradcheck_cli.tensorflow_backend.branches.sides import Sides
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+
+    Array = np.ndarray[Any, Any]
+    Point = Mapping[int, Array]
+
+_START = 1_000  # candidates that are left to `run`
+_JUDGED = 10**9  # numbers of sample points that are judged
+_DRAWN = 32  # points drawn anew in each round
+_BATCH = 256
+_PYTHON = 24  # points of a round where Python code is looked at line by line
+_SUSPICIOUS = 1e-4  # share by which gradient and differences must disagree
+_USUAL = 30.0  # times what they disagree by at the sample points, where all is right
+_AGAIN = 3  # points of the same sides that may be judged in vain
+_EACH = 4  # points that are judged in a round, for each reason
+_STEERED = 20_000  # points that steering may look at, a round
+_SHRINKING = 10.0  # seconds
+_JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
+_ELITE = 16  # points that later rounds start from
+
+
+@dataclass
+class CaseSearch:
+    """A search of one case.
+
+    Attributes:
+        opener: of the case.
+        findings: what its sample points showed.
+        sides: the branches, and which sides were seen.
+        seconds: how long to search.
+    """
+
+    opener: GraphOpener
+    findings: Findings
+    sides: Sides
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+    points: int = 0
+    judged: int = 0
+    largest: float = 0.0
+    spoilt: int = 0
+    wrong: Findings | None = None
+    worst: dict[int, Array] = field(default_factory=dict)
+    in_vain: Counter[tuple[str, bytes]] = field(default_factory=Counter)
+    first: Any = None
+    found: Counterexample | None = None
+
+    def __post_init__(self) -> None:
+        """Open what is differenced at the first sample point."""
+        case = self.opener.case
+        self.first = self.findings.first
+        self.stated = bool(self.first.low_precision)
+        self.free = FreeInputs.of(case, as_stated=self.stated)
+        self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
+        self.differenced: Any = open_operations(case, self.opener, 0, self.first).differenced
+        self.elite: list[Array] = []
+        self.threshold = _SUSPICIOUS * (100.0 if self.stated else 1.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up, or something was found."""
+        return self.wrong is not None or time.monotonic() - self.began > self.seconds
+
+    def run(self) -> SearchResult:
+        """Search, and add what is found to the findings."""
+        self._calibrate()
+        number = 0
+        while not self.is_over and self.free.size:
+            with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+                self._round(number)
+            number += 1
+        if self.wrong is not None:
+            self.found = self.shrunk()
+        seen = int(self.sides.seen.sum())
+        return SearchResult(
+            time.monotonic() - self.began,
+            self.points,
+            self.judged,
+            seen,
+            len(self.sides.seen),
+            self.largest,
+            self.spoilt,
+            self.found,
+        )
+
+    def _calibrate(self) -> None:
+        """Learn how much gradient and differences disagree where all is right: a stop may be held."""
+        with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            points = self.first.traced.at.stacked(range(8))
+            looked = self.sides.field.look(points, range(8), pulls=True)
+            found = suspect(self.differenced, looked, points, self.free, self.generator)
+            usual = float(np.median(found.disagreement))
+            self.threshold = max(self.threshold, _USUAL * usual)
+
+    def _round(self, number: int) -> None:
+        wanted = self.sides.wanted(self.opener.case.unreached)
+        if wanted.any():
+            self._steer(wanted, number)
+            if self.is_over:
+                return
+        points = self._points(number)
+        count = len(next(iter(points.values())))
+        looked = self.sides.field.look(points, range(number, number + count), pulls=True)
+        suspicion = suspect(self.differenced, looked, points, self.free, self.generator)
+        self.points += count
+        self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
+        self._keep_elite(points, looked.taken, suspicion.disagreement)
+        self.spoilt += int(suspicion.is_spoilt.sum())
+        order = np.argsort(-suspicion.disagreement)
+        for reason, rows in (
+            ("spoilt", np.flatnonzero(suspicion.is_spoilt)),
+            ("off", [row for row in order if suspicion.disagreement[row] > self.threshold]),
+            ("side", np.flatnonzero((looked.taken & wanted).any(axis=1))),
+        ):
+            judged = 0
+            for row in rows:
+                key = reason, looked.taken[row].tobytes()
+                if judged == _EACH or self.is_over:
+                    break
+                if self.in_vain[key] < _AGAIN:
+                    judged += 1
+                    self.judge(
+                        {number: stack[row] for number, stack in points.items()}, looked.taken[row], key
+                    )
+
+    def _drawn(self, number: int) -> dict[int, Array]:
+        """Draw a round's points as the spec says."""
+        numbers = candidates.numbers(as_stated=self.stated, start=_START + number * candidates.COUNT)
+        drawn: dict[int, Array] = self.first.traced.at.stacked(numbers[:_DRAWN])
+        return drawn
+
+    def _points(self, number: int) -> dict[int, Array]:
+        """Draw points, make others of them, and move those that are worth it."""
+        drawn = self._drawn(number)
+        most = _PYTHON if self.sides.field.python else min(_BATCH, max(2, self.sides.field.most))
+        rows = np.arange(most) % _DRAWN
+        points = {number: stack[rows] for number, stack in drawn.items()}
+        vectors = self.free.pack(points)
+        vectors[most // 8 :] = shaped(
+            self.free, vectors[most // 8 :], self.generator, self.sides.field.constants
+        )
+        if self.elite:
+            moved = slice(most - most // 4, most)
+            some = self.generator.integers(len(self.elite), size=most // 4)
+            sizes = 10.0 ** self.generator.uniform(-6, 1, (most // 4, 1)) * self.free.spreads
+            share = self.generator.random((most // 4, self.free.size)) < 0.5  # noqa: PLR2004 (half)
+            vectors[moved] = np.array([self.elite[one] for one in some]) + np.where(
+                share, sizes * self.generator.standard_normal(share.shape), 0.0
+            )
+        others = {
+            number: stack
+            for number, stack in points.items()
+            if all(part.number != number for part in self.free.parts)
+        }
+        return self.free.unpack(self.free.inside(vectors), others)
+
+    def _keep_elite(self, points: Point, taken: Array, disagreement: Array) -> None:
+        """Keep the points that take rare sides, or disagree most."""
+        vectors = self.free.pack(points)
+        rarity = taken.mean(axis=0)
+        rare = np.flatnonzero((rarity > 0) & (rarity < 0.05))  # noqa: PLR2004 (one in twenty)
+        rows = [int(np.argmax(taken[:, side])) for side in rare[:4]] + [int(np.argmax(disagreement))]
+        self.elite = [*(vectors[row] for row in rows), *self.elite][:_ELITE]
+
+    def _steer(self, wanted: Array, number: int) -> None:
+        """Steer towards sides that no point has taken."""
+        chooser = self._chooser(wanted, number)
+        for side in np.flatnonzero(wanted):
+            if self.is_over:
+                return
+            if self.sides.seen[side]:
+                continue
+            if side not in chooser.finds:
+                chooser.steer(int(side), 24)
+            for find in chooser.finds.get(int(side), []):
+                key = "side", bytes([side % 256])
+                if self.in_vain[key] < 2 * _AGAIN and not self.is_over and not self.sides.seen[side]:
+                    self.judge(find.point, find.taken, key)
+
+    def _chooser(self, wanted: Array, number: int) -> PointChooser:
+        from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
+
+        most = min(_STEERED // 16 if self.sides.field.python else _STEERED, self.sides.field.most)
+        chooser = PointChooser(self.sides.field, self.opener.case, wanted, as_stated=self.stated, most=most)
+        chooser.generator = self.generator
+        chooser.among(self._drawn(number), min(_PYTHON if self.sides.field.python else _BATCH, most))
+        self.points += most - chooser.left
+        return chooser
+
+    def at_samples(self, samples: Sequence[int]) -> bool:
+        """Judge sample points until one is wrong; return whether one is."""
+        for sample in samples:
+            points = self.first.traced.at.stacked([sample])
+            if points and self.judge({number: stack[0] for number, stack in points.items()}, self.sides.seen):
+                return True
+        return False
+
+    def judge(self, point: Point, taken: Array, key: tuple[str, bytes] = ("", b"")) -> bool:
+        """Ask the judge about one point; return whether a pair is wrong there that wasn't expected to be."""
+        self.judged += 1
+        found = None
+        with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            found = check_at(self.opener, point, _JUDGED + self.judged)
+        self.opener.state.chosen.pop(_JUDGED + self.judged, None)
+        asked = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
+        if found is not None and any(
+            pair.status is Status.MISMATCHED and pair.label in asked for pair in found.pairs
+        ):
+            self.wrong, self.worst = found, {number: np.asarray(value) for number, value in point.items()}
+            return True
+        self.in_vain[key] += 1
+        if found is not None and found.pairs and all(pair.status in RIGHT for pair in found.pairs):
+            self.sides.seen |= taken
+        return False
+
+    def shrunk(self) -> Counterexample:
+        """Shrink the point that is wrong, and say what it is."""
+        until = time.monotonic() + _SHRINKING
+        stacked = {number: value[None] for number, value in self.worst.items()}
+        others = {
+            number: stack
+            for number, stack in stacked.items()
+            if all(part.number != number for part in self.free.parts)
+        }
+        taken = np.zeros(len(self.sides.seen), bool)
+
+        def is_wrong(vector: Array) -> bool:
+            if time.monotonic() > until:
+                return False
+            own = self.free.unpack(vector[None], others)
+            return self.judge({number: stack[0] for number, stack in own.items()}, taken)
+
+        shrink(self.free.pack(stacked)[0], is_wrong, self.free.inside)
+        return counterexample(self.opener, self.worst)
+
+
+def counterexample(opener: GraphOpener, point: Point) -> Counterexample:
+    """Say what a point is: each drawn input's name, dtype and values."""
+    tensors = opener.case.tensors
+    return Counterexample(
+        tuple((tensors[number].name, as_flow(_plain(value))) for number, value in sorted(point.items()))
+    )
+
+
+def _plain(value: Array) -> object:
+    if value.dtype.kind == "c":
+        texts = np.array([str(one).strip("()") for one in value.ravel()], object)
+        return texts.reshape(value.shape).tolist()
+    return value.tolist()
+
+
+def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float) -> bool:
+    """Search a case; what is found is added to its findings. One that is wrong already is shrunk.
+
+    Args:
+        opener: of the case.
+        samples: numbers of the sample points.
+        findings: of those; added to.
+        seconds: how long to search.
+
+    Returns:
+        Whether it could be searched.
+    """
+    from gradcheck_cli.tensorflow_backend.branches.sides import Sides
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    first = findings.first
+    if not isinstance(first, GraphOperation) or first.traced.trace_mode.compiled:
+        return False
+    if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
+        return False
+    with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+        sides = Sides(first)
+        sides.see(samples)
+        one = CaseSearch(opener, findings, sides, seconds)
+        if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+            one.at_samples(samples)
+        findings.search = one.run()
+        if one.wrong is None:
+            one = _with_one_row(one) or one
+            findings.search = replace(findings.search, found=one.found, judged=one.judged)
+        if one.wrong is not None:
+            wrong = {pair.label: pair for pair in one.wrong.pairs if pair.status is Status.MISMATCHED}
+            findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
+        findings.branches = sides.branches(opener.case.unreached)
+        return True
+    return False
+
+
+def _with_one_row(search: CaseSearch) -> CaseSearch | None:
+    """Search the case with a batch of one, at its sample points alone; `None` where it can't have that."""
+    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.tensorflow_backend.branches.sides import Sides
+    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+
+    case = one_row(search.opener.case)
+    if case is None:
+        return None
+    with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+        opener: GraphOpener = opener_of(case, case.mode)
+        first = opener.open(Opening(0))
+        own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), 0.0)
+        own.judged = search.judged
+        if own.at_samples(range(case.samples)):
+            shapes = tuple((case.tensors[number].name, case.tensors[number].shape) for number in own.worst)
+            own.found = replace(own.shrunk(), shapes=shapes)
+            return own
+    return None
+
+
+def one_row(case: Case) -> Case | None:
+    """Return a case with a batch of one: every drawn input that begins with the same dimension has one row.
+
+    `None` where there is no such dimension.
+    """
+    sizes = [tensor.shape[0] for tensor in case.tensors if tensor.shape and _is_drawn(tensor)]
+    if not sizes or sizes[0] < 2:  # noqa: PLR2004 (one is what is tried)
+        return None
+
+    def cut(tensor: InputSpec) -> InputSpec:
+        fits = _is_drawn(tensor) and tensor.shape[:1] == (sizes[0],)
+        return replace(tensor, shape=(1, *tensor.shape[1:])) if fits else tensor
+
+    arguments = tuple(
+        replace(one, tensors=tuple(map(cut, one.tensors))) if one.form.kind in ("tensor", "list") else one
+        for one in case.arguments
+    )
+    outputs = tuple(replace(output, shape=None) for output in case.outputs)
+    return replace(case, arguments=arguments, outputs=outputs)
+
+
+def _is_drawn(tensor: InputSpec) -> bool:
+    return distribution_of(tensor) is not None and not tensor.is_variable
+
+
+def _with(pair: PairResult, wrong: PairResult | None) -> PairResult:
+    if wrong is None or pair.order != 1 or pair.status is not Status.PASSED:
+        return pair
+    told = "at a point that the search found; right at the sample points"
+    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, told))

@@ -1,0 +1,103 @@
+"""How much gradient and differences disagree at many points, along one random direction and upstream at each.
+
+That is cheap: two values of the forward and one pull-back a point. It decides nothing: what disagrees goes to
+the judge, who knows kinks, noise and tolerances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.spec.values.free_inputs import FreeInputs
+    from gradcheck_cli.tensorflow_backend.branches.point_field import Looked
+
+    Array = np.ndarray[Any, Any]
+
+_STEP = 1e-5  # of a component's size, or of its spread where that is more
+_ROUNDINGS = 16 * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What is suspicious at some points.
+
+    Attributes:
+        disagreement: (B,) |u'Jv of the gradient - of the differences|, as a share of their sizes; 0 where no
+            difference can be taken.
+        is_spoilt: (B,) whether a gradient isn't finite though function and differences are.
+    """
+
+    disagreement: Array
+    is_spoilt: Array
+
+
+def suspect(
+    op: Operation,
+    looked: Looked,
+    points: Mapping[int, Array],
+    free: FreeInputs,
+    generator: np.random.Generator,
+) -> Suspicion:
+    """Compare gradients with differences.
+
+    Args:
+        op: what is differenced.
+        looked: values, upstreams and gradients at the points.
+        points: (B, *shape) by number of the input.
+        free: the inputs that move.
+        generator: of directions.
+    """
+    vectors = free.pack(points)
+    signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
+    moves = signs * _STEP * np.maximum(np.abs(vectors), free.spreads)
+    others = {
+        number: stack for number, stack in points.items() if all(part.number != number for part in free.parts)
+    }
+    above, below = free.inside(vectors + moves), free.inside(vectors - moves)
+    count = len(vectors)
+    both = {
+        number: np.concatenate([stack, np.broadcast_to(low, stack.shape)])
+        for (number, stack), low in zip(
+            free.unpack(above, others).items(), free.unpack(below, others).values(), strict=True
+        )
+    }
+    values = op.evaluate(both)
+    numeric, size, noise = (np.zeros(count) for _ in range(3))
+    with np.errstate(all="ignore"):
+        for number, (_, flow) in zip(_numbers(op), looked.outputs, strict=True):
+            wide: Array = values[number]
+            change = wide[:count] - wide[count:]
+            products = _rows(np.real(np.conj(flow) * change))
+            numeric += products.sum(axis=1)
+            size += np.abs(products).sum(axis=1)
+            noise += _ROUNDINGS * _rows(np.abs(flow * wide[:count])).sum(axis=1)
+        analytic = np.zeros(count)
+        is_whole = np.ones(count, bool)
+        for part, own in zip(free.parts, free.split(above - below), strict=True):
+            gradient = looked.gradients[part.number]
+            if gradient is None:
+                continue
+            flat = _rows(gradient)
+            flat = np.concatenate([flat.real, flat.imag], axis=1) if part.is_complex else flat.real
+            is_whole &= np.isfinite(flat).all(axis=1)
+            analytic += (flat * own).sum(axis=1)
+            size += np.abs(flat * own).sum(axis=1)
+        excess = np.maximum(np.abs(analytic - numeric) - noise, 0.0)
+        share = np.where(size > 0, excess / size, 0.0)
+    is_known = looked.is_finite & np.isfinite(numeric)
+    return Suspicion(np.where(is_known & is_whole, np.nan_to_num(share), 0.0), is_known & ~is_whole)
+
+
+def _numbers(op: Operation) -> list[int]:
+    return [number for number, output in enumerate(op.outputs) if output.is_differentiable]
+
+
+def _rows(values: Array) -> Array:
+    return values.reshape(len(values), -1)

@@ -1,0 +1,178 @@
+"""The inputs of a case that may take other values than the drawn ones, as one vector of real numbers.
+
+These are real and complex inputs whose elements are drawn one by one. A stated range is never left: a spec
+claims nothing of the function beyond it. Normal values may lie far out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.spec.values.allowed_intervals import allowed_intervals
+from gradcheck_cli.spec.values.distributions import Normal, Uniform, distribution_of
+from gradcheck_cli.spec.values.dtype_names import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from gradcheck_cli.spec.case import Case, InputSpec
+    from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval
+
+    Array = NDArray[Any]
+
+# How many standard deviations normal values may lie out: where float64 has digits to spare, and elsewhere.
+_FAR, _NEAR = 300.0, 6.0
+
+
+@dataclass(frozen=True)
+class FreeInput:
+    """One input whose elements may be chosen.
+
+    Attributes:
+        number: among the case's inputs.
+        shape: its shape.
+        is_complex: whether each element has two parts, one after all of the other.
+        intervals: where each real component may lie, disjoint and ascending.
+        middle: of what is drawn.
+        spread: its standard deviation.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    is_complex: bool
+    intervals: tuple[Interval, ...]
+    middle: float
+    spread: float
+
+    @property
+    def size(self) -> int:
+        """How many real components it has."""
+        return math.prod(self.shape) * (2 if self.is_complex else 1)
+
+    def inside(self, values: Array) -> Array:
+        """Return values, each moved to the nearest one that is allowed."""
+        best = np.full(values.shape, np.nan)
+        for low, high in self.intervals:
+            moved = np.clip(values, low, high)
+            is_nearer = ~(np.abs(best - values) <= np.abs(moved - values))
+            best = np.where(is_nearer, moved, best)
+        return best
+
+
+@dataclass(frozen=True)
+class FreeInputs:
+    """The inputs of a case that may be chosen, as one vector."""
+
+    parts: tuple[FreeInput, ...]
+
+    @staticmethod
+    def of(case: Case, *, as_stated: bool) -> FreeInputs:
+        """Return those of a case.
+
+        Args:
+            case: the case.
+            as_stated: stay where values are likely to be drawn: a dtype with few digits may lose all of them
+                far out, which says nothing about the formula.
+        """
+        found = []
+        for number, tensor in enumerate(case.tensors):
+            distribution = distribution_of(tensor)
+            if not _is_free(tensor, distribution) or distribution is None:
+                continue
+            intervals = _intervals(tensor, distribution, _NEAR if as_stated else _FAR)
+            is_complex = kind_of(tensor.dtype) == "complex"
+            low, high = distribution.range
+            middle = distribution.mean if isinstance(distribution, Normal) else low / 2 + high / 2
+            found.append(
+                FreeInput(number, tensor.shape, is_complex, intervals, middle, distribution.stddev or 1.0)
+            )
+        return FreeInputs(tuple(part for part in found if part.intervals and part.size))
+
+    @property
+    def size(self) -> int:
+        """How many real components there are."""
+        return sum(part.size for part in self.parts)
+
+    def pack(self, points: Mapping[int, Array]) -> Array:
+        """Turn stacks of inputs, (B, *shape) by number, into vectors, (B, size)."""
+        flat = []
+        for part in self.parts:
+            values = points[part.number].reshape(len(points[part.number]), -1)
+            flat.append(np.concatenate([values.real, values.imag], axis=1) if part.is_complex else values)
+        return np.concatenate(flat, axis=1).astype(np.float64)
+
+    def unpack(self, vectors: Array, others: Mapping[int, Array]) -> dict[int, Array]:
+        """Turn vectors, (B, size), into stacks of inputs.
+
+        Args:
+            vectors: the vectors.
+            others: the other inputs, (B, *shape) or (1, *shape).
+        """
+        found = {
+            number: np.broadcast_to(stack, (len(vectors), *stack.shape[1:]))
+            for number, stack in others.items()
+        }
+        for part, own in zip(self.parts, self.split(vectors), strict=True):
+            half = part.size // 2
+            values = own[:, :half] + 1j * own[:, half:] if part.is_complex else own
+            found[part.number] = values.reshape(len(vectors), *part.shape)
+        return found
+
+    def split(self, vectors: Array) -> list[Array]:
+        """Cut vectors, (B, size), into each input's components."""
+        return np.split(vectors, np.cumsum([part.size for part in self.parts])[:-1], axis=1)
+
+    def inside(self, vectors: Array) -> Array:
+        """Return vectors, each component moved to the nearest value that is allowed."""
+        parts = zip(self.parts, self.split(vectors), strict=True)
+        return np.concatenate([part.inside(own) for part, own in parts], axis=1)
+
+    @property
+    def spreads(self) -> Array:
+        """Each component's standard deviation, (size,)."""
+        return np.concatenate([np.full(part.size, part.spread) for part in self.parts])
+
+    @property
+    def middles(self) -> Array:
+        """Each component's middle, (size,)."""
+        return np.concatenate([np.full(part.size, part.middle) for part in self.parts])
+
+    @property
+    def borders(self) -> list[float]:
+        """The ends of where components may lie, if the spec states any."""
+        ends = {end for part in self.parts for interval in part.intervals for end in interval}
+        far = {
+            part.middle + sign * scale * part.spread
+            for part in self.parts
+            for sign in (-1, 1)
+            for scale in (_FAR, _NEAR)
+        }
+        return sorted(ends - far)
+
+
+def _is_free(tensor: InputSpec, distribution: ElementDistribution | None) -> bool:
+    return (
+        isinstance(distribution, Normal | Uniform)
+        and kind_of(tensor.dtype) in ("float", "complex")
+        and not tensor.symmetric
+        and tensor.min_gap is None
+        and not tensor.is_variable
+        and not (tensor.away_from and kind_of(tensor.dtype) == "complex")
+    )
+
+
+def _intervals(tensor: InputSpec, distribution: ElementDistribution, far: float) -> tuple[Interval, ...]:
+    low, high = distribution.range
+    if isinstance(distribution, Normal):
+        low, high = (
+            distribution.mean - far * distribution.stddev,
+            distribution.mean + far * distribution.stddev,
+        )
+    allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
+    return tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))

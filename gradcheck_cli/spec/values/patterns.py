@@ -1,0 +1,126 @@
+"""Points of special kinds, as vectors over a case's free inputs: wide, narrow, tied, zero, on borders.
+
+Random draws hardly ever make them, and code likes to treat them apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gradcheck_cli.spec.values.free_inputs import FreeInputs
+
+    Array = np.ndarray[Any, Any]
+    Pattern = Callable[["FreeInputs", Array, np.random.Generator, Sequence[float]], Array]
+
+
+def _scaled(factor: float) -> Pattern:
+    return lambda free, rows, _generator, _values: free.middles + factor * (rows - free.middles)
+
+
+def _one_sided(sign: float) -> Pattern:
+    return lambda free, rows, _generator, _values: free.middles + sign * np.abs(rows - free.middles)
+
+
+def _zeros(_free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
+    """Some components are zero, in some points all of them."""
+    share = generator.random((len(rows), 1)) ** 2 * 1.5
+    return np.where(generator.random(rows.shape) < share, 0.0, rows)
+
+
+def _ties(free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
+    """Two components of an input are equal, in every other point all of them."""
+    parts = free.split(rows.copy())
+    for own in parts:
+        if own.shape[1] > 1:
+            first, second = generator.permuted(
+                np.repeat(np.arange(own.shape[1])[None], len(own), axis=0), axis=1
+            )[:, :2].T
+            own[np.arange(len(own)), first] = own[np.arange(len(own)), second]
+            own[::2] = own[::2, :1]
+    return np.concatenate(parts, axis=1)
+
+
+def _equal_rows(
+    free: FreeInputs, rows: Array, _generator: np.random.Generator, _values: Sequence[float]
+) -> Array:
+    """All slices of an input along its first axis are the same."""
+    parts = free.split(rows.copy())
+    for part, own in zip(free.parts, parts, strict=True):
+        if len(part.shape) > 1 and part.shape[0]:
+            width = own.shape[1] // part.shape[0]
+            own[:] = np.tile(own[:, :width], (1, part.shape[0]))
+    return np.concatenate(parts, axis=1)
+
+
+def _borders(
+    free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
+) -> Array:
+    """Some components are on an end of where they may lie."""
+    ends = free.borders
+    if not ends:
+        return rows
+    return np.where(generator.random(rows.shape) < 0.5, generator.choice(ends, rows.shape), rows)  # noqa: PLR2004 (half)
+
+
+def _rounded(
+    _free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
+) -> Array:
+    """Whole numbers, or halves."""
+    return np.round(rows * 2) / 2 if generator.random() < 0.5 else np.round(rows)  # noqa: PLR2004 (half)
+
+
+def _compared(
+    _free: FreeInputs, rows: Array, generator: np.random.Generator, values: Sequence[float]
+) -> Array:
+    """Some components have, or almost have, a value that something is compared with."""
+    if not values:
+        return rows
+    drawn = generator.choice(np.array(values), rows.shape)
+    drawn = drawn + generator.choice([0.0, 0.0, 1e-3, -1e-3, 1e-6, -1e-6], rows.shape) * np.maximum(
+        np.abs(drawn), 1e-3
+    )
+    share = np.where(np.arange(len(rows)) % 2, 0.5, 1.5 / rows.shape[1])[:, None]
+    return np.where(generator.random(rows.shape) < share, drawn, rows)
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    _scaled(10.0),
+    _scaled(0.1),
+    _one_sided(1.0),
+    _one_sided(-1.0),
+    _zeros,
+    _ties,
+    _equal_rows,
+    _borders,
+    _compared,
+    _scaled(3.0),
+    _rounded,
+    _scaled(30.0),
+)
+
+
+def shaped(
+    free: FreeInputs, rows: Array, generator: np.random.Generator, values: Sequence[float] = ()
+) -> Array:
+    """Return drawn points with every pattern in turn.
+
+    Args:
+        free: what the vectors hold.
+        rows: (B, n), as drawn.
+        generator: of random numbers.
+        values: what components may be compared with.
+
+    Returns:
+        (B, n), inside what the spec states.
+    """
+    found = rows.copy()
+    for number, pattern in enumerate(PATTERNS):
+        own = slice(number, None, len(PATTERNS))
+        if len(found[own]):
+            found[own] = pattern(free, found[own], generator, values)
+    return free.inside(found)

@@ -1,0 +1,155 @@
+"""Choose points that take sides of branches which none has taken: among candidates, and by steering."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.numerics.steering import Steering
+from gradcheck_cli.spec.values.free_inputs import FreeInputs
+from gradcheck_cli.spec.values.patterns import shaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.branches.point_field import Looked, PointField, Points
+
+    Array = np.ndarray[Any, Any]
+
+_STALE = 2  # rounds without a better point after which a side is given up
+_DEEP = 0.05  # of a typical margin: further in than this isn't needed
+_KEPT = 4  # points of each side that are remembered
+
+
+@dataclass(frozen=True)
+class Find:
+    """A point that takes a side which is wanted.
+
+    Attributes:
+        point: the inputs that differ, without a leading axis.
+        taken: (sides,).
+        rank: the larger, the better: as far from the other side as matters; few components that are zero,
+            where many a gradient is, or equal; near to what is drawn.
+    """
+
+    point: Mapping[int, Array]
+    taken: Array
+    rank: tuple[float, float, float]
+
+
+class PointChooser:
+    """Chooses points.
+
+    Attributes:
+        field: looks at them.
+        free: the inputs that may be chosen.
+        wanted: (sides,) those that no point has taken.
+        finds: of each wanted side's number, the best points that take it.
+        left: how many points may still be looked at.
+    """
+
+    def __init__(self, field: PointField, case: Case, wanted: Array, *, as_stated: bool, most: int) -> None:
+        """Look at nothing yet.
+
+        Args:
+            field: looks at points.
+            case: says what inputs are drawn from.
+            wanted: (sides,) those that no point has taken.
+            as_stated: stay where values are likely to be drawn; see `FreeInputs.of`.
+            most: how many points may be looked at.
+        """
+        self.field = field
+        self.free = FreeInputs.of(case, as_stated=as_stated)
+        self.wanted = wanted
+        self.finds: dict[int, list[Find]] = {}
+        self.left = most
+        self.generator = np.random.default_rng([case.seed, zlib.crc32(f"{case.op} {case.name}".encode())])
+        self._typical = np.ones(len(wanted))
+        self._starts: tuple[Points, Looked] | None = None
+
+    def among(self, drawn: Points, count: int) -> None:
+        """Look at drawn points, and at others that are made of them.
+
+        Args:
+            drawn: points as the spec draws them, (B, *shape) each.
+            count: how many points to look at.
+        """
+        drawn = {number: stack[:count] for number, stack in drawn.items()}
+        have = len(next(iter(drawn.values())))
+        rows = np.arange(max(have, count)) % have
+        points = {number: stack[rows] for number, stack in drawn.items()}
+        if self.free.size and count > have:
+            vectors = self.free.pack(points)
+            vectors[have:] = shaped(self.free, vectors[have:], self.generator, self.field.constants)
+            others = {number: stack for number, stack in points.items() if not self._is_free(number)}
+            points = self.free.unpack(vectors, others)
+        looked = self._look(points, np.arange(len(rows)))
+        self._starts = points, looked
+        for side in np.flatnonzero(self.wanted).tolist():
+            margins = looked.margin(side)
+            known = np.abs(margins[np.isfinite(margins)])
+            self._typical[side] = (float(np.median(known)) if known.size else 0.0) or 1.0
+        self._note(points, looked)
+
+    def steer(self, side: int, rounds: int) -> None:
+        """Steer towards a side, from the candidate that is nearest to it."""
+        if not self.free.size or self._starts is None:
+            return
+        points, looked = self._starts
+        scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
+        # On the very edge of several conditions at once, no step of one alone leads anywhere.
+        edge = (scores == 0) & ~looked.taken[:, side]
+        if not edge.all():
+            scores[edge] = -np.inf
+        row = int(np.argmax(scores))
+        if not np.isfinite(scores[row]):
+            return
+        others = {number: stack[[row]] for number, stack in points.items() if not self._is_free(number)}
+
+        def evaluate(vectors: Array) -> Array:
+            count = len(vectors)
+            own = self.free.unpack(vectors, others)
+            found = self._look(own, np.full(count, row))
+            self._note(own, found)
+            return np.where(found.is_finite, found.margin(side), -np.inf)
+
+        steering = Steering(
+            evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
+        )
+        steering.start(self.free.pack(points), scores)
+        stale = 0
+        for _ in range(rounds):
+            stale = 0 if steering.round(thorough=stale > 0) else stale + 1
+            if self.left <= 0 or stale == _STALE or (side in self.finds and self._is_deep(side)):
+                return
+
+    def _is_deep(self, side: int) -> bool:
+        return self.finds[side][0].rank[0] >= _DEEP
+
+    def _is_free(self, number: int) -> bool:
+        return any(part.number == number for part in self.free.parts)
+
+    def _look(self, points: Points, seeds: Sequence[int] | Array) -> Looked:
+        self.left -= len(seeds)
+        return self.field.look(points, [int(seed) for seed in seeds])
+
+    def _note(self, points: Points, looked: Looked) -> None:
+        """Remember the points that take wanted sides."""
+        for side in np.flatnonzero(self.wanted & looked.taken.any(axis=0)).tolist():
+            rows = np.flatnonzero(looked.taken[:, side])
+            depth = np.minimum(looked.margin(side)[rows] / self._typical[side], _DEEP)
+            vectors = self.free.pack({number: stack[rows] for number, stack in points.items()})
+            distance = np.max(np.abs(vectors - self.free.middles) / self.free.spreads, axis=1, initial=0.0)
+            special = np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])
+            own = self.finds.setdefault(side, [])
+            for place in np.lexsort((distance, special, -depth))[:_KEPT]:
+                row = rows[place]
+                point = {number: stack[row] for number, stack in points.items()}
+                rank = float(depth[place]), -float(special[place]), -float(distance[place])
+                own.append(Find(point, looked.taken[row], rank))
+            own.sort(key=lambda find: find.rank, reverse=True)
+            del own[_KEPT:]

@@ -1,0 +1,174 @@
+"""Conditions of a graph: in words, and as margins that say how far a point is from either side.
+
+A margin follows the numbers that are compared, so that its slope leads to the side that no draw takes. Where
+several must hold, what is missing of each is added up: one step then moves all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
+    CASES,
+    COMPARISONS,
+    LOOPS,
+    Kind,
+    aligned,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Array = np.ndarray[Any, Any]
+
+_LONGEST = 40  # characters of a condition
+_DEEPEST = 12  # conditions inside conditions
+_INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
+# What hands a value on as it is, or its shape.
+SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"})
+_AND = frozenset({"LogicalAnd", "All"})
+_OR = frozenset({"LogicalOr", "Any"})
+_REDUCING = frozenset({"All", "Any"})
+
+
+def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
+    """Say what an op branches by: a condition, or the function and what it is given."""
+    if op.type in LOOPS:
+        return "loop"
+    if op.type in CASES:
+        return _shortened(_told(op.inputs[0], names, 3))
+    if kind.margins is None:
+        condition = op.outputs[0] if kind.is_output else op.inputs[0]
+        return _shortened(_told(condition, names, 3))
+    given = ", ".join(_told(op.inputs[number], names, 2) for number in kind.inputs)
+    return _shortened(f"{op.type.lower()}({given})")
+
+
+def _told(tensor: Any, names: Mapping[int, str], depth: int) -> str:
+    """Say what a tensor is: an input's name, a number, or an op with what it is given."""
+    if id(tensor) in names:
+        return names[id(tensor)]
+    op = tensor.op
+    if op.type in SAME and op.inputs:
+        return _told(op.inputs[min(tensor.value_index, len(op.inputs) - 1)], names, depth)
+    if not op.inputs:
+        return _number(op) if op.type == "Const" else op.type.lower()
+    given = [_told(one, names, depth - 1) for one in op.inputs] if depth else ["..."]
+    if op.type in _INFIX and len(given) == 2:  # noqa: PLR2004 (its two sides)
+        return f"{given[0]} {_INFIX[op.type]} {given[1]}"
+    return f"{op.type.lower()}({', '.join(given)})"
+
+
+def _number(op: Any) -> str:
+    value = tf.make_ndarray(op.get_attr("value"))
+    return f"{value.reshape(-1)[0]:g}" if value.size == 1 and value.dtype.kind in "fiub" else "constant"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of a graph as an expression of the numbers that it compares.
+
+    Attributes:
+        kind: an op type: a comparison, "LogicalAnd", "All" and so on; "" where nothing more is known.
+        tensors: what is compared; the condition's own tensor where nothing more is known.
+        parts: the conditions that it is made of.
+        axes: of a reduction, `None` for all.
+    """
+
+    kind: str
+    tensors: tuple[Any, ...] = ()
+    parts: tuple[Condition, ...] = ()
+    axes: tuple[int, ...] | None = None
+    keeps: bool = False
+
+    @staticmethod
+    def of(tensor: Any, depth: int = _DEEPEST) -> Condition:
+        """Read the condition that a boolean tensor holds."""
+        op = tensor.op
+        if op.type in ("Identity", "StopGradient") and op.inputs:
+            return Condition.of(op.inputs[0], depth)
+        if not depth or len(op.outputs) != 1:
+            return Condition("", (tensor,))
+        if op.type in ("LogicalAnd", "LogicalOr", "LogicalNot"):
+            return Condition(op.type, parts=tuple(Condition.of(one, depth - 1) for one in op.inputs))
+        if op.type in _REDUCING:
+            axes = tf.get_static_value(op.inputs[1])
+            if axes is not None:
+                inner = Condition.of(op.inputs[0], depth - 1)
+                found = tuple(int(axis) for axis in np.ravel(axes))
+                return Condition(op.type, parts=(inner,), axes=found, keeps=op.get_attr("keep_dims"))
+        if op.type in COMPARISONS and all(_is_real(one) for one in op.inputs):
+            return Condition(op.type, tuple(op.inputs))
+        return Condition("", (tensor,))
+
+    @property
+    def fetched(self) -> tuple[Any, ...]:
+        """Every tensor that margins are made of."""
+        return (*self.tensors, *(tensor for part in self.parts for tensor in part.fetched))
+
+    def margin(self, values: Mapping[int, Array], *, holds: bool) -> Array:
+        """Return how far each element is on the side where this holds, or on the other.
+
+        Args:
+            values: by the id of a tensor, (B, *shape).
+            holds: which side.
+
+        Returns:
+            (B, ...): positive, or zero where an equality holds, on that side.
+        """
+        if self.kind == "LogicalNot":
+            return self.parts[0].margin(values, holds=not holds)
+        if self.parts:
+            inner = [part.margin(values, holds=holds) for part in self.parts]
+            every = (self.kind in _AND) == holds
+            if self.kind in _REDUCING:
+                axes = tuple(axis + 1 if axis >= 0 else axis for axis in self.axes or ())
+                return _joined(inner[0], axes, every=every, keeps=self.keeps)
+            stacked = np.stack(np.broadcast_arrays(*aligned(inner)), axis=-1)
+            return _joined(stacked, (-1,), every=every)
+        found = [values[id(tensor)] for tensor in self.tensors]
+        if not self.kind:
+            truth = found[0].astype(bool)
+            return np.where(truth == holds, 1.0, -1.0)
+        first, second = aligned([value.astype(np.float64) for value in found])
+        apart = first - second
+        sign = 1.0 if holds else -1.0
+        if self.kind in ("Equal", "NotEqual"):
+            size: Array = np.abs(apart)
+            return -size if (self.kind == "Equal") == holds else size
+        return np.asarray(sign * (apart if self.kind.startswith("Greater") else -apart))
+
+    def constants(self) -> list[float]:
+        """Return the numbers that something is compared with."""
+        found = [value for tensor in self.tensors for value in _constants(tensor)] if self.kind else []
+        return found + [value for part in self.parts for value in part.constants()]
+
+
+def _joined(margins: Array, axes: tuple[int, ...], *, every: bool, keeps: bool = False) -> Array:
+    """Return the margin of all holding, or of one of them.
+
+    Of all: what is missing of each added up, or the least of what is over.
+    """
+    if not every:
+        return np.asarray(np.max(margins, axis=axes, keepdims=keeps))
+    missing = np.sum(np.minimum(margins, 0.0), axis=axes, keepdims=keeps)
+    return np.asarray(np.where(missing < 0, missing, np.min(margins, axis=axes, keepdims=keeps)))
+
+
+def _constants(tensor: Any) -> list[float]:
+    value = tf.get_static_value(tensor) if tensor.op.type in ("Const", "Cast", "Identity") else None
+    if value is None or value.dtype.kind not in "fiu" or value.size > _DEEPEST:
+        return []
+    return [float(one) for one in np.ravel(value)]
+
+
+def _is_real(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_integer)

@@ -1,0 +1,249 @@
+"""A case's function, gradient and branches at many points at once, for choosing points and for searching."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
+from gradcheck_cli.tensorflow_backend.branches.graph_branches import find_branches, needed_by
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
+    constants_at,
+    lines_traced,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradcheck_cli.covered import Branch
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Key
+    from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
+        Arcs,
+        Margins,
+        PythonBranch,
+    )
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    Array = np.ndarray[Any, Any]
+    Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
+    Side = tuple[Key, str]
+
+_LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was seen at some points.
+
+    Attributes:
+        taken: (B, sides) which sides are taken.
+        is_finite: (B,) whether every output is.
+        outputs: of each differentiable output its values, (B, *shape), and the upstream.
+        gradients: of each input, (B, *shape): what the upstreams are pulled back to; `None` for no path. None
+            at all if they weren't asked for.
+        margin: returns how far the points are on a side, by its number, (B,).
+    """
+
+    taken: Array
+    is_finite: Array
+    outputs: list[tuple[Array, Array]]
+    gradients: list[Array | None]
+    margin: Callable[[int], Array]
+
+
+class PointField:
+    """Looks at points.
+
+    Attributes:
+        watched: the branches in the graph.
+        sides: of all branches, each once.
+        python: the conditions in Python code that is called, with file and line, once that has run.
+    """
+
+    def __init__(self, op: GraphOperation) -> None:
+        """Find the branches.
+
+        Args:
+            op: at a point whose graphs serve all others.
+
+        Raises:
+            CaseFailedError: what is called raises.
+        """
+        self._op = op
+        self.watched = find_branches(op)
+        self.sides: list[Side] = list(
+            dict.fromkeys((one.key, side) for one in self.watched for side in one.branch.sides)
+        )
+        self.python: list[PythonBranch] = []
+        self._fetched: dict[bool, list[Any]] = {}
+        self._number = {side: number for number, side in enumerate(self.sides)}
+
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether the forward or the gradient calls Python code of the user's."""
+        trace = self._op.traced.vjp_trace
+        return bool(trace.joint_outputs) and any(op.type in PY_FUNC_TYPES for op in needed_by(trace.results))
+
+    def add_python(self, branches: Sequence[PythonBranch]) -> None:
+        """Look at conditions in Python code, too, which takes a call for each point."""
+        known = {one.place for one in self.python}
+        new = [one for one in branches if one.place not in known]
+        self.python += new
+        for key, side in dict.fromkeys((_key(one.branch), side) for one in new for side in one.branch.sides):
+            self._number[key, side] = len(self.sides)
+            self.sides.append((key, side))
+
+    @property
+    def constants(self) -> list[float]:
+        """The numbers that conditions compare with."""
+        found = constants_at(one.place for one in self.python)
+        found += [value for one in self.watched if one.condition for value in one.condition.constants()]
+        return list(dict.fromkeys(found))
+
+    @property
+    def most(self) -> int:
+        """How many points one call may take."""
+        size = sum(int(np.prod([part or 1 for part in tensor.shape])) for tensor in self._fetches(pulls=True))
+        return _LARGEST // max(1, size)
+
+    def look(self, points: Points, seeds: Sequence[int], *, pulls: bool = False) -> Looked:
+        """Look at points.
+
+        Args:
+            points: the inputs that differ, (B, *shape) each.
+            seeds: of each point's upstreams.
+            pulls: whether to pull the upstreams back.
+
+        Raises:
+            CaseFailedError: of one point alone, what is called raises; of several, those at which it does
+                take no side and have no values.
+        """
+        trace = self._op.traced.vjp_trace
+        infos = [self._op.outputs[number] for number in trace.joint_outputs]
+        upstreams = [
+            np.stack([np.random.default_rng(seed).standard_normal(info.shape) for seed in seeds])
+            for info in infos
+        ]
+        fetches = self._fetches(pulls=pulls or bool(self.python))
+        python: list[tuple[Arcs, Margins]] = []
+        if self.python:
+            rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
+            fetched = _stacked(rows)
+        else:
+            fetched = self._values(fetches, points, upstreams)
+        values = dict(zip(map(id, fetches), fetched, strict=True))
+        taken = np.zeros((len(seeds), len(self.sides)), bool)
+        for one in self.watched:
+            for side, is_taken in zip(one.branch.sides, one.taken(values), strict=True):
+                taken[:, self._number[one.key, side]] |= is_taken
+        for row, (arcs, _) in enumerate(python):
+            for told in self.python:
+                for side, is_true in zip(told.branch.sides, told.taken(arcs), strict=True):
+                    taken[row, self._number[_key(told.branch), side]] |= is_true
+        count = len(self._op.outputs)
+        outputs = [values[id(tensor)] for tensor in trace.results[:count]]
+        is_finite = np.ones(len(seeds), bool)
+        for value in outputs:
+            if value.dtype.kind in "fc":
+                is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
+        return Looked(
+            taken & is_finite[:, None] if len(self.sides) else taken,
+            is_finite,
+            [(outputs[number], flow) for number, flow in zip(trace.joint_outputs, upstreams, strict=True)],
+            self._added([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],
+            lambda side: self._margin(values, [margins for _, margins in python], side),
+        )
+
+    def _in_python(
+        self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array], row: int, noted: list[Any]
+    ) -> list[Array] | None:
+        """Look at one point, and note the lines that run; `None` where it raises."""
+        arcs: Arcs = set()
+        margins: Margins = {}
+        own = slice(row, row + 1)
+        noted.append((arcs, margins))
+        with lines_traced(arcs, margins), suppress(CaseFailedError):
+            part = {number: stack[own] for number, stack in points.items()}
+            return self._values(fetches, part, [flow[own] for flow in upstreams])
+        return None
+
+    def _margin(self, values: Mapping[int, Array], python: Sequence[Margins], side: int) -> Array:
+        key, name = self.sides[side]
+        for one in self.python:
+            if _key(one.branch) == key:
+                number = one.branch.sides.index(name)
+                nothing = (-np.inf, -np.inf)
+                return np.array([margins.get(one.place, nothing)[number] for margins in python])
+        found = [one.margin(values, one.branch.sides.index(name)) for one in self.watched if one.key == key]
+        return np.asarray(np.max(found, axis=0))
+
+    def _added(self, gradients: Sequence[Array]) -> list[Array | None]:
+        """Add up what each output's upstream is pulled back to."""
+        trace = self._op.traced.vjp_trace
+        found: list[Array | None] = [None] * len(self._op.inputs)
+        rest = iter(gradients)
+        for output in trace.joint_outputs:
+            for number in trace.connected.get(output, ()):
+                gradient, before = next(rest), found[number]
+                with np.errstate(invalid="ignore", over="ignore"):
+                    found[number] = gradient if before is None else before + gradient
+        return found
+
+    def _values(self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array]) -> list[Array]:
+        try:
+            return self._op.runs.beside_gradient(fetches, points, upstreams)
+        except CaseFailedError:
+            count = len(next(iter(upstreams)))
+            if count == 1:
+                raise
+        parts = [slice(0, count // 2), slice(count // 2, count)]
+        halves: list[list[Array] | None] = []
+        for part in parts:
+            try:
+                own = {number: stack[part] for number, stack in points.items()}
+                halves.append(self._values(fetches, own, [flow[part] for flow in upstreams]))
+            except CaseFailedError:  # noqa: PERF203 (a half)
+                halves.append(None)
+        return _stacked(halves, [part.stop - part.start for part in parts])
+
+    def _fetches(self, *, pulls: bool) -> list[Any]:
+        if pulls not in self._fetched:
+            results = self._op.traced.vjp_trace.results
+            results = results if pulls else results[: len(self._op.outputs)]
+            every = [*results, *(tensor for one in self.watched for tensor in one.fetched)]
+            self._fetched[pulls] = list({id(tensor): tensor for tensor in every}.values())
+        return self._fetched[pulls]
+
+
+def _key(branch: Branch) -> Key:
+    return branch.text, branch.place, branch.part
+
+
+def _stacked(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
+    """Put values at several points together; NaN where there are none.
+
+    Args:
+        parts: some points' values each, or `None`.
+        counts: how many points each has; default one.
+
+    Raises:
+        CaseFailedError: there is none at any.
+    """
+    known = next((part for part in parts if part is not None), None)
+    if known is None:
+        raise CaseFailedError("forward", "the forward raises at every point that was looked at.")
+    filled = [
+        [
+            np.full((count, *value.shape[1:]), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
+            for value in known
+        ]
+        if part is None
+        else part
+        for part, count in zip(parts, counts or [1] * len(parts), strict=True)
+    ]
+    return [np.concatenate(values) for values in zip(*filled, strict=True)]

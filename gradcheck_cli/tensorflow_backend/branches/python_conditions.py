@@ -1,0 +1,148 @@
+"""How far the numbers in a Python `if` or `while` are from making it true, and from making it false.
+
+The parts that are compared are evaluated in the frame, just before its line runs. Only what can't have an
+effect is: names, numbers, arithmetic, indexing, and calls of a few functions that reduce or convert.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PURE = frozenset(
+    {"sum", "max", "min", "mean", "any", "all", "abs", "float", "int", "len", "bool", "norm", "prod", "dot"}
+    | {"sqrt", "absolute", "exp", "log", "var", "std", "ravel", "reshape", "amax", "amin", "isclose", "item"}
+)
+_SIMPLE = (
+    *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript),
+    *(ast.Slice, ast.Tuple, ast.Compare, ast.BoolOp, ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
+)
+_ABOVE, _BELOW = (ast.Gt, ast.GtE), (ast.Lt, ast.LtE)
+Margins = tuple[float, float]  # of being true, of being false
+
+
+@dataclass(frozen=True)
+class PythonCondition:
+    """The condition of an `if` or a `while`.
+
+    Attributes:
+        margins: of a frame, how far it is from either side; positive on it.
+        constants: the numbers in it.
+    """
+
+    margins: Callable[[Any], Margins]
+    constants: tuple[float, ...]
+
+
+def condition_of(test: ast.expr) -> PythonCondition | None:
+    """Read a condition; `None` for one whose parts may not be evaluated twice."""
+    if not all(_is_pure(node) for node in ast.walk(test)):
+        return None
+    found = [
+        float(node.value)
+        for node in ast.walk(test)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+    ]
+    return PythonCondition(_margins_of(test), tuple(found))
+
+
+def _is_pure(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in _PURE
+    return isinstance(node, _SIMPLE)
+
+
+def _value_of(node: ast.expr) -> Callable[[Any], Any]:
+    code = compile(ast.Expression(node), "<condition>", "eval")
+    return lambda frame: eval(code, frame.f_globals, frame.f_locals)  # noqa: S307 (the user's own expression)
+
+
+def _margins_of(test: ast.expr) -> Callable[[Any], Margins]:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _margins_of(test.operand)
+        return lambda frame: inner(frame)[::-1]
+    if isinstance(test, ast.BoolOp):
+        parts = [_margins_of(part) for part in test.values]
+        return _joined(parts, every=isinstance(test.op, ast.And))
+    if isinstance(test, ast.Compare):
+        ends = [test.left, *test.comparators]
+        pairs = [_compared(*each) for each in zip(ends, test.ops, ends[1:], strict=False)]
+        return pairs[0] if len(pairs) == 1 else _joined(pairs, every=True)
+    reduced = _reduced(test)
+    if reduced is not None:
+        return reduced
+    value = _value_of(test)
+
+    def truth(frame: Any) -> Margins:
+        return (1.0, -1.0) if value(frame) else (-1.0, 1.0)
+
+    return truth
+
+
+def _joined(parts: list[Callable[[Any], Margins]], *, every: bool) -> Callable[[Any], Margins]:
+    def margins(frame: Any) -> Margins:
+        true, false = zip(*(part(frame) for part in parts), strict=True)
+        if every:
+            return _all(np.array(true)), max(false)
+        return max(true), _all(np.array(false))
+
+    return margins
+
+
+def _all(margins: Any) -> float:
+    missing = float(np.minimum(margins, 0.0).sum())
+    return missing if missing < 0 else float(np.min(margins, initial=np.inf))
+
+
+def _elements(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
+    """Return the margins of each element of a comparison."""
+    first, second = _value_of(left), _value_of(right)
+
+    def margins(frame: Any) -> tuple[Any, Any]:
+        apart = np.asarray(first(frame), np.float64) - np.asarray(second(frame), np.float64)
+        if isinstance(op, ast.Eq | ast.NotEq):
+            own = -np.abs(apart), np.abs(apart)
+            return own if isinstance(op, ast.Eq) else own[::-1]
+        if isinstance(op, _ABOVE):
+            return apart, -apart
+        if isinstance(op, _BELOW):
+            return -apart, apart
+        raise TypeError("no order")
+
+    return margins
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], Margins]:
+    elements = _elements(left, op, right)
+
+    def margins(frame: Any) -> Margins:
+        true, false = elements(frame)
+        return float(np.max(true)), float(np.max(false))
+
+    return margins
+
+
+def _reduced(test: ast.expr) -> Callable[[Any], Margins] | None:
+    """Return the margins of `(a > b).any()`, `np.all(a > b)` and the like; `None` for anything else."""
+    if not isinstance(test, ast.Call) or test.keywords:
+        return None
+    name = test.func.attr if isinstance(test.func, ast.Attribute) else getattr(test.func, "id", "")
+    inner = test.args[0] if test.args else getattr(test.func, "value", None)
+    if name not in ("any", "all") or not isinstance(inner, ast.Compare) or len(inner.ops) != 1:
+        return None
+    elements = _elements(inner.left, inner.ops[0], inner.comparators[0])
+
+    def margins(frame: Any) -> Margins:
+        true, false = elements(frame)
+        if name == "any":
+            return float(np.max(true)), _all(false)
+        return _all(true), float(np.max(false))
+
+    return margins

@@ -1,0 +1,75 @@
+"""The sides of a case's branches that points have taken so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.covered import Branch, with_excuses
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_traced, python_branches
+from gradcheck_cli.tensorflow_backend.branches.point_field import PointField
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.tensorflow_backend.branches.numpy_branches import Arcs
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    Array = np.ndarray[Any, Any]
+
+
+class Sides:
+    """The branches of an op, and the sides that points have taken so far.
+
+    Attributes:
+        field: looks at points.
+        seen: (sides,) which have been taken.
+    """
+
+    def __init__(self, op: GraphOperation) -> None:
+        """Find the branches.
+
+        Args:
+            op: at a point whose graphs serve all others.
+
+        Raises:
+            CaseFailedError: what is called raises.
+        """
+        self._op = op
+        self.field = PointField(op)
+        self.seen = np.zeros(len(self.field.sides), bool)
+
+    def see(self, samples: Sequence[int]) -> None:
+        """Count the sides that some sample points take.
+
+        Raises:
+            CaseFailedError: what is called raises.
+        """
+        points = self._op.traced.at.stacked(samples)
+        if self.field.calls_python:
+            arcs: Arcs = set()
+            with lines_traced(arcs):
+                self.field.look(points, samples, pulls=True)
+            self.field.add_python(python_branches(arcs))
+            self.seen = np.concatenate([self.seen, np.zeros(len(self.field.sides) - len(self.seen), bool)])
+        if self.field.sides:
+            self.seen |= self.field.look(points, samples).taken.any(axis=0)
+
+    def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
+        """Return the branches, with the sides that were taken, and reasons why others aren't."""
+        sides: dict[tuple[str, str, str], list[tuple[str, bool]]] = {}
+        for (key, side), is_seen in zip(self.field.sides, self.seen, strict=True):
+            sides.setdefault(key, []).append((side, bool(is_seen)))
+        found = [
+            Branch(*key, tuple(side for side, _ in own), tuple(side for side, is_seen in own if is_seen))
+            for key, own in sides.items()
+        ]
+        return tuple(with_excuses(branch, excuses) for branch in found)
+
+    def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
+        """Return which sides nobody has taken or excused, (sides,)."""
+        unseen = {
+            ((one.text, one.place, one.part), side) for one in self.branches(excuses) for side in one.unseen
+        }
+        return np.array([side in unseen for side in self.field.sides], bool)

@@ -1,0 +1,86 @@
+"""`gradcheck search` as a whole command: what it finds, shrinks, writes and says."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from gradcheck_cli.cli.main import run_command
+from gradcheck_cli.spec.load import load_cases
+
+FUNCTIONS = """
+import tensorflow as tf
+
+def make(factor):
+    @tf.custom_gradient
+    def function(x):
+        large = tf.reduce_sum(tf.where(tf.equal(x, x), x, 0.0 * x)) > 40.0
+        return x * x, lambda dy: dy * x * tf.where(large, tf.cast(factor, x.dtype), tf.cast(2.0, x.dtype))
+    return function
+
+@tf.custom_gradient
+def root(x):
+    return tf.sqrt(x * x + 1e-30), lambda dy: dy * x / tf.sqrt(x * x)
+"""
+SPEC = """\
+op: {op}
+forward: {module}:{target}
+{build}inputs:
+  x: {{shape: [4]}}  # as they come
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    module = f"searched_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(FUNCTIONS)
+
+    def write(target="make", factor=3.0):
+        build = f"build: {{factor: {factor}}}\n" if target == "make" else ""
+        file = tmp_path / "op.yaml"
+        file.write_text(SPEC.format(op=target, module=module, target=target, build=build))
+        return file
+
+    yield write
+    sys.modules.pop(module, None)
+
+
+def search(file, *options, seconds=3):
+    return run_command(["search", str(file), "--seconds", str(seconds), "-j", "0", *options])
+
+
+def test_what_is_found_is_written_and_fails_from_then_on(spec, capsys):
+    file = spec()
+    assert search(file, "--write") == 1
+    printed = capsys.readouterr()
+    assert "found" in printed.out
+    assert "wrote case found-1" in printed.err
+    text = file.read_text()
+    assert "# as they come" in text
+    (case,) = [case for case in load_cases([file]) if case.name == "found-1"]
+    assert case.tensors[0].source.kind == "value"
+    assert run_command(["run", str(file), "--case", "found-1", "-j", "0"]) == 1
+    assert search(file, "--write", "--case", "default") == 1
+    assert text.count("found-") == 1
+    assert file.read_text().count("found-2") == 1
+
+
+def test_nothing_found_says_what_was_tried(spec, capsys):
+    assert search(spec(factor=2.0), seconds=1) == 0
+    printed = capsys.readouterr().out
+    assert "nothing found" in printed
+    assert "judged" in printed
+
+
+def test_a_gradient_that_is_nan_where_all_else_is_finite(spec, capsys):
+    assert search(spec("root"), "--format", "json") == 1
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    (pair,) = case["pairs"]
+    assert pair["mismatch"] == "nonfinite"
+    assert case["search"]["found"] is not None
+
+
+def test_a_spec_that_is_missing(tmp_path):
+    assert search(tmp_path / "none.yaml") == 2

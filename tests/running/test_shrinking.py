@@ -1,0 +1,39 @@
+"""A point that is wrong is shrunk to fewer and simpler numbers, and stays wrong and allowed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradcheck_cli.running.search.shrinking import shrink
+
+START = np.random.default_rng(0).standard_normal(20) * 3
+
+
+def shrunk(is_wrong, inside=lambda points: points):
+    start = START.copy()
+    start[7] = 5.123456
+    assert is_wrong(start)
+    found = shrink(start, is_wrong, inside)
+    assert is_wrong(found)
+    return found
+
+
+def test_what_plays_no_part_becomes_zero():
+    found = shrunk(lambda x: x[7] > 4.7)
+    assert np.flatnonzero(found).tolist() == [7]
+    assert found[7] == 5.0
+
+
+def test_bounds_are_kept():
+    found = shrunk(lambda x: x[7] > 4.7, lambda points: np.clip(points, 0.25, None))
+    assert set(found) == {1.0, 5.0}  # the simplest that are allowed
+
+
+def test_several_that_belong_together():
+    start = np.array([3.3, 3.3, 1.7])
+    found = shrink(start, lambda x: bool(x[0] == x[1] != 0), lambda points: points)
+    assert found.tolist() == [3.0, 3.0, 0.0]
+
+
+def test_a_judge_without_time_says_no():
+    assert (shrink(START, lambda _: False, lambda points: points) == START).all()
