@@ -28,7 +28,9 @@ from gradcheck_cli.numerics.probes.probe import (
 from gradcheck_cli.numerics.probes.probe_direction import (
     LONG,
     MIDDLE,
+    NEAREST,
     SHORT,
+    SMOOTH,
     Direction,
     Target,
     draw_direction,
@@ -108,17 +110,20 @@ class Search:
     def run(self) -> None:
         """Probe until an error is found, or the power that is asked for is reached, or can't be."""
         tried: list[tuple[float, int]] = []
-        reaches = [MIDDLE]
+        reaches, whole = [MIDDLE], self.target
         while len(tried) < _PROBES and not self.is_over and not (tried and self.budget.is_spent):
             reach = reaches.pop(0)
+            if reach == SMOOTH and not self._take_piece():
+                reach = SHORT
             found = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
             if found is None:
-                # Too far: kinks lie in between. A shorter step crosses fewer of them.
-                reaches = [SHORT, SHORT] if reach == MIDDLE else [MIDDLE]
+                # Too far: kinks lie in between. A shorter step crosses fewer of them, and held ones none.
+                self.target = whole
+                reaches = {MIDDLE: [SHORT, SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
                 bound, is_curved = found
                 tried.append((bound, reach))
-                reaches = reaches or [SHORT if is_curved else LONG]
+                reaches = reaches or [SMOOTH if is_curved else LONG]
         for blocks in _BLOCKS:
             if self.is_over or not self.weak or self.target.base.size < blocks or self.budget.is_spent:
                 break
@@ -128,6 +133,20 @@ class Search:
             self._probe(sharpest, blocks)
         if not self.is_over:
             self._look_at_spoilt_rows()
+
+    def _take_piece(self) -> bool:
+        """Go on with the smooth piece that the point is on; `False` where the point is on a kink itself."""
+        piece = self.group.operations.piece
+        target = replace(
+            self.group.target(piece), evaluations=self.target.evaluations, shared=self.target.shared
+        )
+        if piece is not self.group.operations.differenced:
+            direction = draw_direction(target, self.generator)
+            tiny = NEAREST / direction.share
+            if any(self.group.sides_changed(piece, direction.side(factor)) for factor in (tiny, -tiny)):
+                return False
+        self.target = target
+        return True
 
     def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, bool] | None:
         """Compare along one direction, block of rows by block.

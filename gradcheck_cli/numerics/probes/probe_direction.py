@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 # Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
 # sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
-# where there are many, as in a sort.
+# where there are many, as in a sort. The last one is for what is smooth, where differences are extrapolated:
+# truncation (h^4) and rounding balance farther away.
 STEPS = {
-    "float64": (2.0**-26, 2.0**-17, 2.0**-9),
-    "float32": (2.0**-12, 2.0**-7, 2.0**-4),
-    "float16": (2.0**-5, 2.0**-3, 2.0**-2),
-    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1),
+    "float64": (2.0**-26, 2.0**-17, 2.0**-9, 2.0**-13),
+    "float32": (2.0**-12, 2.0**-7, 2.0**-4, 2.0**-6),
+    "float16": (2.0**-5, 2.0**-3, 2.0**-2, 2.0**-3),
+    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),
 }
-SHORT, MIDDLE, LONG = 0, 1, 2
+SHORT, MIDDLE, LONG, SMOOTH = range(4)
+# So short that none but an element on a kink itself changes sides: what is nearer counts as on it.
+NEAREST = 2.0**-40
 # Elements handled at a time, so that temporary arrays stay small beside the tensors themselves.
 CHUNK = 2**18
 
@@ -65,6 +68,7 @@ class Target:
         shared: relative error that all elements have together, where a formula's constants were seen to be
             rounded to the dtype that it is declared in.
         most_shared: what that may be.
+        is_smooth: no kinks are known: differences are extrapolated.
     """
 
     evaluate: Callable[[Float], Float]
@@ -77,6 +81,7 @@ class Target:
     rule: ToleranceRule
     shared: float = 0.0
     most_shared: float = 0.0
+    is_smooth: bool = False
     evaluations: int = 0
 
     @property
@@ -137,7 +142,14 @@ class Direction:
         return there
 
     def difference(self, factor: float) -> Float:
-        """Return f(x + factor v) - f(x - factor v), (m,)."""
+        """Return f(x + factor v) - f(x - factor v), (m,); extrapolated, where no kinks are known."""
+        change = self._difference(factor)
+        if self.target.is_smooth:
+            with np.errstate(all="ignore"):
+                change = extrapolate(change, self._difference(2 * factor))
+        return change
+
+    def _difference(self, factor: float) -> Float:
         change = np.array(self.target.at(self.side(factor)))
         with np.errstate(all="ignore"):
             change -= self.target.at(self.side(-factor))
@@ -160,6 +172,11 @@ class Direction:
         steps = np.zeros(self.steps.size)
         steps[part] = self.steps[part]
         return Direction(self.target, steps, self.share)
+
+
+def extrapolate(change: Float, far_change: Float) -> Float:
+    """Return a central difference without its part of third order, by that at twice the step (Richardson)."""
+    return np.asarray((8 * change - far_change) / 6)
 
 
 def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
