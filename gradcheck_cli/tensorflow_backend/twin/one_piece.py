@@ -41,7 +41,7 @@ class _Nodes:
         for key, value in attrs.items():
             made.attr[key].CopyFrom(value)
         self.made.append(made)
-        return made.name
+        return str(made.name)
 
     def finish(self, op: str, *inputs: str, **attrs: Any) -> None:
         """Add the node that gives what the op gave."""
