@@ -115,9 +115,11 @@ class Probe:
     level: float
 
     @property
-    def is_curved(self) -> bool:
-        """Whether kinks and curvature make more of the bound than rounding does: a shorter step sees more."""
-        return self.bound > 2 * self.rounding
+    def curvature(self) -> float:
+        """The bound over its part from rounding: where curvature makes more, shorter steps see more."""
+        if self.rounding > 0:
+            return self.bound / self.rounding
+        return np.inf if self.bound > 0 else 1.0
 
     @property
     def is_alarm(self) -> bool:
@@ -149,9 +151,11 @@ def take_difference(direction: Direction) -> Differenced:
     change, bend = _change_and_bend(direction, 1.0)
     far_change, far_bend = _change_and_bend(direction, 2.0)
     if target.is_smooth:
-        farther, _ = _change_and_bend(direction, 4.0)
-        with np.errstate(all="ignore"):
-            change, far_change = extrapolate(change, far_change), extrapolate(far_change, farther)
+        farther = direction.plain_difference(4.0)
+        for part in chunks(base.size):
+            change[part] = extrapolate(change[part], far_change[part])
+            far_change[part] = extrapolate(far_change[part], farther[part])
+        del farther
     is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
     sizes: list[Float] = []
     ratios: list[Float] = []

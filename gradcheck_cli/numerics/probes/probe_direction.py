@@ -143,13 +143,11 @@ class Direction:
 
     def difference(self, factor: float) -> Float:
         """Return f(x + factor v) - f(x - factor v), (m,); extrapolated, where no kinks are known."""
-        change = self._difference(factor)
-        if self.target.is_smooth:
-            with np.errstate(all="ignore"):
-                change = extrapolate(change, self._difference(2 * factor))
-        return change
+        change = self.plain_difference(factor)
+        return extrapolate(change, self.plain_difference(2 * factor)) if self.target.is_smooth else change
 
-    def _difference(self, factor: float) -> Float:
+    def plain_difference(self, factor: float) -> Float:
+        """Return f(x + factor v) - f(x - factor v), (m,), as it is."""
         change = np.array(self.target.at(self.side(factor)))
         with np.errstate(all="ignore"):
             change -= self.target.at(self.side(-factor))
@@ -176,20 +174,30 @@ class Direction:
 
 def extrapolate(change: Float, far_change: Float) -> Float:
     """Return a central difference without its part of third order, by that at twice the step (Richardson)."""
-    return np.asarray((8 * change - far_change) / 6)
+    with np.errstate(all="ignore"):
+        return np.asarray((8 * change - far_change) / 6)
 
 
-def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
-    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
-    share = STEPS[target.working.name][reach]
+def draw_direction(
+    target: Target, generator: np.random.Generator, reach: int = MIDDLE, part: float = 1.0
+) -> Direction:
+    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow.
+
+    Args:
+        target: where from.
+        generator: draws it.
+        reach: which of `STEPS`.
+        part: of that step.
+    """
+    share = STEPS[target.working.name][reach] * part
     steps = draw_signed(generator, target.point.size)
-    for span, part in target.by_span(slice(0, steps.size)):
-        x = target.point[part]
-        steps[part] *= share * np.maximum(np.abs(x), span.typical)
+    for span, piece in target.by_span(slice(0, steps.size)):
+        x = target.point[piece]
+        steps[piece] *= share * np.maximum(np.abs(x), span.typical)
         if np.isfinite(span.low) or np.isfinite(span.high):
             # Twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
-            steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
+            steps[piece] = np.copysign(np.minimum(np.abs(steps[piece]), room), steps[piece])
     return Direction(target, steps, share)
 
 

@@ -22,6 +22,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import trace_vjp
 from gradcheck_cli.tensorflow_backend.twin import float64_twin
+from gradcheck_cli.tensorflow_backend.twin.one_piece import PIECES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -97,7 +98,8 @@ class TracedCase:
         It has one more output; see `WideForward.on_one_piece`. `None` where there are no such ops, and where
         XLA compiles the case.
         """
-        if self.trace_mode.compiled:
+        types = {op.type for op in self.forward.function.graph.get_operations()}
+        if self.trace_mode.compiled or not types & PIECES.keys():
             return None
         twin = self if self.narrow is not None else self.in_float64()
         found = replace(twin, is_on_one_piece=True, graphs=None)

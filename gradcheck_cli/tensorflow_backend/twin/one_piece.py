@@ -138,7 +138,8 @@ def _max_pool(nodes: _Nodes) -> None:
     )
 
 
-_PIECES = {
+# How each kinked op is rewritten.
+PIECES = {
     "Relu": _relu,
     "Relu6": _relu6,
     "LeakyRelu": _leaky_relu,
@@ -161,7 +162,7 @@ def hold_sides(graph_def: Any) -> list[tuple[str, str]]:
     sides: list[tuple[str, str]] = []
     nodes: list[Any] = []
     for node in graph_def.node:
-        rewrite = _PIECES.get(node.op)
+        rewrite = PIECES.get(node.op)
         if rewrite is None or node.attr["T"].type != _DOUBLE or not _is_known(node):
             nodes.append(node)
             continue
