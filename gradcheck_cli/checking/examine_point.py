@@ -233,7 +233,7 @@ def _probe(
         for key, sample in found.items()
         if sample.approximate
     ]
-    wrong, lossy = judge_large_declared(pairs, found)
+    wrong, lossy = judge_large_declared(pairs, found, budget)
     return found | wrong, warnings + lossy
 
 

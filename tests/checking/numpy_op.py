@@ -94,6 +94,9 @@ class NumpyOperation:
             for name, output in zip(self.names, self._forward(self.point), strict=True)
         )
 
+    def on_one_piece(self):
+        return None
+
     def exactly(self):
         return self.exact
 

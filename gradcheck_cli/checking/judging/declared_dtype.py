@@ -6,7 +6,7 @@ is too large, the formula's gradient of one random upstream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from gradcheck_cli.checking.checks.upstreams import random_upstream
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import with_element
 from gradcheck_cli.checking.judging.probe_group import Group
+from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
@@ -27,6 +28,7 @@ from gradcheck_cli.numerics.steps import typical_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from gradcheck_cli.checking.ops.budget import Budget
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -76,18 +78,19 @@ def judge_declared(
 
 
 def judge_large_declared(
-    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample], budget: Budget
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
     """Hold the declared dtype's gradients of a random upstream against the formula's, where pairs are probed.
 
     Args:
         pairs: with a formula in float64 beside the declared op.
         judged: what probes say of each.
+        budget: until when elements are judged in the declared dtype, one of each pair that is far off.
 
     Returns:
-        As `judge_declared`.
+        As `judge_declared`; a pair for which there was no time is in doubt.
     """
-    return _weigh(_losses_of_a_pull(list(pairs.values()), judged))
+    return _weigh(_losses_of_a_pull(list(pairs.values()), judged, budget))
 
 
 def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
@@ -154,7 +157,9 @@ def _warning_of_elements(pair: Pair, found: Float, formula: PairSample, beyond: 
     )
 
 
-def _losses_of_a_pull(pairs: Sequence[Pair], judged: Mapping[PairKey, PairSample]) -> Iterator[_Loss]:
+def _losses_of_a_pull(
+    pairs: Sequence[Pair], judged: Mapping[PairKey, PairSample], budget: Budget
+) -> Iterator[_Loss]:
     for output in dict.fromkeys(pair.output_index for pair in pairs):
         of_output = [pair for pair in pairs if pair.output_index == output]
         first = of_output[0]
@@ -165,7 +170,13 @@ def _losses_of_a_pull(pairs: Sequence[Pair], judged: Mapping[PairKey, PairSample
         )
         for pair in of_output:
             both = [_row(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
-            loss = _loss_of_a_pull(pair, upstream, both[0], both[1], judged[pair.key])
+            loss = _loss_of_a_pull(
+                pair,
+                upstream,
+                both[0],
+                both[1],
+                _Pull(pair, upstream, judged[pair.key], budget).judge_worst,
+            )
             if loss is not None:
                 yield loss
 
@@ -175,7 +186,11 @@ def _row(pair: Pair, gradient: Float | None) -> Float:
 
 
 def _loss_of_a_pull(
-    pair: Pair, upstream: Float, found: Float, expected: Float, judged: PairSample
+    pair: Pair,
+    upstream: Float,
+    found: Float,
+    expected: Float,
+    judge_worst: Callable[[int | None, Pair], PairSample | None],
 ) -> _Loss | None:
     """Compare what two dtypes make of an upstream, (n,) each; `None` where nothing is lost."""
     formula = pair.operations.formula
@@ -205,20 +220,33 @@ def _loss_of_a_pull(
         f"precision: {pair.label}: for a random upstream, {lossy} of {expected.size} elements lose more than "
         f"{dtype}'s tolerance; input {where}: {found[worst]:.6e}, in float64 {expected[worst]:.6e}."
     )
-    return _Loss(
-        pair, warning, partial(_judge_worst, pair, upstream, worst if excess > GROSS else None, judged)
-    )
+    return _Loss(pair, warning, partial(judge_worst, worst if excess > GROSS else None))
 
 
-def _judge_worst(
-    pair: Pair, upstream: Float, column: int | None, judged: PairSample, own: Pair
-) -> PairSample | None:
-    """Judge the element that an error comes from within the declared dtype; `None` where it isn't wrong."""
-    if column is None:  # no more than a loss of digits
-        return None
-    place = (_row_of(pair, upstream, column), column)
-    again = with_element(Group.of_pair(own), place, judged)
-    return again if (again.verdict == Verdict.MISMATCH).any() else None
+@dataclass(frozen=True)
+class _Pull:
+    """A pair whose dtypes are compared by the gradient of one upstream, and until when it is judged."""
+
+    pair: Pair
+    upstream: Float
+    judged: PairSample
+    budget: Budget
+
+    def judge_worst(self, column: int | None, own: Pair) -> PairSample | None:
+        """Judge the element that an error comes from in the declared dtype; `None` where it isn't wrong."""
+        if column is None:  # no more than a loss of digits
+            return None
+        place = (_row_of(self.pair, self.upstream, column), column)
+        try:
+            again = with_element(Group.of_pair(own), place, self.judged, self.budget)
+        except OverBudgetError:
+            where = list(index_of(column, self.pair.input))
+            return replace(
+                self.judged,
+                doubt=f"in {self.pair.input.dtype} the gradient's element {where} is far from what it is in "
+                "float64, and there was no time to judge it: give it more (--budget).",
+            )
+        return again if (again.verdict == Verdict.MISMATCH).any() else None
 
 
 def _row_of(pair: Pair, upstream: Float, column: int) -> int:

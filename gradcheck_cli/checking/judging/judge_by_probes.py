@@ -12,7 +12,6 @@ import numpy.typing as npt
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.judging.probe_search import Search
 from gradcheck_cli.checking.judging.single_element import Element, judge_element
-from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -20,6 +19,7 @@ from gradcheck_cli.checking.pairs.pair_sample import PairSample
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradcheck_cli.checking.ops.budget import Budget
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.numerics import ToleranceRule
 
@@ -136,17 +136,21 @@ def _off(element: Element) -> float:
     return abs(element.analytic - element.numeric) / size if size else 0.0
 
 
-def with_element(group: Group, place: tuple[int, int], found: PairSample) -> PairSample:
+def with_element(group: Group, place: tuple[int, int], found: PairSample, budget: Budget) -> PairSample:
     """Judge one more element of a probed pair, and return it in place of the others.
 
     Args:
         group: of that pair.
         place: the element's row and column.
         found: what is known of the pair.
+        budget: until when.
+
+    Raises:
+        OverBudgetError: that takes longer.
     """
     op = group.operations.differenced
     return replace(
-        _with_elements([judge_element(group, place, Budget())], found),
+        _with_elements([judge_element(group, place, budget)], found),
         numeric_dtype=working_dtype(op, op.inputs[group.inputs[0]].dtype),
         miss_probability=None,
         miss_size=None,

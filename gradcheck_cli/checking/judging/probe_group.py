@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from gradcheck_cli.numerics.steps import typical_size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gradcheck_cli.checking.ops.operation import Array, Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
@@ -84,14 +85,18 @@ class Group:
         """Return a smaller group."""
         return Group(self.members, tuple(outputs), tuple(inputs))
 
-    def target(self) -> Target:
-        """Set up forward and vjp, one point and one upstream at a time."""
+    def target(self, piece: Operation | None = None) -> Target:
+        """Set up forward and vjp, one point and one upstream at a time.
+
+        Args:
+            piece: what to difference in place of the forward, as a smooth function; see `Operations.piece`.
+        """
         op = self.operations.differenced
         values = coarsest(*[working_precision(op, op.outputs[output].dtype) for output in self.outputs])
         spans = [self._span(number) for number in self.inputs]
         bases = [pack(op.base_values[output][np.newaxis], op.outputs[output])[0] for output in self.outputs]
         return Target(
-            evaluate=self._evaluate,
+            evaluate=partial(self._evaluate, piece or op),
             pull=self._pull,
             point=self.point,
             base=bases[0] if len(bases) == 1 else np.concatenate(bases),
@@ -99,6 +104,7 @@ class Group:
             unit=values.unit_roundoff,
             working=coarsest(values, *[span.precision for span in spans]),
             rule=self.first.tolerance,
+            is_smooth=piece is not None,
             most_shared=max(self._declared_unit(key) for key in self.pairs),
         )
 
@@ -125,18 +131,25 @@ class Group:
             np.inf if high is None else high,
         )
 
-    def _evaluate(self, point: Float) -> Float:
-        op = self.operations.differenced
+    def sides_changed(self, piece: Operation, point: Float) -> float:
+        """Return how many elements are on another side of a kink there than at the base point."""
+        return float(piece.evaluate(self._batch(point))[-1][0])
+
+    def _batch(self, point: Float) -> dict[int, Array]:
+        """Return the inputs that move, as a batch of one."""
         moved = [
             number
             for number, columns in self.columns.items()
             if not np.array_equal(point[columns], self.point[columns])
         ]
-        batch = {
-            number: unpack(point[self.columns[number]][np.newaxis], op.inputs[number])
+        inputs = self.operations.differenced.inputs
+        return {
+            number: unpack(point[self.columns[number]][np.newaxis], inputs[number])
             for number in moved or self.inputs[:1]
         }
-        values = op.evaluate(batch)
+
+    def _evaluate(self, op: Operation, point: Float) -> Float:
+        values = op.evaluate(self._batch(point))
         packed = [pack(values[output], op.outputs[output])[0] for output in self.outputs]
         return packed[0] if len(packed) == 1 else np.concatenate(packed)
 

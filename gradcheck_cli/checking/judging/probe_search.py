@@ -28,7 +28,9 @@ from gradcheck_cli.numerics.probes.probe import (
 from gradcheck_cli.numerics.probes.probe_direction import (
     LONG,
     MIDDLE,
+    NEAREST,
     SHORT,
+    SMOOTH,
     Direction,
     Target,
     draw_direction,
@@ -41,6 +43,11 @@ if TYPE_CHECKING:
 # Two directions: errors that cancel in one of them don't in the other.
 _PROBES = 2
 _NOTHING = np.zeros(0)
+# A bound of no more than so many times its rounding: curvature makes nothing of it.
+_STRAIGHT = 2.0
+# How often the step along a curved piece is shortened, and by how much at most.
+_SHORTER = 2
+_SHORTEST = 2.0**-8
 # Rows that no direction says anything of, of which an element is judged.
 _SPOILT_ROWS = 6
 # With more rows spoilt than this, a step is too long.
@@ -61,7 +68,7 @@ class Search:
 
     `missed` is, by pair, the smallest share, over the probes, of elements in which an error would have stayed
     unseen; `spoilt` holds the rows of which no direction could say anything, `still` is, by input, the share
-    of elements that have no room to move.
+    of elements that have no room to move; `part` is what of its step a smooth piece is moved by.
     """
 
     group: Group
@@ -78,6 +85,7 @@ class Search:
     change_is_zero: bool = True
     is_noise: bool = True
     doubt: str = ""
+    part: float = 1.0
 
     @property
     def wrong(self) -> PairKey | None:
@@ -108,17 +116,22 @@ class Search:
     def run(self) -> None:
         """Probe until an error is found, or the power that is asked for is reached, or can't be."""
         tried: list[tuple[float, int]] = []
-        reaches = [MIDDLE]
+        curvature = 1.0
+        reaches, whole = [MIDDLE], self.target
         while len(tried) < _PROBES and not self.is_over and not (tried and self.budget.is_spent):
             reach = reaches.pop(0)
+            if reach == SMOOTH and not self._take_piece():
+                reach = SHORT
             found = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
             if found is None:
-                # Too far: kinks lie in between. A shorter step crosses fewer of them.
-                reaches = [SHORT, SHORT] if reach == MIDDLE else [MIDDLE]
+                # Too far: kinks lie in between. A shorter step crosses fewer of them, and held ones none.
+                self.target = whole
+                reaches = {MIDDLE: [SHORT, SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
-                bound, is_curved = found
+                bound, curvature = found
                 tried.append((bound, reach))
-                reaches = reaches or [SHORT if is_curved else LONG]
+                reaches = reaches or [SMOOTH if curvature > _STRAIGHT else LONG]
+        self._shorten(tried, curvature)
         for blocks in _BLOCKS:
             if self.is_over or not self.weak or self.target.base.size < blocks or self.budget.is_spent:
                 break
@@ -129,7 +142,32 @@ class Search:
         if not self.is_over:
             self._look_at_spoilt_rows()
 
-    def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, bool] | None:
+    def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
+        """Probe a smooth piece with shorter steps, as long as it is curvature that hides errors."""
+        for _ in range(_SHORTER):
+            is_done = not self.weak or self.is_over or self.budget.is_spent
+            if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
+                return
+            # Truncation falls as h^4, rounding grows as 1/h: there they are alike.
+            self.part *= max(curvature ** (-1 / 5), _SHORTEST)
+            bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
+            tried.append((bound, SMOOTH))
+
+    def _take_piece(self) -> bool:
+        """Go on with the smooth piece that the point is on; `False` where the point is on a kink itself."""
+        piece = self.group.operations.piece
+        target = replace(
+            self.group.target(piece), evaluations=self.target.evaluations, shared=self.target.shared
+        )
+        if piece is not self.group.operations.differenced:
+            direction = draw_direction(target, self.generator)
+            tiny = NEAREST / direction.share
+            if any(self.group.sides_changed(piece, direction.side(factor)) for factor in (tiny, -tiny)):
+                return False
+        self.target = target
+        return True
+
+    def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
         """Compare along one direction, block of rows by block.
 
         Args:
@@ -138,10 +176,12 @@ class Search:
             weighed: whether to find out what it could have missed.
 
         Returns:
-            The bound of the comparison, relative to what it was made among, and whether a shorter step might
-            see more; `None` where a shorter step must be taken.
+            The bound of the comparison, relative to what it was made among, and that over its rounding;
+            `None` where a shorter step must be taken.
         """
-        differenced = take_difference(draw_direction(self.target, self.generator, reach))
+        differenced = take_difference(
+            draw_direction(self.target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
+        )
         direction, spoilt = differenced.direction, differenced.is_spoilt
         if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
             return None
@@ -152,7 +192,7 @@ class Search:
         self.is_noise &= differenced.is_noise
         self.change_is_zero &= not differenced.change.any() and not spoilt.any()
         unseen: dict[int, Unseen] = {}
-        sharpness, is_curved = 0.0, False
+        sharpness, curvature = 0.0, 1.0
         rows = spoilt.size
         for start, stop in itertools.pairwise(np.linspace(0, rows, blocks + 1).astype(int)):
             upstream = weigh(differenced, self.generator, slice(start, stop))
@@ -162,9 +202,9 @@ class Search:
             self.gradient_is_zero &= not probe.gradient.any()
             if probe.is_alarm:
                 probe = self._follow(differenced, probe)
-            sharpness, is_curved = max(sharpness, self._note(probe)), is_curved or probe.is_curved
+            sharpness, curvature = max(sharpness, self._note(probe)), max(curvature, probe.curvature)
             if self.is_over:
-                return sharpness, is_curved
+                return sharpness, curvature
             if weighed:
                 # What is done with goes first: each array may be a good part of the memory.
                 probe = replace(probe, gradient=_NOTHING)
@@ -173,7 +213,7 @@ class Search:
                 self._count(direction, probe, slice(start, stop), unseen)
         if weighed:
             self._take_note(unseen)
-        return sharpness, is_curved
+        return sharpness, curvature
 
     def _count(self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]) -> None:
         """Count what one comparison could have missed, output by output."""

@@ -237,6 +237,14 @@ class Operation(Protocol):
         `None` where it wasn't rounded, or where the op is no float64 twin.
         """
 
+    def on_one_piece(self) -> Operation | None:
+        """Return the op, to be differenced with each element held on the side of a kink that it is on.
+
+        It is the smooth function that the op is around the base point, unless that is on a kink. Its last
+        output, one more, is how many elements are on another side than at the base point. `None` where there
+        are no kinks, or none can be held.
+        """
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once.
 

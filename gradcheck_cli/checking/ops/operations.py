@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.ops.budget import Budget
@@ -37,6 +38,11 @@ class Operations:
     def of_one(op: Operation) -> Operations:
         """Return one op in every part, without a budget."""
         return Operations(op, op, op)
+
+    @cached_property
+    def piece(self) -> Operation:
+        """What is differenced, with its kinks held where they are; itself, where none can be held."""
+        return self.differenced.on_one_piece() or self.differenced
 
     @property
     def has_reference_precision(self) -> bool:

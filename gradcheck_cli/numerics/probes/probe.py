@@ -5,8 +5,9 @@ elements can be checked without ever being written down. What it can't see, it s
 rows it estimates how probable it is that an error of a given size in one element stays below its bound.
 
 The central difference is taken at v and at 2v. What they differ by bounds the truncation error, and shows the
-rows that a kink spoils; these are left out, of u, and so of the vjp too. A row is weighed by 1 / (how far it
-moves): else the largest rows drown the others.
+rows that a kink spoils; these are left out, of u, and so of the vjp too. Where no kinks are known, both are
+extrapolated (Richardson), with one more difference at 4v, so that a longer step serves. A row is weighed by
+1 / (how far it moves): else the largest rows drown the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
-from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks
+from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks, extrapolate
 from gradcheck_cli.numerics.random_vectors import draw_signed
 
 if TYPE_CHECKING:
@@ -114,9 +115,11 @@ class Probe:
     level: float
 
     @property
-    def is_curved(self) -> bool:
-        """Whether kinks and curvature make more of the bound than rounding does: a shorter step sees more."""
-        return self.bound > 2 * self.rounding
+    def curvature(self) -> float:
+        """The bound over its part from rounding: where curvature makes more, shorter steps see more."""
+        if self.rounding > 0:
+            return self.bound / self.rounding
+        return np.inf if self.bound > 0 else 1.0
 
     @property
     def is_alarm(self) -> bool:
@@ -147,6 +150,12 @@ def take_difference(direction: Direction) -> Differenced:
     most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
     change, bend = _change_and_bend(direction, 1.0)
     far_change, far_bend = _change_and_bend(direction, 2.0)
+    if target.is_smooth:
+        farther = direction.plain_difference(4.0)
+        for part in chunks(base.size):
+            change[part] = extrapolate(change[part], far_change[part])
+            far_change[part] = extrapolate(far_change[part], farther[part])
+        del farther
     is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
     sizes: list[Float] = []
     ratios: list[Float] = []

@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 # Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
 # sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
-# where there are many, as in a sort.
+# where there are many, as in a sort. The last one is for what is smooth, where differences are extrapolated:
+# truncation (h^4) and rounding balance farther away.
 STEPS = {
-    "float64": (2.0**-26, 2.0**-17, 2.0**-9),
-    "float32": (2.0**-12, 2.0**-7, 2.0**-4),
-    "float16": (2.0**-5, 2.0**-3, 2.0**-2),
-    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1),
+    "float64": (2.0**-26, 2.0**-17, 2.0**-9, 2.0**-13),
+    "float32": (2.0**-12, 2.0**-7, 2.0**-4, 2.0**-6),
+    "float16": (2.0**-5, 2.0**-3, 2.0**-2, 2.0**-3),
+    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),
 }
-SHORT, MIDDLE, LONG = 0, 1, 2
+SHORT, MIDDLE, LONG, SMOOTH = range(4)
+# So short that none but an element on a kink itself changes sides: what is nearer counts as on it.
+NEAREST = 2.0**-40
 # Elements handled at a time, so that temporary arrays stay small beside the tensors themselves.
 CHUNK = 2**18
 
@@ -65,6 +68,7 @@ class Target:
         shared: relative error that all elements have together, where a formula's constants were seen to be
             rounded to the dtype that it is declared in.
         most_shared: what that may be.
+        is_smooth: no kinks are known: differences are extrapolated.
     """
 
     evaluate: Callable[[Float], Float]
@@ -77,6 +81,7 @@ class Target:
     rule: ToleranceRule
     shared: float = 0.0
     most_shared: float = 0.0
+    is_smooth: bool = False
     evaluations: int = 0
 
     @property
@@ -137,7 +142,12 @@ class Direction:
         return there
 
     def difference(self, factor: float) -> Float:
-        """Return f(x + factor v) - f(x - factor v), (m,)."""
+        """Return f(x + factor v) - f(x - factor v), (m,); extrapolated, where no kinks are known."""
+        change = self.plain_difference(factor)
+        return extrapolate(change, self.plain_difference(2 * factor)) if self.target.is_smooth else change
+
+    def plain_difference(self, factor: float) -> Float:
+        """Return f(x + factor v) - f(x - factor v), (m,), as it is."""
         change = np.array(self.target.at(self.side(factor)))
         with np.errstate(all="ignore"):
             change -= self.target.at(self.side(-factor))
@@ -162,17 +172,32 @@ class Direction:
         return Direction(self.target, steps, self.share)
 
 
-def draw_direction(target: Target, generator: np.random.Generator, reach: int = MIDDLE) -> Direction:
-    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow."""
-    share = STEPS[target.working.name][reach]
+def extrapolate(change: Float, far_change: Float) -> Float:
+    """Return a central difference without its part of third order, by that at twice the step (Richardson)."""
+    with np.errstate(all="ignore"):
+        return np.asarray((8 * change - far_change) / 6)
+
+
+def draw_direction(
+    target: Target, generator: np.random.Generator, reach: int = MIDDLE, part: float = 1.0
+) -> Direction:
+    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow.
+
+    Args:
+        target: where from.
+        generator: draws it.
+        reach: which of `STEPS`.
+        part: of that step.
+    """
+    share = STEPS[target.working.name][reach] * part
     steps = draw_signed(generator, target.point.size)
-    for span, part in target.by_span(slice(0, steps.size)):
-        x = target.point[part]
-        steps[part] *= share * np.maximum(np.abs(x), span.typical)
+    for span, piece in target.by_span(slice(0, steps.size)):
+        x = target.point[piece]
+        steps[piece] *= share * np.maximum(np.abs(x), span.typical)
         if np.isfinite(span.low) or np.isfinite(span.high):
             # Twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
-            steps[part] = np.copysign(np.minimum(np.abs(steps[part]), room), steps[part])
+            steps[piece] = np.copysign(np.minimum(np.abs(steps[piece]), room), steps[piece])
     return Direction(target, steps, share)
 
 

@@ -184,6 +184,9 @@ class EagerOperation:
             return ""
         return "it can't be traced to what it computes eagerly, and called with float64 it isn't the same"
 
+    def on_one_piece(self) -> None:
+        """Return nothing: what Python calls has no graph in which kinks could be held."""
+
     def exactly(self) -> None:
         """Return nothing: it is no twin."""
 

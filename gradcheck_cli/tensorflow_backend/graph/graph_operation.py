@@ -76,6 +76,11 @@ class GraphOperation:
         )
         return None if same else exact
 
+    def on_one_piece(self) -> GraphOperation | None:
+        """Return the op with its kinks held where they are; see `Operation`."""
+        held = self.traced.on_one_piece()
+        return None if held is None else GraphOperation(held)
+
     def holding(self, stops: Collection[str]) -> GraphOperation:
         """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
         held = self.traced.holding(stops)

@@ -153,7 +153,7 @@ class GraphRuns:
             _Part(
                 traced.differenced,
                 trace.held,
-                constants=(*traced.held_stops, *trace.held.draws),
+                constants=(*traced.held_tensors, *trace.held.draws),
                 values=traced.base.values,
                 results=trace.dtypes,
                 random_types=trace.random_types,
@@ -176,7 +176,7 @@ class GraphRuns:
             for variable_index, read_tensors in enumerate(reads)
             for tensor in read_tensors
         ]
-        constants = (*tensors, *traced.held_stops, *trace.held.draws)
+        constants = (*tensors, *traced.held_tensors, *trace.held.draws)
         fed = self._batched(
             _Part(
                 trace.pruned(constants),

@@ -21,6 +21,8 @@ from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import trace_vjp
+from gradcheck_cli.tensorflow_backend.twin import float64_twin
+from gradcheck_cli.tensorflow_backend.twin.one_piece import PIECES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held
     from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
-    from gradcheck_cli.tensorflow_backend.twin import float64_twin
 
     Array = np.ndarray[Any, Any]
 
@@ -53,6 +54,7 @@ class TracedCase:
         narrow: of a float64 twin, the case in its declared dtypes, whose graphs are made wide; the values of
             the inputs are those that the declared dtypes can hold.
         is_exact: of a twin, at the values as they were drawn, before the declared dtypes round them.
+        is_on_one_piece: of a twin, kinked ops keep each element on the side that it is on at the point.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         modified: names of inputs that a NumPy forward was seen to write to.
     """
@@ -66,6 +68,7 @@ class TracedCase:
     anew: bool = False
     narrow: TracedCase | None = None
     is_exact: bool = False
+    is_on_one_piece: bool = False
     stops: frozenset[str] | None = None
     modified: list[str] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
@@ -88,6 +91,19 @@ class TracedCase:
     def exactly(self) -> TracedCase:
         """Return a twin at the values as they were drawn, before the declared dtypes round them."""
         return replace(self, is_exact=True)
+
+    def on_one_piece(self) -> TracedCase | None:
+        """Return a twin whose kinked ops keep each element on its side, to be differenced.
+
+        It has one more output; see `WideForward.on_one_piece`. `None` where there are no such ops, and where
+        XLA compiles the case.
+        """
+        types = {op.type for op in self.forward.function.graph.get_operations()}
+        if self.trace_mode.compiled or not types & PIECES.keys():
+            return None
+        twin = self if self.narrow is not None else self.in_float64()
+        found = replace(twin, is_on_one_piece=True, graphs=None)
+        return found if found.wide_forward.trace.held.sides else None
 
     @cached_property
     def with_open_stops(self) -> TracedCase:
@@ -143,7 +159,7 @@ class TracedCase:
     def output_names(self) -> list[str]:
         """The outputs' names."""
         if self.narrow is not None:
-            return self.narrow.output_names
+            return [*self.narrow.output_names, *(["sides changed"] if self.forward.held.sides else [])]
         return declared_outputs.names(self.case, len(self.forward.dtypes), self._names)
 
     @cached_property
@@ -190,6 +206,11 @@ class TracedCase:
             return stops if self.holds_every_stop else ()
         places = self.forward.held.places
         return tuple(tensor for tensor, stop in zip(stops, places, strict=True) if self.holds(stop.key))
+
+    @property
+    def held_tensors(self) -> tuple[Any, ...]:
+        """All tensors of the forward's graph that keep their base value, but for draws."""
+        return (*self.held_stops, *self.forward.held.sides)
 
     # What another trace of the same case at the same point is made of.
 
@@ -306,6 +327,9 @@ class TracedCase:
         trace = self._declared.forward
         input_indices = self.at.differentiable
         tensors = moving(trace.function, trace.inputs, input_indices, self.state.variables)
+        if self.is_on_one_piece:
+            wide = float64_twin.widen_forward(trace, tensors, self.state.twins.variables, has_sides=True)
+            return wide.on_one_piece() or wide
         return self.state.twins.forward(trace, tensors, is_alone=self.is_exact)
 
     @cached_property
@@ -323,11 +347,11 @@ class TracedCase:
     def differenced(self) -> Any:
         """The forward as a function of the inputs and of what it holds."""
         if self.narrow is not None:
-            return self.wide_forward.differenced(self.held_stops)
+            return self.wide_forward.differenced(self.held_tensors)
         graphs = self.graphs
         if graphs is not None and self.forward is graphs.forward and self.stops == graphs.stops:
             return graphs.differenced
-        return self.forward.pruned((*self.held_stops, *self.forward.held.draws))
+        return self.forward.pruned((*self.held_tensors, *self.forward.held.draws))
 
     # The run at the base point.
 
@@ -338,7 +362,7 @@ class TracedCase:
             return self.graphs.base
         if self.narrow is not None:
             self.narrow.base  # noqa: B018 (makes the draws, if there are any)
-        return self._run(self.held_stops)
+        return self._run(self.held_tensors)
 
     def _run(self, fetched: Sequence[Any]) -> Base:
         """Run the forward at the base point, and fetch tensors of its graph beside the outputs."""

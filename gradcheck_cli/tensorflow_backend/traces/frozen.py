@@ -88,6 +88,7 @@ class Held:
         closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
         inlined: tf.functions were inlined for it.
         can_be_opened: another trace could hold what is closed here.
+        sides: which side elements are on, at kinked ops (`twin/one_piece.py`).
     """
 
     stops: tuple[Any, ...] = ()
@@ -97,6 +98,7 @@ class Held:
     closed: tuple[Any, ...] = ()
     inlined: bool = False
     can_be_opened: bool = False
+    sides: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function, whole_graph
+from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
 from gradcheck_cli.tensorflow_backend.twin.widening import Widening, wide_dtype
 
 if TYPE_CHECKING:
@@ -60,14 +61,26 @@ class Twin:
         function: a traced function, or one made of a part of its graph.
         variables: what stands for the variables that it uses.
         body_holds: what holds ops in bodies of the twin, in place of those of the traced graph.
+        has_sides: rewrite its kinked ops, so that the side that each element is on can be held.
+
+    Attributes:
+        sides: of each of these, the side that a point takes, and the tensor to hold.
     """
 
-    def __init__(self, function: Any, variables: WideVariables, body_holds: BodyHolds | None = None) -> None:
+    def __init__(
+        self,
+        function: Any,
+        variables: WideVariables,
+        body_holds: BodyHolds | None = None,
+        *,
+        has_sides: bool = False,
+    ) -> None:
         """Make the twin."""
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = {site.token: site.give for site in body_holds.ops} if body_holds else {}
         self._widening = Widening(graph.as_graph_def(), captured, replaced)
+        sides = hold_sides(self._widening.graph_def) if has_sides else []
         given = {}
         self.has_rounded_arrays = self._widening.has_rounded_arrays
         for name, outer in captured.items():
@@ -81,6 +94,7 @@ class Twin:
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}  # with the tensors, to keep ids theirs
         called = [graph, *self._widening.called]
         self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, given, called)
+        self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
 
     def tensor(self, narrow: Any) -> Any:
         """Return what stands for a tensor of the traced graph."""
@@ -144,6 +158,27 @@ class WideForward:
         """The ops on the way from inputs to outputs that keep their dtypes."""
         return self.twin.kept_between(self.moving, self.trace.outputs)
 
+    def on_one_piece(self) -> WideForward | None:
+        """Return the same forward with kinked ops whose sides are held, as `stop_gradient`s are.
+
+        It has one more output: how many elements are on another side than the one that is held. `None` where
+        there is no such op between the inputs and the outputs.
+        """
+        between = set(graph_path.ops_between(self.moving, self.trace.outputs))
+        sides = [(side, held) for side, held in self.twin.sides if held.op in between]
+        if not sides:
+            return None
+        with self.twin.graph.as_default():
+            counts = [tf.math.count_nonzero(side != held, dtype=tf.float64) for side, held in sides]
+            changed = tf.add_n(counts)
+        trace = replace(
+            self.trace,
+            outputs=(*self.trace.outputs, changed),
+            dtypes=(*self.trace.dtypes, changed.dtype),
+            held=replace(self.trace.held, sides=tuple(held for _, held in sides)),
+        )
+        return replace(self, trace=trace, _differenced={})
+
 
 @dataclass
 class WideVjp:
@@ -188,7 +223,7 @@ class Twins:
             is_alone: make one of its own: what is held in bodies belongs to one point.
         """
         if is_alone or id(trace) not in self._forwards:
-            found = _widen_forward(trace, moving, self.variables)
+            found = widen_forward(trace, moving, self.variables)
             if is_alone:
                 return found
             self._forwards[id(trace)] = (trace, found)
@@ -209,9 +244,12 @@ class Twins:
         return self._vjps[id(trace)][1]
 
 
-def _widen_forward(trace: ForwardTrace, moving: Sequence[Any], variables: WideVariables) -> WideForward:
+def widen_forward(
+    trace: ForwardTrace, moving: Sequence[Any], variables: WideVariables, *, has_sides: bool = False
+) -> WideForward:
+    """Make the twin of a forward; see `Twin`."""
     body_holds = None if trace.held.body_holds is None else trace.held.body_holds.again()
-    twin = Twin(trace.function, variables, body_holds)
+    twin = Twin(trace.function, variables, body_holds, has_sides=has_sides)
     wide = replace(
         trace,
         function=twin.function(trace.function),

@@ -189,6 +189,9 @@ class LocalOperation:
     def exactly(self) -> None:
         """Return nothing: its operating point isn't rounded."""
 
+    def on_one_piece(self) -> None:
+        """Return nothing: it is one op."""
+
     def jvp(self, input_index: int, tangents: Array) -> None:
         """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
 

@@ -1,0 +1,136 @@
+"""Kinked ops whose sides can be held: the same function, and a smooth one once they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.results import Status
+from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
+
+KINKED = {
+    "relu": tf.nn.relu,
+    "relu6": lambda x: tf.nn.relu6(4 * x),
+    "leaky relu": lambda x: tf.nn.leaky_relu(x, 0.3),
+    "abs": tf.abs,
+    "maximum": lambda x: tf.maximum(x, x[::-1]),
+    "minimum": lambda x: tf.minimum(x, 0.25),
+    "max pooling": lambda x: tf.nn.max_pool2d(tf.reshape(x, (1, 4, 6, 1)), 2, 2, "SAME"),
+}
+
+
+def with_sides(function):
+    """Return the twin as a function that takes its sides, one that gives these, and itself."""
+    narrow = tf.compat.v1.wrap_function(function, [tf.TensorSpec([24], tf.float32)])
+    twin = Twin(narrow, WideVariables(), has_sides=True)
+    feeds, outputs = twin.tensors(narrow.inputs), twin.tensors(narrow.outputs)
+    held = [one for _, one in twin.sides]
+    assert held
+
+    def call(function, *arguments):
+        return [one.numpy() for one in private_graphs.call_flat(function, list(arguments))]
+
+    plain = subgraph_function(twin, feeds, outputs)
+    taking = subgraph_function(twin, [*feeds, *held], outputs)
+    giving = subgraph_function(twin, feeds, [side for side, _ in twin.sides])
+    return (
+        lambda x: call(plain, tf.constant(x))[0],
+        lambda x, sides: call(taking, tf.constant(x), *map(tf.constant, sides))[0],
+        lambda x: call(giving, tf.constant(x)),
+    )
+
+
+@pytest.mark.parametrize("function", KINKED.values(), ids=KINKED.keys())
+def test_with_sides_held_it_goes_on_as_it_is_around_the_point(function):
+    rng = np.random.default_rng(3)
+    x, move = rng.normal(size=24), rng.normal(size=24)
+    plain, held, sides = with_sides(function)
+    np.testing.assert_allclose(plain(x), function(tf.constant(x)), rtol=1e-12)
+    taken = sides(x)
+    slope = (plain(x + 1e-6 * move) - plain(x - 1e-6 * move)) / 2e-6
+    far = plain(x + 2 * move)
+    assert not np.allclose(far, plain(x) + 2 * slope, rtol=1e-3)  # kinks are crossed
+    np.testing.assert_allclose(held(x + 2 * move, taken), plain(x) + 2 * slope, rtol=1e-6, atol=1e-6)
+    assert any(np.any(now != then) for now, then in zip(sides(x + 2 * move), taken, strict=True))
+
+
+def test_nan_isnt_hidden():
+    plain, _, _ = with_sides(tf.nn.relu)
+    assert np.isnan(plain(np.full(24, np.nan))).all()
+
+
+def crowded(error=0.0):
+    """Return the sum of 14,000 relus of 4,900 numbers, with an error in one element of the gradient."""
+    weights = tf.constant(np.random.default_rng(1).normal(size=(70, 200)) / 8)
+
+    @tf.custom_gradient
+    def passed(x):
+        wrong = tf.scatter_nd([[12, 34]], [error], (70, 70))
+        return tf.identity(x), lambda u: u * (1 + tf.cast(wrong, u.dtype))
+
+    return lambda x: tf.reduce_sum(tf.sin(tf.nn.relu(passed(x) @ weights)))
+
+
+def opened(function, **changes):
+    spec = {
+        "op": function,
+        "forward": f"{__name__}:{function}",
+        "inputs": {"x": {"shape": [70, 70]}},
+        "method": "probe",
+        "samples": 1,
+    }
+    case = load_mapping(spec | changes)[0]
+    opener = opener_of(case, case.mode)
+    return opener.case, opener
+
+
+def crowded_pair(**build):
+    return check_case(*opened("crowded", build=build), [0]).pairs[0]
+
+
+def test_where_any_step_crosses_kinks_an_error_of_one_percent_is_seen_all_the_same():
+    pair = crowded_pair()
+    assert pair.status is Status.PASSED
+    assert pair.miss_probability < 0.02
+
+
+@pytest.mark.parametrize("error", [0.02, -0.02, 1.0])
+def test_a_wrong_element_is_found_among_them(error):
+    pair = crowded_pair(error=error)
+    assert pair.status is Status.MISMATCHED
+    assert pair.worst.input_index == (12, 34)
+
+
+def on_a_kink(x):
+    """At 0, `x` itself; TensorFlow's gradient is 0 there."""
+    return tf.reduce_sum(tf.nn.relu(x) - tf.nn.relu(-x))
+
+
+def beside_a_kink(x):
+    """At 0, relus that are on their kink wherever the input is, and others that aren't near it."""
+    return tf.reduce_sum(tf.nn.relu(x - x) + tf.nn.relu(x + 1.0))
+
+
+@pytest.mark.parametrize(("function", "is_on"), [("on_a_kink", True), ("beside_a_kink", False)])
+def test_a_point_on_a_kink_is_told_from_one_beside(function, is_on):
+    _, opener = opened(function, inputs={"x": {"shape": [70, 70], "value": 0.0}})
+    piece = opener.open(Opening(0)).on_one_piece()
+    changed = [piece.evaluate({0: np.full((1, 70, 70), move)})[-1][0] for move in (0.0, 1e-12, -1e-12)]
+    assert changed[0] == 0
+    assert bool(changed[1] or changed[2]) is is_on
+
+
+def test_what_has_no_kinks_has_no_piece():
+    _, opener = opened("smooth")
+    assert opener.open(Opening(0)).on_one_piece() is None
+
+
+def smooth(x):
+    return tf.reduce_sum(tf.sin(x))
