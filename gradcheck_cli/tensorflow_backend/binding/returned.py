@@ -55,7 +55,8 @@ def flat_outputs(case: Case, result: Any, role: str, note: list[str] | None = No
     Raises:
         CaseFailedError: of kind "outputs": something in it is no tensor, or its names aren't the spec's.
     """
-    leaves = _named(case, result, role)
+    named = _named(case, result, role)
+    leaves = [leaf for leaf in named if leaf.value is not None] or named  # an optional result is none
     tensors = [_tensor(leaf, role, is_root=leaf.value is result) for leaf in leaves]
     if note is not None:
         note[:] = unique([leaf.path for leaf in leaves])
