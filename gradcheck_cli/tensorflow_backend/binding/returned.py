@@ -55,8 +55,7 @@ def flat_outputs(case: Case, result: Any, role: str, note: list[str] | None = No
     Raises:
         CaseFailedError: of kind "outputs": something in it is no tensor, or its names aren't the spec's.
     """
-    named = _named(case, result, role)
-    leaves = [leaf for leaf in named if leaf.value is not None] or named  # an optional result is none
+    leaves = _named(case, result, role)
     tensors = [_tensor(leaf, role, is_root=leaf.value is result) for leaf in leaves]
     if note is not None:
         note[:] = unique([leaf.path for leaf in leaves])
@@ -112,7 +111,12 @@ def leaves_of(value: Any, path: str = "") -> list[Leaf]:
 
 
 def _parts(value: Any) -> list[_Part] | None:
-    """Return the parts of a structure in the order of tf.nest, or `None` for anything else."""
+    """Return the parts of a structure that aren't None, in the order of tf.nest; `None` for anything else."""
+    parts = _all_parts(value)
+    return None if parts is None else [part for part in parts if part.value is not None]
+
+
+def _all_parts(value: Any) -> list[_Part] | None:
     if isinstance(value, Mapping):
         return [_keyed(key, value[key]) for key in _ordered(value)]
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
