@@ -21,7 +21,7 @@ def method(distribution: str, name: str) -> Callable[..., tf.Tensor]:
     return called
 
 
-def bijector(bijector: str, name: str) -> Callable[..., tf.Tensor]:  # noqa: A002 (as build names it)
+def bijector(bijector: str, name: str) -> Callable[..., tf.Tensor]:
     """Return a method of a bijector as a function of the value and the parameters."""
     made = getattr(tfp.bijectors, bijector)
 
@@ -46,7 +46,8 @@ def marginal_cholesky(matrix: tf.Tensor) -> tf.Tensor:
 def inferred_inverse(x: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
     """Return the inverse of x + shift * tanh(x), which is found by a search."""
     made = tfp.experimental.bijectors.ScalarFunctionWithInferredInverse(
-        lambda value, shift: value + shift * tf.tanh(value), additional_scalar_parameters_requiring_gradients=[shift]
+        lambda value, shift: value + shift * tf.tanh(value),
+        additional_scalar_parameters_requiring_gradients=[shift],
     )
     return made.inverse(x)
 
@@ -55,7 +56,10 @@ def ode(rate: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
     """Return the solution of y' = -rate * y by the adjoint method."""
     solver = tfp.math.ode.DormandPrince(rtol=1e-10, atol=1e-12)
     solved = solver.solve(
-        lambda _, y, rate: -rate * y, tf.constant(0.0, start.dtype), start, [tf.constant(1.0, start.dtype)],
+        lambda _, y, rate: -rate * y,
+        tf.constant(0.0, start.dtype),
+        start,
+        [tf.constant(1.0, start.dtype)],
         constants={"rate": rate},
     )
     return solved.states

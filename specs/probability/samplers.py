@@ -35,11 +35,6 @@ def mixture(logits: tf.Tensor, loc: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 
 def mixture_of(logits: tf.Tensor, loc: tf.Tensor, scale: tf.Tensor) -> Any:
     """Return a mixture of normal distributions."""
-    return tfp.distributions.MixtureSameFamily(
-        tfp.distributions.Categorical(logits=logits), tfp.distributions.Normal(loc, scale), reparameterize=True
-    )
-
-
-def inverse_gaussian_of_shape(loc: tf.Tensor, concentration: tf.Tensor) -> tf.Tensor:
-    """Draw three samples for each parameter."""
-    return tfp.distributions.InverseGaussian(loc, concentration).sample(3, seed=tf.constant(SEED))
+    parts = tfp.distributions.Normal(loc, scale)
+    weights = tfp.distributions.Categorical(logits=logits)
+    return tfp.distributions.MixtureSameFamily(weights, parts, reparameterize=True)

@@ -29,13 +29,23 @@ def tables() -> str:
     """Return the counts, and a table of each kind, severe causes first."""
     listed = causes()
     counts = Counter((cause["kind"], cause["severity"]) for cause in listed)
-    lines = [f"{len(listed)} causes:", "", "| kind | " + " | ".join(SEVERITIES) + " | all |", "|---|--:|--:|--:|--:|"]
+    lines = [
+        f"{len(listed)} causes:",
+        "",
+        "| kind | " + " | ".join(SEVERITIES) + " | all |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for kind in KINDS:
         row = [counts[kind, severity] for severity in SEVERITIES]
         lines.append(f"| {kind} | " + " | ".join(map(str, row)) + f" | {sum(row)} |")
     for kind in KINDS:
         of_kind = [cause for cause in listed if cause["kind"] == kind]
-        lines += ["", f"## {kind.capitalize()}", "", "| cause | severity | order | reached through | where | upstream |"]
+        lines += [
+            "",
+            f"## {kind.capitalize()}",
+            "",
+            "| cause | severity | order | reached through | where | upstream |",
+        ]
         lines += ["|---|---|---|---|---|---|", *map(_row, sorted(of_kind, key=_severity))]
     return "\n".join(lines)
 

@@ -1,6 +1,6 @@
 """What is known of an op type's inputs without TensorFlow: their names, and dtypes that can't be floating.
 
-The table has the op types with a registered gradient; `tests/audit/op_inputs.py` writes it from their
+The table has the op types with a registered gradient; `tests/audit/op_inputs_table.py` writes it from their
 definitions, which TensorFlow doesn't change. A line is `OpType input input|exported:attr=dtype ...`: the name
 of `tf.raw_ops` where it is another one, the type attr that inputs share, and the dtype where none is given.
 """
