@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
 from gradcheck_cli.checking.diagnosis.causes import cause_first, with_causes
 from gradcheck_cli.checking.examine_point import Examination
+from gradcheck_cli.checking.judging.stop_gradients import StopGradients
+from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.pairs.expectations import rules_of
 from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of
-from gradcheck_cli.checking.pairs.pair_results import malformed, raised, results_of
 from gradcheck_cli.checking.pairs.pair_view import Judged
-from gradcheck_cli.checking.pairs.stop_gradients import StopGradients
+from gradcheck_cli.checking.verdicts.expectations import rules_of
+from gradcheck_cli.checking.verdicts.pair_results import malformed, raised, results_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED

@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.checking.baseline.baseline_facts import BaselineFacts
-from gradcheck_cli.checking.budget import Budget
 from gradcheck_cli.checking.case_progress import tell
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
 from gradcheck_cli.checking.checks.repeatability import compare_traces
 from gradcheck_cli.checking.diagnosis.hint_view import Scene
+from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
+from gradcheck_cli.checking.judging.formula import look_again, note_lower_precision
+from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
+from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
+from gradcheck_cli.checking.ops.budget import Budget
+from gradcheck_cli.checking.ops.method_choice import costly_pairs, is_probed
 from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.checking.ops.packing import packed_magnitude
-from gradcheck_cli.checking.pairs.analytic import guess_sparsities, take_jacobians
-from gradcheck_cli.checking.pairs.declared_dtype import judge_declared, judge_large_declared
-from gradcheck_cli.checking.pairs.formula import look_again, note_lower_precision
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
-from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
-from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs, refuse
-from gradcheck_cli.checking.probing.method_choice import costly_pairs, is_probed
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gradcheck_cli.checking.judging.stop_gradients import StopGradients
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.opener import Opener
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.stop_gradients import StopGradients
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.results import CheckResult
     from gradcheck_cli.spec.case import Case, PairRule

@@ -110,7 +110,7 @@ class Dense(keras.layers.Layer):
 def factor(x):
     """Reads one triangle of its matrices, and is NaN for all of one that isn't positive definite.
 
-    Some matrices of a batch may be good where others aren't: TensorFlow's own Cholesky, but for the memory that
-    it leaves unwritten.
+    Some matrices of a batch may be good where others aren't. It is TensorFlow's own Cholesky, but for the
+    memory that that leaves unwritten.
     """
     return tf.linalg.band_part(tf.linalg.cholesky(x), -1, 0)

@@ -47,6 +47,15 @@ def kills_its_worker(x):
     os.kill(worker, signal.SIGKILL)
     time.sleep(60)
 
+def stops_its_worker_once(x):
+    log = Path("{log}")
+    if not log.exists():
+        log.write_text("stopped")
+        worker = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(600)
+    return x * x
+
 def imports(x):
     import mpmath
     return x * float(mpmath.mpf(2))
@@ -58,6 +67,7 @@ FOLDERS = {
     "specs": ("cube", "halved", "reads", "crashes"),
     "sleeping": ("cube", "sleeps"),
     "killing": ("kills_its_worker", "cube", "halved"),
+    "stopping": ("stops_its_worker_once", "cube", "halved"),
     "importing": ("imports",),
 }
 
@@ -146,6 +156,15 @@ def test_a_document_that_loses_its_worker_again_and_again_is_an_error_that_names
     assert error["kind"] == "worker"
     assert (project.folder / "killed").read_text().split() == ["killed"] * 3
     assert re.search(r"lost, 3 times of 3: w\d on \S+, w\d on \S+, w\d on ", error["message"])
+
+
+def test_a_worker_that_hangs_is_given_up_and_its_documents_run_elsewhere(project, tmp_path):
+    with Cluster(tmp_path / "cluster", workers=2, SCHEDULER__WORKER_TTL="5s") as cluster:
+        code, report = project.report("stopping", "--on", cluster.address)
+    assert (project.folder / "killed").read_text() == "stopped"
+    assert code == 1
+    assert statuses(report) == {"stops_its_worker_once": "passed", "cube": "passed", "halved": "mismatched"}
+    assert len({case["worker"] for case in report["cases"]}) == 1  # the other one
 
 
 def test_an_interrupt_cancels_what_runs_there(project, cluster):

@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 FILES = {
     "pkg/__init__.py": "",
     "pkg/ops.py": """import tensorflow as tf

@@ -16,6 +16,8 @@ import pytest
 import yaml
 from acceptance_root import ROOT
 
+pytestmark = pytest.mark.once
+
 OPS = """import tensorflow as tf
 
 

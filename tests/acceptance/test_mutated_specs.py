@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutated_specs import CORPUS, folder_with_code, mutated
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

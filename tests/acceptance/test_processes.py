@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 CODE = """
 import sys
 import tensorflow as tf

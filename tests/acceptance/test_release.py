@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import pytest
 from acceptance_root import ROOT
 
+pytestmark = pytest.mark.once
+
 CODE = """
 import tensorflow as tf
 

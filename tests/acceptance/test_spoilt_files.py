@@ -11,6 +11,8 @@ from spoilt_files import Campaign, call, sample, spoil
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Status
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def campaign(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 FUNCTIONS = Path(__file__).with_name("faulty_functions.py")
 PACKAGE = Path(__file__).parents[2]
 TIMEOUT = 2

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking import budget as budgets
 from gradcheck_cli.checking import case_progress
-from gradcheck_cli.checking.budget import Budget, OverBudgetError
-from gradcheck_cli.checking.probing.method_choice import costly_pairs
+from gradcheck_cli.checking.ops import budget as budgets
+from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
+from gradcheck_cli.checking.ops.method_choice import costly_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
 
@@ -108,6 +108,22 @@ def test_the_smallest_inputs_are_judged_whole_first():
     # Three evaluations a column: 30 and 40 take 0.21 s, 1,200 take 3.6 s.
     assert costly_pairs(operations, pairs, {}, 1.5) == {(0, 1)}
     assert costly_pairs(operations, pairs, {}, 1e-6) == set(pairs)
+
+
+def test_one_slow_call_on_a_busy_machine_makes_no_pair_costly(monkeypatch):
+    operations = layer(pause=1e-4).operations()
+    seconds = iter(
+        [0.0, 3.0]
+    )  # the call that traces, and the first that is timed: something else ran meanwhile
+    evaluate = operations.differenced.evaluate
+
+    def evaluate_late(moved):
+        Clock.seconds += next(seconds, 0.0)
+        return evaluate(moved)
+
+    monkeypatch.setattr(operations.differenced, "evaluate", evaluate_late)
+    assert costly_pairs(operations, [(0, 0), (0, 1), (0, 2)], {}, 30.0) == set()
+    assert next(seconds, None) is None  # both were made
 
 
 def test_a_gradient_that_is_zero_but_for_rounding_passes():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking.probing import method_choice, probe_search
+from gradcheck_cli.checking.judging import probe_search
+from gradcheck_cli.checking.ops import method_choice
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power, Tolerance
 

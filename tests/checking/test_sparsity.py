@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking.pairs import structural_zeros
-from gradcheck_cli.checking.pairs.structural_zeros import compressed_jacobian, find_sparsity
+from gradcheck_cli.checking.ops import structural_zeros
+from gradcheck_cli.checking.ops.structural_zeros import compressed_jacobian, find_sparsity
 from gradcheck_cli.results import Status
 
 X = np.random.default_rng(0).normal(size=(6, 7))

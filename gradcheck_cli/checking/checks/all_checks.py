@@ -9,6 +9,7 @@ from gradcheck_cli.checking.checks.case_structure import (
     check_connected,
     check_finite,
     check_override,
+    check_precision,
     check_second_point,
 )
 from gradcheck_cli.checking.checks.check import (
@@ -34,7 +35,6 @@ from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.checks.repeatability import check_repeat, check_retrace
 from gradcheck_cli.checking.checks.variable_gradients import check_variables, check_variables_order
 from gradcheck_cli.checking.checks.zero_upstream import check_zero_upstream
-from gradcheck_cli.checking.pairs.declared_dtype import check_precision
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Checks on a whole case: what the verdicts of all sample points show of the gradient's structure."""
+"""Checks on what was judged: at a sample point, and over all sample points of a case."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.checks.check import CaseView
+    from gradcheck_cli.checking.checks.check import CaseView, JudgedView
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+
+def check_precision(view: JudgedView) -> list[CheckResult]:
+    """Say that the declared dtype was looked at; what it loses is a warning."""
+    if not view.operations.has_reference_precision and not view.is_coarse:
+        return []
+    return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]
 
 
 def check_finite(view: CaseView) -> list[CheckResult]:

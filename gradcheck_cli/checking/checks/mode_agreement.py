@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.expected_gradients import find_difference
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of
-from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
 from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
-from gradcheck_cli.checking.probing.method_choice import is_probed
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.agreement import agree
 from gradcheck_cli.results import CheckResult, Status

@@ -55,10 +55,10 @@ def diagnose(
     if (spoilt & _wrong(sample)).any():
         return (_not_finite(spoilt & _wrong(sample), sample, output, taken),)
     if spoilt.any():  # where nothing could be said of the forward either: some matrices of a batch, say
-        known = ~spoilt & np.isfinite(sample.numeric)
-        parts = (np.where(known, values, 0.0) for values in (sample.analytic, sample.numeric))
-        told = one_triangle(*parts, taken) if sample.is_whole else ""
-        return (told,) if told else ()
+        stands = ~spoilt & np.isfinite(sample.numeric)
+        analytic, numeric = (np.where(stands, part, 0.0) for part in (sample.analytic, sample.numeric))
+        triangle = one_triangle(analytic, numeric, taken) if sample.is_whole else ""
+        return (triangle,) if triangle else ()
     # Some elements say little of the whole.
     if sample.method == "probe" or any(not np.isfinite(one.analytic).all() for one in samples):
         return ()

@@ -1,1 +1,1 @@
-"""An op as the checks see it, and Jacobians of packed tensors."""
+"""An op as the checks see it, its analytic Jacobians, and the method and budget by which it is judged."""

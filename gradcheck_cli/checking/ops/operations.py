@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.errors import CaseFailedError
 

@@ -1,1 +1,1 @@
-"""Judges pairs: from Jacobians at a sample point to a row of the table."""
+"""A pair under judgement, its Jacobians at a sample point, and what rounding and ties allow of them."""

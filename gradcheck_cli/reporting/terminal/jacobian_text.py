@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.ops.packing import index_of, part_of
-from gradcheck_cli.checking.pairs.summary import RANK
+from gradcheck_cli.checking.verdicts.summary import RANK
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import VERDICTS

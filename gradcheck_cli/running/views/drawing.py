@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.ops.opening import Opening
-from gradcheck_cli.checking.pairs.figure_data import figure_of, is_plain, ladder_of
+from gradcheck_cli.checking.verdicts.figure_data import figure_of, is_plain, ladder_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import PathOp
 from gradcheck_cli.running.pair_labels import open_pair

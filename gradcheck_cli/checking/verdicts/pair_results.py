@@ -9,9 +9,9 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
 from gradcheck_cli.checking.diagnosis.diagnose import diagnose
-from gradcheck_cli.checking.pairs.expectations import expect_of_pair, skipped
 from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.pairs.summary import summarise
+from gradcheck_cli.checking.verdicts.expectations import expect_of_pair, skipped
+from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.results import PairResult, Status
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.budget import OverBudgetError
+from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_dtype
+from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.cancellation import allow_rounding
 from gradcheck_cli.checking.pairs.pair import joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.ties import hold_ties
-from gradcheck_cli.checking.probing.method_choice import is_probed
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
 from gradcheck_cli.spec.words import METHODS

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.judging.formula import rounded_rule
 from gradcheck_cli.checking.ops.jacobian import working_precision
-from gradcheck_cli.checking.pairs.formula import rounded_rule
 from gradcheck_cli.numerics import Problem, Verdict, judge
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.budget import Budget
+    from gradcheck_cli.checking.judging.probe_group import Group
+    from gradcheck_cli.checking.ops.budget import Budget
     from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.probing.probe_group import Group
 
 # Elements of the guilty row that its tolerance is scaled by.
 _NEIGHBOURS = 7

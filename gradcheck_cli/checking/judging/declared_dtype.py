@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.upstreams import random_upstream
+from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.judging.judge_by_probes import with_element
+from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
-from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
-from gradcheck_cli.checking.probing.judge_by_probes import with_element
-from gradcheck_cli.checking.probing.probe_group import Group
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.probes.probe import follow
 from gradcheck_cli.numerics.probes.probe_direction import chunks
 from gradcheck_cli.numerics.steps import typical_size
-from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gradcheck_cli.checking.checks.check import JudgedView
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -51,13 +49,6 @@ class _Loss:
     pair: Pair
     warning: str
     judge_again: Callable[[Pair], PairSample | None]
-
-
-def check_precision(view: JudgedView) -> list[CheckResult]:
-    """Say that the declared dtype was looked at; what it loses is a warning."""
-    if not view.operations.has_reference_precision and not view.is_coarse:
-        return []
-    return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]
 
 
 def judge_declared(

@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.checks.all_zero import UNTESTED_NONE
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
-from gradcheck_cli.checking.pairs.summary import largest_gradient
+from gradcheck_cli.checking.verdicts.summary import largest_gradient
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason
 from gradcheck_cli.results import PairResult, Status

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.budget import OverBudgetError
-from gradcheck_cli.checking.probing.probe_group import Group
-from gradcheck_cli.checking.probing.single_element import Element, judge_element
+from gradcheck_cli.checking.judging.probe_group import Group
+from gradcheck_cli.checking.judging.single_element import Element, judge_element
+from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.probes.probe import (
     Differenced,
@@ -35,7 +35,7 @@ from gradcheck_cli.numerics.probes.probe_direction import (
 )
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.budget import Budget
+    from gradcheck_cli.checking.ops.budget import Budget
     from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Two directions: errors that cancel in one of them don't in the other.

@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.ops.jacobian import Jacobian, analytic_rows
+from gradcheck_cli.checking.ops.method_choice import MOST_ELEMENTS, is_probed
 from gradcheck_cli.checking.ops.packing import packed_size
-from gradcheck_cli.checking.pairs.structural_zeros import compressed_jacobian, find_sparsity
-from gradcheck_cli.checking.probing.method_choice import MOST_ELEMENTS, is_probed
+from gradcheck_cli.checking.ops.structural_zeros import compressed_jacobian, find_sparsity
 from gradcheck_cli.spec.words import METHODS
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
+from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.pairs.pair_sample import Stopped
-from gradcheck_cli.checking.probing.judge_by_probes import probe_pairs
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, scales

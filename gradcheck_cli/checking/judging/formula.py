@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.budget import OverBudgetError
+from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
 from gradcheck_cli.checking.ops.operations import Operations
-from gradcheck_cli.checking.pairs.analytic import analytic_jacobians
-from gradcheck_cli.checking.pairs.judge_by_differences import judge_pairs
 from gradcheck_cli.numerics import (
     FLOAT64,
     Precision,

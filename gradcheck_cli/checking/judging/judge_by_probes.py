@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.budget import Budget
+from gradcheck_cli.checking.judging.probe_group import Group
+from gradcheck_cli.checking.judging.probe_search import Search
+from gradcheck_cli.checking.judging.single_element import Element, judge_element
+from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.probing.probe_group import Group
-from gradcheck_cli.checking.probing.probe_search import Search
-from gradcheck_cli.checking.probing.single_element import Element, judge_element
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

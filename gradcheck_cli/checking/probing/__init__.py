@@ -1,1 +1,0 @@
-"""Judges pairs that are too large, or cost too much, for whole Jacobians."""
