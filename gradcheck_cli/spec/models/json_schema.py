@@ -47,7 +47,7 @@ def json_schema() -> dict[str, Any]:
             "else": {
                 "if": {"required": ["defaults"]},
                 "then": {
-                    "properties": {"defaults": {"$ref": "#/$defs/Defaults"}},
+                    "properties": {"defaults": definitions["OpsFile"]["properties"]["defaults"]},
                     "additionalProperties": False,
                 },
                 "else": {**entry, "required": ["inputs"]},
