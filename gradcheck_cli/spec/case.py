@@ -183,6 +183,7 @@ class Case:
         build: keyword arguments that make `forward` a factory; `None` where it is none.
         dtype: what the report shows as the case's dtype.
         outputs: named outputs; empty where the spec names none.
+        implicit: whether `reference` makes the distribution of the sample that the forward draws.
         expect: what is expected of each pair that no rule of `pairs` says otherwise of; `expect_kind` is the
             kind of the mismatch, where it is given.
         checks_off: names of the structural checks that the spec turns off.
@@ -206,6 +207,7 @@ class Case:
             check it as it is.
         covers: op types that the spec says its backward pass calls the registered gradient functions of.
         tensorflow: the versions that it is for; empty for any.
+        needs: modules that must be installed for it.
         is_alone: whether no case of the op has elements to differentiate by: where this one has none either,
             nothing of the op is checked.
         remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
@@ -229,6 +231,7 @@ class Case:
     outputs: tuple[OutputSpec, ...] = ()
     reference: FunctionRef | None = None
     reference_forward: bool = False
+    implicit: bool = False
     expect: str = "pass"  # pass, mismatch
     expect_kind: str = ""  # of the mismatch
     reason: str = ""
@@ -256,6 +259,7 @@ class Case:
     corruptions: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     tensorflow: str = ""
+    needs: tuple[str, ...] = ()
     is_alone: bool = True
     remembered: bool = True
     drawn: str = ""

@@ -53,19 +53,19 @@ class FaultLog:
             place = f"{place}[{part}]" if isinstance(part, int) else join(place, part)
             if child is not None:
                 node, line, place = child, child.line, child.place
-        self._add(line, place, message)
+        self._add(line, place, message, node.path)
 
     def add_key(self, node: Node, message: str, key: str) -> None:
         """Add a fault about the key of an entry, rather than its value."""
         child = node.children.get(key)
         place = child.place if child else join(node.place, key)
         line = (child.key_line or child.line) if child else node.line
-        self._add(line, place, message)
+        self._add(line, place, message, (child or node).path)
 
-    def _add(self, line: int, place: str, message: str) -> None:
-        if (line, place) not in self._settled:
+    def _add(self, line: int, place: str, message: str, path: str) -> None:
+        if path or (line, place) not in self._settled:
             self.count += 1
-            self._faults[Fault(self.path, line, place, message)] = None
+            self._faults[Fault(path or self.path, line, place, message)] = None
 
     @property
     def faults(self) -> tuple[Fault, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,20 +15,22 @@ from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec.cases.merge_trees import in_order_of, merge_op
 from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
+from gradcheck_cli.spec.cases.short_forms import with_listed_cases, written_out
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.models.document_model import Defaults
 from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
 from gradcheck_cli.spec.models.leaf_types import OP_NAME
 from gradcheck_cli.spec.yaml import yaml_tree
+from gradcheck_cli.spec.yaml.yaml_nodes import Node, of_file
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
 SUFFIXES = (".yaml", ".yml")
+FOLDER_DEFAULTS = "defaults.yaml"  # with `defaults` alone in it: merged under each spec of its folder
 
 
 class Loaded(NamedTuple):
@@ -62,7 +65,7 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
     """Read specs, and the exceptions that lie among them; see `load_cases`."""
     faults: list[Fault] = []
-    found = _Found([], [], {}, {})
+    found = _Found([], [], {}, {}, {})
     seen: set[str] = set()
     empty: list[str] = []
     for path in paths:
@@ -76,6 +79,8 @@ def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
                 _load_file(file, faults, found, seed)
     if faults:
         raise SpecError(faults)
+    if not (found.cases or found.exceptions or empty):
+        empty = [shown(Path(path)) for path in paths]
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
     return Loaded(tuple(found.cases), tuple(found.exceptions))
@@ -100,7 +105,7 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         message = f"must hold what YAML can (numbers, text, lists, mappings), but holds {value}"
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     faults: list[Fault] = []
-    found = _Found([], [], {}, {})
+    found = _Found([], [], {}, {}, {})
     _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, found, seed)
     if faults:
         raise SpecError(faults)
@@ -149,24 +154,70 @@ class Source(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What is read so far, and the place of each op's name and of each exception."""
+    """What is read so far, the place of each op's name and of each exception, and the defaults of folders."""
 
     cases: list[Case]
     exceptions: list[Excepted]
     names: dict[str, str]
     excepted: dict[str, str]
+    folders: dict[str, Node | None]
 
 
 def _load_file(file: Path, faults: list[Fault], found: _Found, seed: int | None) -> None:
-    path = shown(file)
+    content = _content(file, faults)
+    if content is None:
+        return
+    source = Source(shown(file), str(Path.cwd() / file.parent), file.stem)
+    if source.folder not in found.folders:
+        found.folders[source.folder] = _folder_defaults(file.parent / FOLDER_DEFAULTS, faults)
+    if file.name == FOLDER_DEFAULTS and found.folders[source.folder] is not None:
+        return
+    _load_content(source, content, faults, found, seed)
+
+
+def _content(file: Path, faults: list[Fault]) -> bytes | None:
     try:
-        content = read_plain(file, yaml_tree.MAX_BYTES)
+        return read_plain(file, yaml_tree.MAX_BYTES)
     except OSError as error:
         large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
         message = large if error.errno == errno.EFBIG else f"can't be read: {_reason(error)}"
-        faults.append(Fault(path, 0, "", message))
-        return
-    _load_content(Source(path, str(Path.cwd() / file.parent), file.stem), content, faults, found, seed)
+        faults.append(Fault(shown(file), 0, "", message))
+        return None
+
+
+def _folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
+    """Return what a folder's `defaults.yaml` merges under each of its specs; `None` where it has none.
+
+    A file of that name with ops in it is a spec like any other.
+    """
+    content = _content(file, faults) if file.is_file() else None
+    documents, broken = yaml_tree.parse(shown(file), content) if content else ([], [])
+    if len(documents) != 1 or set(documents[0].children) != {"defaults"}:
+        return None
+    log = FaultLog(shown(file), broken)
+    defaults = _defaults(log, documents[0].children["defaults"])
+    faults += log.faults
+    return of_file(defaults, shown(file))
+
+
+def _defaults(log: FaultLog, defaults: Node) -> Node:
+    """Return defaults with their short forms written out; their faults are logged."""
+    defaults = written_out(defaults)
+    sets = defaults.get("case_sets")
+    listed = {
+        name: with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
+        for name, cases in (sets.children if sets else {}).items()
+    }
+    checked = {key: node for key, node in defaults.children.items() if key != "case_sets"}
+    if sets is not None:
+        checked["case_sets"] = replace(sets, value=listed or sets.value)
+    cases = checked.get("cases")
+    if cases is not None and isinstance(cases.value, dict):
+        checked["cases"] = with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children[
+            "cases"
+        ]
+    log.validate(Defaults, replace(defaults, value=checked) if isinstance(defaults.value, dict) else defaults)
+    return defaults
 
 
 def _load_content(
@@ -181,7 +232,10 @@ def _load_content(
     for document in documents:
         if _holds_exceptions(document):
             found.exceptions.extend(read_exceptions(log, document, found.excepted))
-    ops = [op for document in documents if not _holds_exceptions(document) for op in _ops(log, document)]
+    shared = found.folders.get(source.folder)
+    ops = [
+        op for document in documents if not _holds_exceptions(document) for op in _ops(log, document, shared)
+    ]
     for node in ops:
         name = _name(log, node, found.names, source.stem if len(ops) == 1 else None)
         found.cases.extend(read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed)))
@@ -192,15 +246,15 @@ def _holds_exceptions(document: Node) -> bool:
     return isinstance(document.value, dict) and "exceptions" in document.children
 
 
-def _ops(log: FaultLog, document: Node) -> Iterator[Node]:
-    """Yield the ops of a document, merged over its defaults."""
+def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
+    """Yield the ops of a document, merged over its defaults, and these over those of the folder."""
     if not isinstance(document.value, dict):
         got = "nothing" if document.value is None else show(document.plain())
         log.add(document, f"must be a spec, but got {got}. Write op, forward and inputs")
         return
     listed, defaults = document.get("ops"), document.get("defaults")
     if listed is None and (defaults is None or {"op", "forward", "op_type"} & set(document.children)):
-        yield document
+        yield _over(log, shared, document)
         return
     for key in document.children:
         if key not in ("ops", "defaults"):
@@ -210,7 +264,9 @@ def _ops(log: FaultLog, document: Node) -> Iterator[Node]:
                 key,
             )
     if defaults is not None:
-        log.validate(Defaults, defaults)
+        defaults = _defaults(log, defaults)
+    if shared is not None and (defaults is None or defaults.children):
+        defaults = shared if defaults is None else merge_op(shared, defaults)
     if listed is None or not listed.items:
         got = "nothing" if listed is None else show(listed.plain())
         log.add(document, f"must be a list of ops, but got {got}. Write one op each", "ops")
@@ -218,15 +274,23 @@ def _ops(log: FaultLog, document: Node) -> Iterator[Node]:
     for entry in listed.items:
         if not isinstance(entry.value, dict):
             log.add(entry, f"must be a mapping, but got {show(entry.plain())}. Write op, forward and inputs")
-        elif defaults is not None and defaults.children:
-            yield in_order_of(merge_op(defaults, entry), entry)
         else:
-            yield entry
+            yield _over(log, defaults, entry)
+
+
+def _over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
+    """Return an op merged over defaults, with its short forms written out and its cases listed."""
+    op = written_out(op)
+    if defaults is None or not defaults.children:
+        return with_listed_cases(log, op)
+    return with_listed_cases(log, in_order_of(merge_op(defaults, op), op), defaults)
 
 
 def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, the file's stem if need be, and log if it isn't unique."""
     written = node.get("op")
+    if written is None and stem is None:
+        written = node.get("op_type")
     if written is None and stem is None:
         log.add(node, "is missing; only a file that holds a single op lends it its name", "op")
         return ""

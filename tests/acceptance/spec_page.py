@@ -25,6 +25,8 @@ A spec is a YAML document for each op; several in one file are parted by `---`, 
 of every file at once. YAML is read by its 1.2 core rules: `1e-6` is a number, `no` a text. Modules are looked
 for in the folder of the spec and in the working directory too.
 
+A folder's `defaults.yaml` with `defaults:` alone in it is merged under each spec of that folder.
+
 A case takes each key that it doesn't have from its op, an op from `defaults`: mappings are merged key by key,
 anything else is replaced.
 """

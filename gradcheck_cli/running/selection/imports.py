@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.running.selection.modules import file_of, find, forget_folders, is_installed, parsed
+from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def dependencies(case: Case) -> Dependencies:
     classes = [target for argument in case.arguments for target in argument.form.targets]
     modules = tuple(target.partition(":")[0] for target in (*functions, *classes))
     module_files = _of_modules(modules, (case.folder, str(Path.cwd())))
-    files = {Path(case.path).resolve()}
+    files = {Path(case.path).resolve(), Path(case.folder, FOLDER_DEFAULTS).resolve()}
     for tensor in case.tensors:
         if tensor.source.kind == "file":
             name = str(tensor.source.arguments.get("path", ""))

@@ -6,7 +6,9 @@ Mappings merge by key, everything else is replaced. Some keys know more than tha
 - a list argument merges element by element with one of the same length, and replaces any other; so does a
   tuple; a dict and an object merge by key; and a structure replaces one of another kind;
 - where a sparse or ragged tensor has its values is replaced whole;
-- pair rules of the upper tree come last, since the last rule that matches wins.
+- pair rules of the upper tree come last, since the last rule that matches wins;
+- cases that are a mapping extend those below, each merged like an op; null stands for a case that is removed.
+  A list of cases replaces those below.
 """
 
 from __future__ import annotations
@@ -46,7 +48,28 @@ def merge_op(below: Node, above: Node) -> Node:
         kept = {glob: rule for glob, rule in lower.children.items() if glob not in upper.children}
         both = _merge(lower, upper)
         entries["pairs"] = replace(both, value=kept | {glob: both.children[glob] for glob in upper.children})
+    lower, upper = below.get("cases"), above.get("cases")
+    if lower is not None and upper is not None:
+        entries["cases"] = merged_cases(lower, upper)
     return replace(merged, value=entries)
+
+
+def merged_cases(below: Node, above: Node) -> Node:
+    """Merge a mapping of cases over others; a list replaces them."""
+    return _merge(by_name(below), above, _merge_case)
+
+
+def by_name(cases: Node) -> Node:
+    """Return cases as a mapping by their names."""
+    if not isinstance(cases.value, list):
+        return cases
+    named = {str(name.value): case for case in cases.value if (name := case.get("name")) is not None}
+    return replace(cases, value=named)
+
+
+def _merge_case(below: Node, above: Node) -> Node:
+    are_mappings = isinstance(below.value, dict) and isinstance(above.value, dict)
+    return merge_op(below, above) if are_mappings else above
 
 
 def in_order_of(merged: Node, above: Node) -> Node:
@@ -72,16 +95,17 @@ def _merge(below: Node, above: Node, each: Callable[[Node, Node], Node] | None =
 
 
 def _merge_inputs(below: Node, above: Node) -> Node:
-    return _merge(below, above, _merge_input)
+    return _merge(below, above, merged_input)
 
 
-def _merge_input(below: Node, above: Node) -> Node:
+def merged_input(below: Node, above: Node) -> Node:
+    """Merge what a case says of an input over what its op says."""
     if above.value is None or above.value == {}:
         return below
     if isinstance(below.value, list) and isinstance(above.value, list):
         if len(below.value) != len(above.value):
             return above
-        elements = [_merge_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
+        elements = [merged_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
         return replace(above, value=elements)
     kind = _kind(above)
     if kind == "list" or kind != _kind(below):
@@ -115,5 +139,5 @@ def _merge_structure(below: Node, above: Node) -> Node:
         lower, upper = below.get(key), above.get(key)
         if lower is not None and upper is not None:
             by_name = isinstance(lower.value, dict) and isinstance(upper.value, dict)
-            merged[key] = _merge_inputs(lower, upper) if by_name else _merge_input(lower, upper)
+            merged[key] = _merge_inputs(lower, upper) if by_name else merged_input(lower, upper)
     return replace(above, value=merged)

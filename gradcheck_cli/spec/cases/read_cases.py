@@ -1,10 +1,10 @@
 """A merged op to its cases, every rule of the format applied.
 
 Decisions that live here: the op's own inputs form the case `default`, and `cases` are further ones, each
-merged over the op. Where some input of the op has no shape and no value, the op is only a template: the
-listed cases run, and one of them may be called `default`. `dtypes` crosses with the cases: an entry becomes
-the dtype of each input (and output in mapping form) that names none; a case all of whose inputs name theirs
-can't vary, which is a fault rather than a table of equal rows under different labels.
+merged over the op. One of them may be called `default`: it stands for the op's own. Where some input of the
+op has no shape and no value, the op is only a template: the listed cases alone run. `dtypes` crosses with the
+cases: an entry becomes the dtype of each input (and output in mapping form) that names none; a case all of
+whose inputs name theirs can't vary, which is a fault rather than a table of equal rows under different names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gradcheck_cli.spec.case import Argument, Case, OutputSpec, PairRule, Power,
 from gradcheck_cli.spec.cases.bindings import KEYS, binding_of, check_binding, function_ref
 from gradcheck_cli.spec.cases.inputs import InputReader, takes_variant
 from gradcheck_cli.spec.cases.merge_trees import merge_op
+from gradcheck_cli.spec.cases.op_inputs import with_op_inputs
 from gradcheck_cli.spec.cases.pair_rules import could_match, unmatched_rules
 from gradcheck_cli.spec.cases.read_arguments import check_known, leaves_of, read_arguments
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
@@ -79,14 +80,18 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     base = _without(node, "cases")
     listed = node.get("cases")
     entries = [entry for entry in (listed.items if listed else []) if entry.children]
-    is_template = bool(entries) and any(map(_lacks_shape, _tensors(op.model)))
-    cases = [] if is_template else _variants(replace(op, node=base), DEFAULT_CASE, origin)
+    names = [entry.get("name") for entry in entries]
+    has_default = any(name is not None and name.value == DEFAULT_CASE for name in names)
+    is_template = has_default or (bool(entries) and any(map(_lacks_shape, _tensors(op.model))))
+    cases = (
+        [] if is_template else _variants(replace(op, node=_without(op.node, "cases")), DEFAULT_CASE, origin)
+    )
     taken: dict[str, Node] = {}
     for entry in entries:
         name = entry.get("name")
         if name is not None and isinstance(name.value, str):
-            _check_name(log, name, taken, is_template=is_template)
-        inputs, known = entry.get("inputs"), base.get("inputs")
+            _check_name(log, name, taken)
+        inputs, known = entry.get("inputs"), op.node.get("inputs")
         if inputs is not None and known is not None:
             check_known(log, inputs, known)
         case = _validate(log, merge_op(base, _without(entry, "name")))
@@ -97,6 +102,7 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
 
 
 def _validate(log: FaultLog, node: Node) -> _Merged | None:
+    node = with_op_inputs(node)
     model, broken = log.validate(OpModel, node)
     return None if model is None else _Merged(log, node, model, broken)
 
@@ -114,13 +120,9 @@ def _lacks_shape(model: InputModel) -> bool:
     return model.shape is None and model.ragged is None and not has_own
 
 
-def _check_name(log: FaultLog, name: Node, taken: dict[str, Node], *, is_template: bool) -> None:
+def _check_name(log: FaultLog, name: Node, taken: dict[str, Node]) -> None:
     text = str(name.value)
-    if text == DEFAULT_CASE and not is_template:
-        log.add(
-            name, "must not be 'default', which is the case of the spec's own inputs. Choose another name"
-        )
-    elif text in taken:
+    if text in taken:
         log.add(name, f"must be unique, but got {text!r}, which line {taken[text].line} has. Rename one")
     taken.setdefault(text, name)
 
@@ -128,12 +130,11 @@ def _check_name(log: FaultLog, name: Node, taken: dict[str, Node], *, is_templat
 def _variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
     """Return one case in each of its dtypes."""
     log, node, model = merged.log, merged.node, merged.model
-    if model.reference_forward and model.reference is None and "reference" not in merged.broken:
-        log.add(
-            node,
-            "must go with reference, but got none. Write reference: module:function",
-            "reference_forward",
-        )
+    for key in ("reference_forward", "implicit"):
+        if getattr(model, key) and model.reference is None and "reference" not in merged.broken:
+            log.add(node, "must go with reference, but got none. Write reference: module:function", key)
+    if model.implicit and model.second_order:
+        log.add(node, "must stand without second_order: a CDF gives the first derivative alone", "implicit")
     if model.dtypes is not None and not _varies(merged):
         return []
     for index, mode in enumerate(model.modes):
@@ -179,6 +180,9 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
     _check_pairs(merged, arguments, outputs)
     expect, kind = _expectation_of(model.expect)
     tolerance = model.tolerance
+    dtype = variant or _main_dtype(arguments)
+    ordered = model.second_order
+    is_second_order = dtype in ordered if isinstance(ordered, list) else ordered
     return Case(
         op=origin.op,
         name=name,
@@ -190,16 +194,17 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         binding=binding_of(model),
         gradient=function_ref(model.gradient),
         arguments=arguments,
-        dtype=variant or _main_dtype(arguments),
+        dtype=dtype,
         attrs=dict(model.attrs or {}),
         build=model.build,
         outputs=outputs,
         reference=function_ref(model.reference),
         reference_forward=model.reference_forward,
+        implicit=model.implicit,
         expect=expect,
         expect_kind=kind,
         reason=model.reason or "",
-        pairs=_rules_of(model),
+        pairs=_rules_of(model, is_second_order=is_second_order),
         tolerance=Tolerance() if tolerance is None else Tolerance(tolerance.atol, tolerance.rtol),
         samples=_samples(model, arguments),
         freeze=model.freeze,
@@ -207,7 +212,7 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         mode=model.modes[0],
         device=model.device,
         variables=model.variables,
-        second_order=model.second_order,
+        second_order=is_second_order,
         seed=model.seed if origin.seed is None else origin.seed,
         timeout=model.timeout,
         budget=Case.budget if model.budget is None else model.budget,
@@ -221,6 +226,7 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         variant=variant,
         covers=tuple(dict.fromkeys(model.covers or ())),
         tensorflow=model.tensorflow or "",
+        needs=tuple(model.needs or ()),
     )
 
 
@@ -238,10 +244,12 @@ def _samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
     return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
 
 
-def _rules_of(model: OpModel) -> tuple[PairRule, ...]:
-    """Return the pair rules in the order written."""
+def _rules_of(model: OpModel, *, is_second_order: bool = True) -> tuple[PairRule, ...]:
+    """Return the pair rules in the order written; of a dtype without second order, those of first order."""
     rules = []
     for glob, rule in (model.pairs or {}).items():
+        if isinstance(model.second_order, list) and not is_second_order and glob.startswith("d2"):
+            continue
         expect, kind = _expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
         rules.append(PairRule(glob, expect, rule.atol, rule.rtol, rule.reason or "", kind))
     return tuple(rules)

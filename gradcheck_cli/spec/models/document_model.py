@@ -22,6 +22,7 @@ from gradcheck_cli.spec.models.input_model import (
     described,
     form_of,
     make_model,
+    word_or_list,
     word_or_mapping,
 )
 from gradcheck_cli.spec.models.leaf_types import (
@@ -207,6 +208,11 @@ class CaseKeys(Strict):
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
     reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
+    implicit: Flag = Field(
+        default=False,
+        description="The forward draws a sample, and `reference` makes its distribution of the inputs: an "
+        "object with `cdf` and `prob`. The truth is the implicit reparameterisation, -(dF/dp) / f.",
+    )
     freeze: Flag | None = described(
         "Whether a stop_gradient on backpropagation's path keeps its value as the inputs move. true: it "
         "does, it is meant; false: never; unset: a pair is inconclusive where that changes its derivative. "
@@ -234,10 +240,17 @@ class CaseKeys(Strict):
     tensorflow: Versions | None = described(
         "Versions of TensorFlow that the case is for; with any other it is skipped.", ">=2.18"
     )
-    second_order: Flag = Field(
+    needs: Texts | None = described(
+        "Modules that the case needs; where one isn't installed, it is skipped.", ["tensorflow_probability"]
+    )
+    second_order: Annotated[
+        Annotated[Flag, Tag(WORD)] | Annotated[VaryingDtypes, Tag(LIST)], Discriminator(word_or_list)
+    ] = Field(
         default=False,
         description="Checks the gradient's own gradient too: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du by the "
-        "upstream u.",
+        "upstream u. A list of dtypes does so in those dtypes of the case alone; rules for such pairs are "
+        "left out in the others.",
+        examples=[ON, ["float64", "complex128"]],
     )
     device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
     samples: Count = Field(
@@ -281,15 +294,24 @@ class Defaults(CaseKeys):
     )
     binding: Binding | None = described("How the gradient is attached.", "py_func")
     cases: list[CaseModel] | None = described(
-        "Further cases, each merged over the spec's own keys.",
+        "Further cases, each merged over the spec's own keys. A list replaces the cases of the defaults; a "
+        "mapping of names to cases extends them, and null removes one.",
         [{"name": "square", "inputs": {"a": {"shape": [4, 4]}}}],
+        {"square": {"inputs": {"a": [4, 4]}}},
+    )
+    cases_from: Texts | None = described("Sets of cases, from `case_sets`, that come first.", ["unary"])
+    case_sets: dict[Label, list[CaseModel]] | None = described(
+        "Sets of cases by name, which the ops take by `cases_from`; written like `cases`. In defaults.",
+        {"unary": {"empty": {"inputs": {"x": [0]}}}},
     )
 
 
 class OpModel(Defaults):
     """One op."""
 
-    op: OpName | None = described("Name of the op; unique. Default: the file's stem.", "huber")
+    op: OpName | None = described(
+        "Name of the op; unique. Default: the op type, or the file's stem.", "huber"
+    )
 
 
 class OpsFile(Strict):

@@ -219,6 +219,11 @@ def word_or_mapping(value: object) -> str:
     return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
 
 
+def word_or_list(value: object) -> str:
+    """Return the tag of a value in a union of a word and a list."""
+    return LIST if isinstance(value, list) else WORD
+
+
 Tensors = Annotated[
     Annotated[InputModel, Tag(MAPPING)]
     | Annotated[

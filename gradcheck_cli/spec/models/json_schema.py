@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from gradcheck_cli.spec.models.document_model import OpModel, OpsFile
+from gradcheck_cli.spec.models.document_model import Defaults, OpModel, OpsFile
 from gradcheck_cli.spec.models.exception_list import ExceptionsFile
+from gradcheck_cli.spec.words import PAIR_EXPECTATIONS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -19,10 +20,16 @@ def json_schema() -> dict[str, Any]:
     such as a generator against a dtype, is beyond it: `gradcheck validate` judges all.
     """
     references, schema = models_json_schema(
-        [(OpModel, "validation"), (OpsFile, "validation"), (ExceptionsFile, "validation")],
+        [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],
         ref_template="#/$defs/{model}",
     )
     definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
+    case = definitions["CaseModel"]
+    properties = {key: part for key, part in case["properties"].items() if key != "name"}
+    definitions["NamedCase"] = {**case, "properties": properties, "description": "A case under its name."}
+    definitions["NamedCase"].pop("required", None)
+    for definition in definitions.values():
+        _allow_short_forms(definition.get("properties", {}))
     # An op in a list may get its inputs from `defaults`; an op in a document of its own must name them.
     entry = references[OpModel, "validation"]
     return {
@@ -37,10 +44,51 @@ def json_schema() -> dict[str, Any]:
         "else": {
             "if": {"required": ["exceptions"]},
             "then": references[ExceptionsFile, "validation"],
-            "else": {**entry, "required": ["inputs"]},
+            "else": {
+                "if": {"required": ["defaults"]},
+                "then": {
+                    "properties": {"defaults": definitions["OpsFile"]["properties"]["defaults"]},
+                    "additionalProperties": False,
+                },
+                "else": {**entry, "required": ["inputs"]},
+            },
         },
         "$defs": definitions,
     }
+
+
+_SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+
+
+def _allow_short_forms(properties: dict[str, Any]) -> None:
+    """Let keys be written in the short forms that `short_forms` writes out before a model sees them."""
+    for key in ("inputs", "dict", "fields"):
+        for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
+            properties[key]["patternProperties"][names] = _input_forms(forms)
+    for key in ("tuple", "list"):
+        if "items" in properties.get(key, {}):
+            properties[key]["items"] = _input_forms(properties[key]["items"])
+    if "pairs" in properties:
+        word = {"enum": list(PAIR_EXPECTATIONS)}
+        properties["pairs"]["additionalProperties"] = {
+            "anyOf": [properties["pairs"]["additionalProperties"], word]
+        }
+    if "cases" in properties:
+        _allow_named_cases(properties["cases"])
+    for sets in properties.get("case_sets", {}).get("patternProperties", {}).values():
+        _allow_named_cases(sets)
+
+
+def _input_forms(forms: dict[str, Any]) -> dict[str, Any]:
+    listed = {"type": "array", "minItems": 1, "items": {"anyOf": [{"$ref": "#/$defs/InputModel"}, _SHAPE]}}
+    own = [form for form in forms.get("oneOf", [forms]) if form.get("type") != "array"]
+    return {"anyOf": [*own, listed, _SHAPE]}
+
+
+def _allow_named_cases(cases: dict[str, Any]) -> None:
+    listed = {"type": cases.pop("type"), "items": cases.pop("items")}
+    named = {"anyOf": [{"$ref": "#/$defs/NamedCase"}, {"type": "null"}]}
+    cases["anyOf"] = [listed, {"type": "object", "additionalProperties": named}]
 
 
 def _tidy(schema: Any) -> Any:  # noqa: ANN401 (JSON)

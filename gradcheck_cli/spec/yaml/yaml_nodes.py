@@ -65,6 +65,7 @@ class Node:
     line: int
     place: str
     key_line: int = 0
+    path: str = ""  # the file, where it isn't the one that is read: defaults of a folder
 
     def plain(self) -> object:
         """Return the value as plain dicts, lists and scalars."""
@@ -111,3 +112,13 @@ def moved(node: Node, place: str, key_line: int) -> Node:
     elif isinstance(value, list):
         value = [moved(child, f"{place}[{i}]", child.key_line) for i, child in enumerate(value)]
     return replace(node, value=value, place=place, key_line=key_line)
+
+
+def of_file(node: Node, path: str) -> Node:
+    """Return a node that knows, with all below it, in which file it stands."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {key: of_file(child, path) for key, child in value.items()}
+    elif isinstance(value, list):
+        value = [of_file(child, path) for child in value]
+    return replace(node, value=value, path=path)

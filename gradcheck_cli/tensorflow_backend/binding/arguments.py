@@ -40,7 +40,33 @@ def call_with(
     values = named(case, tensors)
     by_keyword = _by_keyword(function, list(values), case.attrs)
     positional = [value for name, value in values.items() if name not in by_keyword]
-    return call(positional, {**{name: values[name] for name in by_keyword}, **case.attrs})
+    placed, attrs = _with_attrs_before(function, positional, dict(case.attrs))
+    return call(placed, {**{name: values[name] for name in by_keyword}, **attrs})
+
+
+def _with_attrs_before(
+    function: Callable[..., Any], tensors: list[Any], attrs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return tensors with the attrs whose parameters come before them, and the attrs that are left.
+
+    So `tf.einsum(equation, *inputs)` can be called; an attr after the tensors is given by its name.
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # no Python function
+        return tensors, attrs
+    placed: list[Any] = []
+    left = iter(tensors)
+    remaining = len(tensors)
+    for name, one in parameters.items():
+        if one.kind not in _POSITIONAL or not remaining:
+            break
+        if name in attrs:
+            placed.append(attrs.pop(name))
+        else:
+            placed.append(next(left))
+            remaining -= 1
+    return [*placed, *left], attrs
 
 
 def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from gradcheck_cli.tensorflow_backend.binding.arguments import (
     require_order,
     takes_build_alone,
 )
+from gradcheck_cli.tensorflow_backend.binding.implicit import implicit_sample
 from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
 from gradcheck_cli.tensorflow_backend.binding.returned import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
@@ -142,7 +143,11 @@ class Binder:
         It is given the attrs that it takes, and what builds the forward where it takes that.
         """
         function = self._load(self.case.reference, "reference")
-        with_attrs = replace(self, case=replace(self.case, attrs=attrs_of_reference(function, self.case)))
+        case = replace(self.case, attrs=attrs_of_reference(function, self.case))
+        if case.implicit:
+            sampler = self._plain(case.forward, "forward")
+            return Bound(self._of_symmetric(implicit_sample(sampler, _maker(function, case))))
+        with_attrs = replace(self, case=case)
         return Bound(self._of_symmetric(with_attrs._either(function, "reference")))  # noqa: SLF001 (of this class)
 
     # How forward is called.
@@ -317,6 +322,13 @@ class Binder:
             return outputs
 
         return call
+
+
+def _maker(function: Callable[..., Any], case: Case) -> Callable[[Sequence[Any]], Any]:
+    """Return a function of flat tensors that calls another with a case's arguments."""
+    return lambda tensors: call_with(
+        lambda positional, keywords: function(*positional, **keywords), function, case, tensors
+    )
 
 
 def _same(values: Any, other_values: Any) -> bool:

@@ -29,7 +29,8 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
     if definition is None:
         raise CaseFailedError("op_type", unknown_op_type(op_type))
     expected = [argument.name for argument in definition.input_arg]
-    actual = [argument.name for argument in case.arguments]
+    own = _own_names(op_type, definition)
+    actual = [own.get(argument.name, argument.name) for argument in case.arguments]
     if set(expected) != set(actual):
         raise CaseFailedError(
             "op_type",
@@ -37,20 +38,32 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"{', '.join(actual) or 'none'}.",
         )
     attr_names = {attr.name for attr in definition.attr}
-    unknown = sorted(set(case.attrs) - attr_names)
+    attrs = {own.get(name, name): value for name, value in case.attrs.items()}
+    unknown = sorted(set(attrs) - attr_names)
     if unknown:
         raise CaseFailedError(
             "op_type",
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    result = _apply(op_type, {**named(case, tensors), **case.attrs})
+    values = {own.get(name, name): value for name, value in named(case, tensors).items()}
+    result = _apply(op_type, {**values, **attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
             "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
         )
     # By place: what the OpDef calls them, an eager call alone would tell.
     return [tf.convert_to_tensor(value) for value in tf.nest.flatten(result)]
+
+
+def _own_names(op_type: str, definition: Any) -> dict[str, str]:
+    """Return the names of an op type's definition by those of `tf.raw_ops`, where they differ."""
+    exported = getattr(tf.raw_ops, op_type, None)
+    if exported is None:
+        return {}
+    own = [one.name for one in (*definition.input_arg, *definition.attr)]
+    renamed = exported_names(definition, exported, {name: name for name in own})
+    return {name: known for name, known in renamed.items() if name not in own}
 
 
 def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
@@ -61,10 +74,10 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
         raise CaseSkippedError(
             "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
         )
-    return exported(**_exported_names(private_graphs.op_def(op_type), exported, arguments))
+    return exported(**exported_names(private_graphs.op_def(op_type), exported, arguments))
 
 
-def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments under the names of TensorFlow's Python function for an op type.
 
     Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other

@@ -111,7 +111,12 @@ def leaves_of(value: Any, path: str = "") -> list[Leaf]:
 
 
 def _parts(value: Any) -> list[_Part] | None:
-    """Return the parts of a structure in the order of tf.nest, or `None` for anything else."""
+    """Return the parts of a structure that aren't None, in the order of tf.nest; `None` for anything else."""
+    parts = _all_parts(value)
+    return None if parts is None else [part for part in parts if part.value is not None]
+
+
+def _all_parts(value: Any) -> list[_Part] | None:
     if isinstance(value, Mapping):
         return [_keyed(key, value[key]) for key in _ordered(value)]
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -38,15 +39,18 @@ MODES: dict[str, Mode] = {
 
 
 def require_version(case: Case) -> None:
-    """Refuse a case that is for other versions of TensorFlow.
+    """Refuse a case that is for other versions of TensorFlow, or for modules that aren't installed.
 
     Raises:
-        CaseSkippedError: of the check `VERSION_CHECK`, with the versions it is for and the one here.
+        CaseSkippedError: of the check `VERSION_CHECK`, with what it is for and what is here.
     """
     if case.tensorflow and not versions.matches(tf.__version__, case.tensorflow):
         raise CaseSkippedError(
             VERSION_CHECK, f"it is for TensorFlow {case.tensorflow}; this is {tf.__version__}."
         )
+    missing = [name for name in case.needs if find_spec(name) is None]
+    if missing:
+        raise CaseSkippedError(VERSION_CHECK, f"it needs {' and '.join(missing)}, which isn't installed.")
 
 
 def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:

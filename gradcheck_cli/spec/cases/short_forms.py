@@ -1,0 +1,143 @@
+"""The short forms of a spec, written out before anything is merged or validated.
+
+- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`.
+- A pair rule that is a word is what is expected: `dy/dx: zero`.
+- `cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a case;
+  `cases_from` names sets of cases, in `case_sets` of the defaults, that come first.
+
+Nodes keep their lines and places, so that a fault names what was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.spec.cases.merge_trees import by_name, merged_cases
+from gradcheck_cli.spec.faults import show, suggest
+from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.spec.faults import FaultLog
+
+_PARTS = ("dict", "tuple", "list", "fields")
+
+
+def written_out(op: Node) -> Node:
+    """Return an op, a case or defaults with the short forms of inputs and pairs written out, in cases too."""
+    entries = dict(op.children)
+    for key, expand in (("inputs", _inputs), ("pairs", _pairs), ("cases", _cases), ("case_sets", _case_sets)):
+        if key in entries:
+            entries[key] = expand(entries[key])
+    return replace(op, value=entries) if isinstance(op.value, dict) else op
+
+
+def _inputs(inputs: Node) -> Node:
+    return _each(inputs, _input)
+
+
+def _input(node: Node) -> Node:
+    if isinstance(node.value, list):
+        if all(type(part.value) is int for part in node.value):
+            return Node({"shape": node}, node.line, node.place, node.key_line)
+        return _each(node, _input)
+    if not isinstance(node.value, dict):
+        return node
+    parts = {key: _each(part, _input) if key in _PARTS else part for key, part in node.value.items()}
+    return replace(node, value=parts)
+
+
+def _pairs(pairs: Node) -> Node:
+    return _each(pairs, lambda rule: _expecting(rule) if isinstance(rule.value, str) else rule)
+
+
+def _expecting(rule: Node) -> Node:
+    return Node({"expect": rule}, rule.line, rule.place, rule.key_line)
+
+
+def _cases(cases: Node) -> Node:
+    return _each(cases, written_out)
+
+
+def _case_sets(sets: Node) -> Node:
+    return _each(sets, _cases)
+
+
+def _each(node: Node, expand: Callable[[Node], Node]) -> Node:
+    if isinstance(node.value, dict):
+        return replace(node, value={key: expand(part) for key, part in node.value.items()})
+    if isinstance(node.value, list):
+        return replace(node, value=[expand(part) for part in node.value])
+    return node
+
+
+def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
+    """Return an op with all its cases in one list under `cases`: those of sets first, then its own.
+
+    Args:
+        log: where faults go: a set that there isn't, null for a case that there isn't.
+        op: the op, merged over its defaults.
+        below: these defaults.
+    """
+    if not isinstance(op.value, dict):
+        return op
+    entries = {key: node for key, node in op.value.items() if key not in ("cases_from", "case_sets")}
+    shared, own = _cases_of_sets(log, op), entries.get("cases")
+    if own is None and shared.children:
+        own = replace(shared, value={})
+    if own is not None and isinstance(own.value, dict):
+        removable = {**shared.children, **_named_cases(below)}
+        _check_removed(log, own, list(removable))
+        entries["cases"] = listed(log, replace(own, value=merged_cases(shared, own).children))
+    elif own is not None and isinstance(own.value, list):
+        entries["cases"] = replace(own, value=[*listed(log, shared).items, *own.value])
+    return replace(op, value=entries)
+
+
+def listed(log: FaultLog, cases: Node) -> Node:
+    """Return a mapping of cases as a list of those that aren't null, each with its name."""
+    if not isinstance(cases.value, dict):
+        return cases
+    named = [_named(log, name, case) for name, case in cases.value.items() if case.value is not None]
+    return replace(cases, value=named)
+
+
+def _named_cases(below: Node | None) -> dict[str, Node]:
+    cases = None if below is None else below.get("cases")
+    return {} if cases is None else by_name(cases).children
+
+
+def _check_removed(log: FaultLog, cases: Node, known: list[str]) -> None:
+    for name, case in cases.children.items():
+        if case.value is None and name not in known:
+            remedy = suggest(name, known) or f"Cases: {', '.join(known) or 'none'}"
+            log.add_key(
+                cases, f"must have a value, or be a case of the defaults that null removes. {remedy}", name
+            )
+
+
+def _named(log: FaultLog, name: str, case: Node) -> Node:
+    if not isinstance(case.value, dict):
+        log.add(case, f"must be a mapping, but got {show(case.plain())}. Write {{}} for a case like the op")
+        case = replace(case, value={})
+    label = Node(name, case.key_line or case.line, join(case.place, "name"), case.key_line)
+    if "name" in case.children:
+        log.add(case, f"must be left out, as the case is called {name}", "name")
+    return replace(case, value={**case.children, "name": label})
+
+
+def _cases_of_sets(log: FaultLog, op: Node) -> Node:
+    """Return the cases of the sets that an op names, later sets over earlier ones."""
+    found = Node({}, op.line, op.place)
+    asked, sets = op.get("cases_from"), op.get("case_sets")
+    known = {} if sets is None else sets.children
+    for number, name in enumerate(asked.items if asked else ()):
+        if isinstance(name.value, str) and name.value in known:
+            cases = by_name(known[name.value])
+            found = replace(cases, value=merged_cases(found, cases).children)
+        elif isinstance(name.value, str):
+            remedy = suggest(name.value, known) or f"Sets: {', '.join(known) or 'none'}"
+            log.add(op, f"must be a set of case_sets, but got {name.value!r}. {remedy}", "cases_from", number)
+    return found
