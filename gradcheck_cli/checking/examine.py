@@ -20,7 +20,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of
 from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.expectations import rules_of
-from gradcheck_cli.checking.verdicts.pair_results import malformed, raised, results_of
+from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED
@@ -109,11 +109,11 @@ def examine(
             op = first if sample == samples[0] else opener.open(Opening(sample))
             examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
     except GradientFormError as error:
-        wrong = malformed(first, rules, error)
+        wrong = report_malformed(first, rules, error)
         form = report_form(first, wrong, error)
         return Findings(wrong, (form,), not_differentiated=_without_gradient(first))
     except CaseFailedError as error:
-        meant = raised(first, rules, error) if error.kind == "gradient" else ()
+        meant = report_raised(first, rules, error) if error.kind == "gradient" else ()
         if not meant:
             raise
         return Findings(meant, not_differentiated=_without_gradient(first))

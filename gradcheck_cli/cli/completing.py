@@ -31,18 +31,18 @@ def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
     """Offer YAML files, and folders to go on in."""
     folder, _, begun = incomplete.rpartition("/")
     where = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
-    found = []
+    items = []
     with suppress(OSError):  # no such folder: nothing to offer
-        for entry in sorted(os.scandir(where), key=lambda one: one.name):
+        for entry in sorted(os.scandir(where), key=lambda entry: entry.name):
             hidden = entry.name.startswith(".") and not begun.startswith(".")
             if hidden or not entry.name.startswith(begun):
                 continue
             shown = incomplete[: len(incomplete) - len(begun)] + entry.name
             if entry.is_dir():
-                found.append(CompletionItem(f"{shown}/"))
+                items.append(CompletionItem(f"{shown}/"))
             elif entry.name.endswith((".yaml", ".yml")):
-                found.append(CompletionItem(shown))
-    return found
+                items.append(CompletionItem(shown))
+    return items
 
 
 def op_types(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -79,7 +79,7 @@ def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> l
     labels = [
         f"d{output}/d{tensor.name}"
         for case in _cases(ctx)
-        for output in [one.name for one in case.outputs] or ["y"]
+        for output in [output_spec.name for output_spec in case.outputs] or ["y"]
         for tensor in case.tensors
         if tensor.is_differentiable
     ]
@@ -90,9 +90,9 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
     from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load_cases
 
-    given = ctx.params.get("paths") or ctx.params.get("spec") or default_paths()
+    paths = ctx.params.get("paths") or ctx.params.get("spec") or default_paths()
     try:
-        return load_cases([given] if isinstance(given, str) else list(given))
+        return load_cases([paths] if isinstance(paths, str) else list(paths))
     except GradcheckError:  # a Tab is no place to say what is wrong with a spec
         return ()
 

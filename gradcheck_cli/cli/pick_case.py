@@ -44,8 +44,8 @@ def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
     """
     fitting = [case for case in cases if label is None or _fits(case, label)]
     if not fitting:
-        known = list(dict.fromkeys(name for case in cases for name in _labels(case)))
-        raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), known)}")
+        labels = list(dict.fromkeys(name for case in cases for name in _labels(case)))
+        raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), labels)}")
     return fitting
 
 
@@ -91,7 +91,7 @@ def _fits(case: Case, label: str) -> bool:
     if case.may_have_variables:
         return LABEL.fullmatch(label) is not None
     if case.outputs:
-        return any(label == known or could_match(label, known) for known in _labels(case))
+        return any(label == known_label or could_match(label, known_label) for known_label in _labels(case))
     parts = LABEL.fullmatch(label)
     inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
     return parts is not None and any(label.endswith(f"/d{name}") for name in inputs)

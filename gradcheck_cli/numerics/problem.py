@@ -41,6 +41,8 @@ class Problem:
         scale: typical magnitude of the inputs, scalar or (n,), for the steps.
         columns: (c,) the columns of the Jacobian; default: all n.
         base_value: (m,) f(x), for tolerances, where the caller knows it better.
+        rounded_size: (m,) what f(x) is rounded relative to, where the caller knows; asked for where in doubt.
+        largest_beside: (m,) the largest |f| of the output that a row belongs to; default: the row's own.
         moves: `evaluate` for points that are described instead of written out.
         evaluate_complex: the same function on complex points, for the complex step.
         sparsity: what can differ from zero in the analytic Jacobian.
@@ -59,6 +61,8 @@ class Problem:
     scale: npt.ArrayLike | None = None
     columns: npt.ArrayLike | None = None
     base_value: npt.ArrayLike | None = None
+    rounded_size: Callable[[], Float] | None = None
+    largest_beside: npt.ArrayLike | None = None
     moves: EvaluateMoves | None = None
     evaluate_complex: EvaluateComplex | None = None
     sparsity: Sparsity | None = None
@@ -169,8 +173,24 @@ class Problem:
 
     @property
     def size(self) -> Float:
-        """What f(x) is rounded relative to, (m,): of a part of a complex number, the modulus."""
+        """How large f(x) is, (m,): of a part of a complex number, the modulus."""
         return np.where(np.isfinite(self.value), np.abs(self.value), 0.0)
+
+    @cached_property
+    def size_of_terms(self) -> Float:
+        """What f(x) is rounded relative to, (m,), at least its size: a sum's terms may be far larger."""
+        if self.rounded_size is None:
+            return self.size
+        terms = np.asarray(self.rounded_size(), dtype=np.float64).ravel()
+        return np.fmax(self.size, np.where(np.isfinite(terms), terms, 0.0))
+
+    @cached_property
+    def size_beside(self) -> Float:
+        """The largest size of the output that each row belongs to, (m,), at least its own."""
+        if self.largest_beside is None:
+            return self.size
+        beside = np.asarray(self.largest_beside, dtype=np.float64).ravel()
+        return np.fmax(self.size, np.where(np.isfinite(beside), beside, 0.0))
 
     @property
     def weights(self) -> Float:

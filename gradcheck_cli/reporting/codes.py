@@ -173,11 +173,11 @@ def code_of_change(finding: BaselineFinding) -> Code:
 
 def find_code(text: str) -> Code | None:
     """Return the code that somebody typed: `GC102`, `gc102`, `102` or `linearity`."""
-    wanted = text.strip().lower()
+    query = text.strip().lower()
     names = {code.name: code for code in CODES}
     names |= {code.number.lower(): code for code in CODES}
     names |= {code.number[2:]: code for code in CODES}
-    return names.get(wanted.replace("-", "_"))
+    return names.get(query.replace("-", "_"))
 
 
 def page_of(code: Code) -> str:
@@ -194,12 +194,12 @@ def link_of(code: Code) -> str:
     except PackageNotFoundError:
         return ""
     anchor = f"{code.number}-{code.name}".lower()
-    found = [url.partition(", ")[2] for url in urls if url.lower().startswith("documentation,")]
-    return f"{found[0].rstrip('/')}/codes.md#{anchor}" if found else ""
+    documentation_urls = [url.partition(", ")[2] for url in urls if url.lower().startswith("documentation,")]
+    return f"{documentation_urls[0].rstrip('/')}/codes.md#{anchor}" if documentation_urls else ""
 
 
 @lru_cache(maxsize=1)
 def _pages() -> dict[str, str]:
     text = resources.files("gradcheck_cli.reporting").joinpath(PAGES).read_text(encoding="utf-8")
-    found = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    return {page.partition("\n")[0]: re.sub(r"\n# .*", "", f"## {page}".rstrip()) + "\n" for page in found}
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    return {page.partition("\n")[0]: re.sub(r"\n# .*", "", f"## {page}".rstrip()) + "\n" for page in sections}

@@ -99,10 +99,10 @@ def _descriptor_of(path: Path) -> int | None:
 
     Its file may have no name (a pipe), or be the one that the table goes to, and mustn't be replaced.
     """
-    found = _DESCRIPTOR.fullmatch(str(path))
-    if found is None:
+    match = _DESCRIPTOR.fullmatch(str(path))
+    if match is None:
         return None
-    return _NAMED[found["name"]] if found["name"] else int(found["number"])
+    return _NAMED[match["name"]] if match["name"] else int(match["number"])
 
 
 def _mode_of(target: Path) -> int:

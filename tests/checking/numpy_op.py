@@ -80,6 +80,10 @@ class NumpyOperation:
         return [widen(output) for output in self._forward(self.point)]
 
     @property
+    def rounded_sizes(self):
+        return [np.abs(value) for value in self.base_values]
+
+    @property
     def values_beside_gradient(self):
         return self.base_values
 
@@ -94,12 +98,20 @@ class NumpyOperation:
         return self.exact
 
     def evaluate(self, batch):
-        batch = {number: written_out(stack, self.inputs[number].shape) for number, stack in batch.items()}
+        batch = {
+            input_index: written_out(stack, self.inputs[input_index].shape)
+            for input_index, stack in batch.items()
+        }
         rows = len(next(iter(batch.values())))
-        self.evaluated += [{number: values[row] for number, values in batch.items()} for row in range(rows)]
+        self.evaluated += [
+            {input_index: values[row] for input_index, values in batch.items()} for row in range(rows)
+        ]
         every = [
             self._forward(
-                [batch[number][row] if number in batch else value for number, value in enumerate(self.point)]
+                [
+                    batch[input_index][row] if input_index in batch else value
+                    for input_index, value in enumerate(self.point)
+                ]
             )
             for row in range(rows)
         ]
@@ -110,17 +122,17 @@ class NumpyOperation:
         result = self.gradients[output](own, *self._own(self.point))
         return list(result) if isinstance(result, tuple | list) else [result]
 
-    def is_connected(self, output, number):
-        return self._pull(output, np.zeros(self.outputs[output].shape))[number] is not None
+    def is_connected(self, output, input_index):
+        return self._pull(output, np.zeros(self.outputs[output].shape))[input_index] is not None
 
-    def leads_to(self, output, number):
-        return (output, number) in self.linked
+    def leads_to(self, output, input_index):
+        return (output, input_index) in self.linked
 
-    def stops_between(self, output, number):
-        return self.stops.get((output, number), {})
+    def stops_between(self, output, input_index):
+        return self.stops.get((output, input_index), {})
 
-    def closed(self, output, number):
-        return [name for name, pair in self.shut if pair == (output, number)]
+    def closed(self, output, input_index):
+        return [name for name, pair in self.shut if pair == (output, input_index)]
 
     def sites(self, pairs):
         return ()
@@ -128,11 +140,11 @@ class NumpyOperation:
     def holding(self, stops):
         return replace(self, forward=self.held(stops))
 
-    def passes_numpy(self, output, number):
-        return (output, number) in self.numpy_between
+    def passes_numpy(self, output, input_index):
+        return (output, input_index) in self.numpy_between
 
-    def jvp(self, number, tangents):
-        return None if self.forward_mode is None else self.forward_mode(self, number, tangents)
+    def jvp(self, input_index, tangents):
+        return None if self.forward_mode is None else self.forward_mode(self, input_index, tangents)
 
     def vjp(self, output, upstream):
         rows = [self._pull(output, row) for row in written_out(upstream, self.outputs[output].shape)]

@@ -83,7 +83,7 @@ def test_a_hint_must_hold_at_every_point(name):
     first, second = views(numeric, analytic)
     generator = np.random.default_rng(7)
     moved = second.numeric + np.where(second.numeric != 0, generator.standard_normal(second.numeric.shape), 0)
-    second = View(moved, second.numeric, second.slack, second.known, second.point, second.value, {})
+    second = View(moved, second.numeric, second.slack, second.is_judged, second.point, second.value, {})
     infos = TensorInfo("y", "float64", output), TensorInfo("x", "float64", taken)
     assert words not in hint([first, second], *infos)
 

@@ -465,6 +465,18 @@ def test_a_numpy_gradient_eagerly(run_in):
     assert wrong.status is Status.MISMATCHED
 
 
+@pytest.mark.parametrize("value", [1e-14, -1e-30, 2.0])
+@pytest.mark.parametrize("share", [0.01, 0.0])
+def test_modes_are_compared_at_the_scale_that_the_spec_states(run_in, value, share):
+    def forward(x):
+        return 1 + x * (1 + share if tf.executing_eagerly() else 1.0)
+
+    inputs = {"x": {"value": [value], "scale": 1.0}}
+    results = run_in(["graph", "eager"], forward=forward, inputs=inputs)
+    message = failed(results["eager"]).get("modes", "")
+    assert message.startswith("dy/dx differs: ") == bool(share), message
+
+
 def test_a_stop_gradient_inside_a_custom_gradient_is_not_held_eagerly(run_in):
     @tf.custom_gradient
     def forward(x):

@@ -97,6 +97,25 @@ def test_a_gradient_of_the_specs_own_is_known():
     assert line_of("def cube_grad") in lines(found.places)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "forward": {"numpy": f"{MODULE}:cube_of_arrays"},
+            "gradient": f"{MODULE}:cube_grad",
+            "outputs": {"y": {"dtype": "float64"}},
+        },
+        {"forward": f"{MODULE}:through_py_func"},
+        {"forward": f"{MODULE}:through_py_func", "modes": ["eager"]},
+    ],
+)
+def test_the_users_function_is_named_not_our_wrapper_around_it(changes):
+    (found,) = run("", **changes).values()
+    assert found.function == f"{MODULE}:cube_grad"
+    assert found.pairs == ("dy/dx",)
+    assert lines(found.places)[0] == line_of("def cube_grad")
+
+
 def test_a_package_whose_name_begins_as_tensorflows_is_another_one():
     found = {}
     file = f"{Path(tf.__file__).parent}_probability/ops.py"

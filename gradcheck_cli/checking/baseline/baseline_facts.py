@@ -1,4 +1,4 @@
-"""What a baseline is to remember of each pair beside its verdict, taken at the first sample point."""
+"""What a baseline records of each pair besides its verdict, taken at the first sample point."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BaselineFacts:
     tolerances: dict[PairKey, Tolerance] = field(default_factory=dict)
 
     def keep(self, case: Case, formula: Operation, pairs: Mapping[PairKey, Pair]) -> None:
-        """Take what is to be remembered, unless that was done at an earlier sample point."""
+        """Record fingerprints and tolerances, unless an earlier sample point did."""
         if self.tolerances:
             return
         for key, pair in pairs.items():
@@ -37,12 +37,12 @@ class BaselineFacts:
             self.fingerprints = fingerprints(
                 formula,
                 list(pairs),
-                domains={number: tensor.domain for number, tensor in enumerate(case.tensors)},
+                domains={input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)},
                 nondeterminism=case.nondeterminism,
             )
 
     def added_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
-        """Return the results with what is remembered of each."""
+        """Return the results with their recorded fingerprints and tolerances."""
         by_label = {label_of(op, pair): pair for pair in self.tolerances}
         return tuple(
             result

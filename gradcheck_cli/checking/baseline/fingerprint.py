@@ -1,9 +1,9 @@
-"""A few numbers by which a baseline knows a gradient and its forward again; never whole Jacobians.
+"""A few numbers by which a baseline recognises a gradient and its forward, in place of whole Jacobians.
 
-For seeded upstreams u and directions v, of the gradient <vjp(u), v>, and of the forward the secant
-u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a sign
-nor leaves the domain of a logarithm, and h is far above rounding: the secants are a property of f, good to
-nine digits, though they aren't its derivative to nine digits.
+For seeded upstreams u and directions v, the gradient's numbers are <vjp(u), v>, and the forward's are the
+secants u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a
+sign nor leaves the domain of a logarithm. h is far above rounding: the secants identify f to nine digits,
+although they aren't its derivative to nine digits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import PairKey
 
-# Elements of a tensor from which on projections are taken one at a time.
+# Beyond this many elements in a tensor, projections are taken one at a time.
 _LARGE = 2**18
 COUNT = 3  # a change that one random projection hides by chance, three don't
 _DIGITS = 8  # after the point: nine in all
-_SAME = 1e-8  # what differs by no more than this share of the sum of magnitudes is the same: the ninth digit
+_SAME = 1e-8  # numbers that differ by at most this share of the sum of magnitudes are equal: the ninth digit
 
 
 class _Scale(NamedTuple):
-    """What fits a precision.
+    """Step and slack for one precision.
 
-    Rounding is amplified by 1/step, relative to the point; but a step in half precision must be one at all.
-    `roundings` is by how many a sum may differ in another order; in half precision so many as elsewhere would
-    forgive all.
+    Rounding is amplified by 1/step, relative to the point, but a step in half precision must be large enough
+    to change the value. `roundings` says by how many roundings a sum in another order may differ; in half
+    precision, as many as elsewhere would forgive everything.
     """
 
     largest_roundoff: float
@@ -66,40 +66,40 @@ def fingerprints(
 
     Args:
         op: the op, in float64 where it can be.
-        pairs: which.
-        domains: input number -> bounds that no point leaves.
+        pairs: the pairs to take.
+        domains: input index -> bounds that no point leaves.
         nondeterminism: how far a gradient's elements may differ from one evaluation to the next.
 
     Returns:
-        Of a pair without a path, no projections of a gradient. Of a forward that can't be evaluated beside
-        its point, none of a forward. Of a pair without elements, none at all: there is nothing to know again,
-        and a kernel that leaves memory as it was would look changed each time.
+        A pair without a path has no projections of a gradient. A forward that can't be evaluated near its
+        point has none of the forward. A pair without elements has none at all: there is nothing to
+        recognise, and a kernel that never writes its result would look changed each time.
     """
-    found = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
-    pairs = [pair for pair in pairs if pair not in found]
+    by_pair = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
+    pairs = [pair for pair in pairs if pair not in by_pair]
     if not pairs:
-        return found
+        return by_pair
     largest = max(packed_size(info) for info in (*op.inputs, *op.outputs))
-    every = list(range(COUNT))
-    # Of large ones one after another: each takes as much memory as inputs and outputs do.
-    for some in [every] if largest <= _LARGE else [[number] for number in every]:
-        for pair, found_now in _projected(op, pairs, some, domains or {}, nondeterminism).items():
-            before = found.get(pair, Fingerprint((), ()))
-            found[pair] = Fingerprint(
-                before.analytic + found_now.analytic, before.forward + found_now.forward
+    indices = list(range(COUNT))
+    # Large projections are taken one after another: each needs as much memory as the inputs and outputs.
+    for chosen in [indices] if largest <= _LARGE else [[index] for index in indices]:
+        for pair, projected in _project(op, pairs, chosen, domains or {}, nondeterminism).items():
+            before = by_pair.get(pair, Fingerprint((), ()))
+            by_pair[pair] = Fingerprint(
+                before.analytic + projected.analytic, before.forward + projected.forward
             )
-    return found
+    return by_pair
 
 
 def _has_elements(op: Operation, pair: PairKey) -> bool:
-    output, number = pair
-    return bool(op.outputs[output].size and op.inputs[number].size)
+    output, input_index = pair
+    return bool(op.outputs[output].size and op.inputs[input_index].size)
 
 
-def _projected(
+def _project(
     op: Operation,
     pairs: Sequence[PairKey],
-    which: Sequence[int],
+    indices: Sequence[int],
     domains: Mapping[int, tuple[float | None, float | None]],
     nondeterminism: float,
 ) -> dict[PairKey, Fingerprint]:
@@ -107,22 +107,28 @@ def _projected(
     unit = _unit_roundoff(op)
     scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
     step, rounding = scale.step, scale.roundings * unit
-    found: dict[PairKey, Fingerprint] = {}
+    projected: dict[PairKey, Fingerprint] = {}
     for output in sorted({pair[0] for pair in pairs}):
         info = op.outputs[output]
-        upstream = _seeded("upstream", info, which)
+        upstream = _draw_seeded("upstream", info, indices)
         gradients = op.vjp(output, unpack(upstream, info))
         size = _magnitude(op, output, upstream)
-        for number in [other for produced, other in pairs if produced == output]:
-            direction, gradient = _direction(op, number, which), gradients[number]
-            differences = _differences(op, number, step * direction, domains.get(number, (None, None)))
-            found[output, number] = Fingerprint(
+        for input_index in [
+            input_of_pair for output_of_pair, input_of_pair in pairs if output_of_pair == output
+        ]:
+            direction, gradient = _direction(op, input_index, indices), gradients[input_index]
+            differences = _differences(
+                op, input_index, step * direction, domains.get(input_index, (None, None))
+            )
+            projected[output, input_index] = Fingerprint(
                 ()
                 if gradient is None
-                else _analytic(pack(gradient, op.inputs[number]), direction, size, rounding, nondeterminism),
+                else _analytic(
+                    pack(gradient, op.inputs[input_index]), direction, size, rounding, nondeterminism
+                ),
                 () if differences is None else _forward(differences[output], upstream, size, rounding, step),
             )
-    return found
+    return projected
 
 
 def _unit_roundoff(op: Operation) -> float:
@@ -130,58 +136,58 @@ def _unit_roundoff(op: Operation) -> float:
     return max(precision_of(name).unit_roundoff for name in {*names, *op.low_precision, "float64"})
 
 
-def _seeded(role: str, info: TensorInfo, which: Sequence[int]) -> Float:
+def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
     """Return (len(which), packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
 
-    They depend on the tensor's name and shape alone: a new output changes no other pair's fingerprint. None
-    is near 0, which would hide an element.
+    They depend only on the tensor's name and shape, so a new output changes no other pair's fingerprint. None
+    is near 0, since that would hide an element.
     """
-    rows = np.empty((len(which), packed_size(info)))
-    for row, number in enumerate(which):
-        text = f"{role}:{number}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
+    rows = np.empty((len(indices), packed_size(info)))
+    for row, index in enumerate(indices):
+        text = f"{role}:{index}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
         seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % LARGEST_SEED
         draw_for_ever(seed, rows[row])
     return rows
 
 
-def _direction(op: Operation, number: int, which: Sequence[int]) -> Float:
+def _direction(op: Operation, input_index: int, indices: Sequence[int]) -> Float:
     """Return (len(which), packed size): relative to each element, and to the largest where one is 0."""
-    info = op.inputs[number]
-    point = np.abs(pack(op.point[number][np.newaxis], info)[0])
+    info = op.inputs[input_index]
+    point = np.abs(pack(op.point[input_index][np.newaxis], info)[0])
     largest = float(np.max(point, initial=0.0)) or 1.0
-    return np.asarray(_seeded("direction", info, which) * np.where(point > 0, point, largest))
+    return np.asarray(_draw_seeded("direction", info, indices) * np.where(point > 0, point, largest))
 
 
 def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
-    """Return sum |u_i f_i| of each upstream: what rounding of the forward is relative to."""
+    """Return sum |u_i f_i| for each upstream: rounding of the forward is relative to it."""
     value = np.abs(pack(op.base_values[output][np.newaxis], op.outputs[output])[0])
     return np.asarray(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
 
 
 def _differences(
-    op: Operation, number: int, displacement: Float, bounds: tuple[float | None, float | None]
+    op: Operation, input_index: int, displacement: Float, bounds: tuple[float | None, float | None]
 ) -> list[Float] | None:
     """Return f(x + d) - f(x - d) of every output, shaped like d; `None` where f can't be evaluated."""
-    info = op.inputs[number]
-    point = pack(op.point[number][np.newaxis], info)
+    info = op.inputs[input_index]
+    point = pack(op.point[input_index][np.newaxis], info)
     precision = precision_of(info.dtype)
     points = precision.round(np.concatenate([point + displacement, point - displacement]))
     low, high = bounds
     if low is not None or high is not None:
         points = np.clip(points, low, high)
     try:
-        values = op.evaluate({number: unpack(points, info)})
+        values = op.evaluate({input_index: unpack(points, info)})
     except CaseFailedError:  # a forward that asserts what a point beside this one isn't
         return None
-    found, count = [], len(displacement)
-    for value, produced in zip(values, op.outputs, strict=True):
-        if not produced.is_differentiable:
-            found.append(np.zeros((count, 0)))
+    differences, count = [], len(displacement)
+    for value, output_info in zip(values, op.outputs, strict=True):
+        if not output_info.is_differentiable:
+            differences.append(np.zeros((count, 0)))
             continue
-        packed = pack(value, produced)
+        packed = pack(value, output_info)
         with np.errstate(invalid="ignore", over="ignore"):
-            found.append(np.asarray(packed[:count] - packed[count:]))
-    return found
+            differences.append(np.asarray(packed[:count] - packed[count:]))
+    return differences
 
 
 def _analytic(
@@ -216,7 +222,7 @@ def _projections(values: Float, slack: Float) -> tuple[Projection, ...]:
 
 
 def _upward(value: float) -> float:
-    """Round up to one digit: a baseline is read by people."""
+    """Round up to one digit, since people read baselines."""
     if value <= 0 or not math.isfinite(value):
         return value
     quantum = 10.0 ** math.floor(math.log10(value))

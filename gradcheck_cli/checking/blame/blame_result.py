@@ -1,4 +1,4 @@
-"""What blame found of a path: a verdict for each op, and the sentence that says which is at fault."""
+"""The result of blaming a path: a verdict for each op, and a sentence that says which op is at fault."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LISTED = 3  # ops in doubt that a sentence names
 
 @dataclass(frozen=True)
 class OpVerdict:
-    """What was found of one op.
+    """The verdict on one op.
 
     Attributes:
         place: the op.
         status: passed, mismatched (it is named), or inconclusive.
         reason: why it is inconclusive.
-        evidence: what its gradient is and should be, where that was seen.
+        evidence: its gradient's actual and expected value, where they were seen.
         contributes: whether it adds to the whole gradient's error along this path.
     """
 
@@ -39,15 +39,15 @@ class OpVerdict:
 
 @dataclass(frozen=True)
 class Blame:
-    """What was found of a path.
+    """The verdicts on a path.
 
     Attributes:
         ops: every op's verdict, in backward order.
         agrees: whether the whole gradient agrees with differences along the directions that were tried;
-            `None` where that can't be told.
-        reason: why it can't, where it can't.
-        run: why a run fails, where every op on the path is right; empty elsewhere.
-        is_form: whether it is the form of a gradient that is wrong, so that nothing else could be looked at.
+            `None` where that can't be decided.
+        reason: why it can't be decided.
+        run: why a run fails although every op on the path is right; empty elsewhere.
+        is_form: whether a gradient's form is wrong, so that nothing else could be checked.
     """
 
     ops: tuple[OpVerdict, ...]
@@ -63,7 +63,7 @@ class Blame:
 
     @property
     def undecided(self) -> tuple[OpVerdict, ...]:
-        """The ops of which that can't be told."""
+        """The ops that couldn't be decided."""
         return tuple(op for op in self.ops if op.status is Status.INCONCLUSIVE)
 
     @property
@@ -78,16 +78,16 @@ class Blame:
         return Status.PASSED if all_right or (self.agrees and not suspected) else Status.INCONCLUSIVE
 
 
-def told_of(place: OpPlace) -> str:
+def describe_op(place: OpPlace) -> str:
     """Name an op: `op 'chain/op31' (Exp), gradient bad_exp_grad at ops.py:12`."""
-    told = f"op '{place.name}' ({place.type})"
+    name = f"op '{place.name}' ({place.type})"
     if place.inside:
         # What is in a body goes with the loop, branch or call: its own gradient is TensorFlow's.
-        inside = ", ".join(gradient_at(*one) for one in place.inside)
-        return f"{told} with the gradients inside it ({inside})"
+        inside = ", ".join(gradient_at(*gradient) for gradient in place.inside)
+        return f"{name} with the gradients inside it ({inside})"
     if not place.gradient:
-        return f"{told} without a gradient function"
-    return f"{told}, gradient {gradient_at(place.gradient, place.file, place.line)}"
+        return f"{name} without a gradient function"
+    return f"{name}, gradient {gradient_at(place.gradient, place.file, place.line)}"
 
 
 def gradient_at(name: str, file: str, line: int) -> str:
@@ -99,17 +99,17 @@ def sentence(blame: Blame) -> str:
     """Say in one sentence which op is to blame, or why none can be named."""
     if blame.named:
         first = blame.named[0]
-        others = len(blame.named) - 1
-        more = f"; {others} other(s) are wrong too" if others else ""
-        return f"{told_of(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+        other_count = len(blame.named) - 1
+        more = f"; {other_count} other(s) are wrong too" if other_count else ""
+        return f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if blame.status is Status.PASSED:
         return _all_right(blame)
     if blame.run:
         return f"{_all_right(blame)}, but a run fails: {blame.run}"
     names = _listed(blame)
     if blame.agrees is None:
-        told = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
-        return f"{told}; undecided: {names}" if names else told
+        reason = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
+        return f"{reason}; undecided: {names}" if names else reason
     if blame.agrees:
         return f"the whole gradient agrees along the directions tried, but undecided: {names}"
     return _unexplained(blame, names)
@@ -120,8 +120,8 @@ def _unexplained(blame: Blame, names: str) -> str:
     adding = next((op for op in blame.undecided if op.contributes), None)
     if adding is not None:
         return (
-            f"the gradient is wrong, and {told_of(adding.place)} adds to the error, but alone it can't be "
-            f"decided: {adding.reason}"
+            f"the gradient is wrong, and {describe_op(adding.place)} adds to the error, but alone it can't "
+            f"be decided: {adding.reason}"
         )
     if names:
         return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
@@ -139,7 +139,7 @@ def _listed(blame: Blame) -> str:
 
 def _briefly(place: OpPlace) -> str:
     """Name an op without its gradient function, unless the user's are inside it."""
-    return told_of(place) if place.inside else f"'{place.name}' ({place.type})"
+    return describe_op(place) if place.inside else f"'{place.name}' ({place.type})"
 
 
 def _all_right(blame: Blame) -> str:

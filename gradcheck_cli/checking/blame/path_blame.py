@@ -1,10 +1,10 @@
-"""Find the op of a forward whose own gradient is wrong, by what each contributes to the pair's error.
+"""Find the op of a forward whose own gradient is wrong, by each op's contribution to the pair's error.
 
-Along one direction of the inputs and with one upstream, the error of the whole gradient is the sum of what
-the ops on the way contribute: <what flows in, how the op's outputs move> - <what comes out, how its inputs
-move>. One that contributes nothing is right on this path. One that does is then checked alone, its inputs
-fed and its own gradient called; only where that finds it wrong as well is it named. So a gradient that relies
-on what always holds on the path (a symmetric matrix, probabilities that add up to 1) is never named for it.
+For one direction of the inputs and one upstream, the error of the whole gradient is the sum of the ops'
+contributions: <op's upstream, movement of its outputs> - <op's gradient, movement of its inputs>. An op that
+contributes nothing is right on this path. An op that contributes is then checked alone, with its own inputs
+and its own gradient, and is named only if that finds it wrong too. So a gradient that relies on what always
+holds on the path (a symmetric matrix, probabilities that add up to 1) is never blamed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.numerics import Estimate, Precision
 
-# Two upstreams and directions: an error that one of them happens to be blind to shows in the other.
+# Two upstreams and directions: an error that one of them happens to miss shows in the other.
 PROBES = 2
 SEED = 20240317
 # As for a pair's elements: an error counts beyond this many times its own uncertainty.
 _MARGIN = 5.0
-# Of a long chain's small slope few digits can be seen: so many, relative to it, say that an op is right.
+# Behind a long chain few digits of a small slope survive; this relative accuracy still counts as right.
 _ROUGH = 1e-3
-# What is left of an op's terms, relative to their sum without signs, below which they say nothing of it: far
-# below what random signs leave of a million (1e-3), far above rounding.
+# Terms of an op that cancel to less than this part of the sum of their magnitudes say nothing about it: far
+# below what a million random signs leave (1e-3), far above rounding.
 _CANCELLED = 1e-6
 _ROUNDINGS = 64.0
-# So many ops are checked alone; a path on which more are in doubt has another fault than one wrong gradient.
+# The most ops that are checked alone. A path with more in doubt has another fault than one wrong gradient.
 _MOST_ALONE = 64
 
 
@@ -49,9 +49,9 @@ class OpOnPath:
     """One op on the way.
 
     Attributes:
-        place: what and where it is.
-        obstacle: why it can't be differenced for itself; empty where it can.
-        fault: what is wrong with the form of its gradient, a shape or a dtype; empty where nothing is.
+        place: the op's name, type and place.
+        obstacle: why it can't be differenced by itself; empty where it can.
+        fault: what is wrong with its gradient's shape or dtype; empty where nothing is.
     """
 
     place: OpPlace
@@ -78,7 +78,7 @@ class Probe(Protocol):
         """Return (B, 1 + 2 K) contracted values: the output's, then each op's outputs' and inputs'."""
 
     def sizes(self, step: float) -> Float:
-        """Return per op (K,) what its terms amount to without their signs."""
+        """Return, per op (K,), the sum of its terms' magnitudes."""
 
 
 class OpPath(Protocol):
@@ -95,16 +95,16 @@ class OpPath(Protocol):
     def probe(self, generator: np.random.Generator) -> Probe:
         """Draw an upstream and a direction."""
 
-    def alone(self, number: int) -> Operation:
+    def alone(self, index: int) -> Operation:
         """Return one op as an op of its own, at its own operating point."""
 
-    def closes_over(self, number: int) -> bool:
-        """Whether an op moves by more than its inputs."""
+    def closes_over(self, index: int) -> bool:
+        """Whether an op depends on moving tensors that aren't its inputs."""
 
 
 @dataclass
-class _Seen:
-    """What the probes have shown of one op: it is right if one of them tested it, and none objects."""
+class _ProbeFinding:
+    """What the probes show of one op: it is right if at least one tested it and none contradicts it."""
 
     is_wrong: bool = False
     is_tested: bool = False
@@ -128,36 +128,36 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
         CaseFailedError: forward or gradient can't be evaluated at the point.
     """
     generator = np.random.default_rng(seed)
-    seen = [_Seen() for _ in path.ops]
-    whole = _Seen()
+    findings = [_ProbeFinding() for _ in path.ops]
+    whole = _ProbeFinding()
     for _ in range(PROBES):
-        _look(path, path.probe(generator), seen, whole)
+        _look(path, path.probe(generator), findings, whole)
     verdicts: dict[int, OpVerdict] = {}
-    for number, (op, found) in enumerate(zip(path.ops, seen, strict=True)):
+    for index, (op, finding) in enumerate(zip(path.ops, findings, strict=True)):
         if op.fault:
-            verdicts[number] = OpVerdict(op.place, Status.MISMATCHED, evidence=op.fault)
+            verdicts[index] = OpVerdict(op.place, Status.MISMATCHED, evidence=op.fault)
         elif op.obstacle:
-            verdicts[number] = OpVerdict(op.place, Status.INCONCLUSIVE, op.obstacle)
-        elif found.is_right:
-            verdicts[number] = OpVerdict(op.place, Status.PASSED)
-    waiting = [number for number in range(len(seen)) if number not in verdicts]
-    for count, number in enumerate(waiting):
-        verdicts[number] = _judged(path, number, seen[number], generator, is_late=count >= _MOST_ALONE)
-    if whole.is_wrong and not any(one.status is Status.MISMATCHED for one in verdicts.values()):
-        # The mistake is somewhere: look again, more closely, at those of which the path shows few digits.
-        rough = [number for number, found in enumerate(seen) if found.is_rough and found.is_right]
-        for count, number in enumerate(rough):
-            verdicts[number] = _judged(path, number, seen[number], generator, is_late=count >= _MOST_ALONE)
+            verdicts[index] = OpVerdict(op.place, Status.INCONCLUSIVE, op.obstacle)
+        elif finding.is_right:
+            verdicts[index] = OpVerdict(op.place, Status.PASSED)
+    waiting = [index for index in range(len(findings)) if index not in verdicts]
+    for count, index in enumerate(waiting):
+        verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
+    if whole.is_wrong and not any(verdict.status is Status.MISMATCHED for verdict in verdicts.values()):
+        # There is a mistake somewhere: check the ops again whose slopes show only few digits on the path.
+        rough = [index for index, finding in enumerate(findings) if finding.is_rough and finding.is_right]
+        for count, index in enumerate(rough):
+            verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
     agrees = False if whole.is_wrong else None if whole.reason else True
-    return Blame(tuple(verdicts[number] for number in range(len(seen))), agrees, whole.reason)
+    return Blame(tuple(verdicts[index] for index in range(len(findings))), agrees, whole.reason)
 
 
-def _look(path: OpPath, probe: Probe, seen: list[_Seen], whole: _Seen) -> None:
-    """Take one probe: hold each op's two sides against each other, and the whole gradient's."""
+def _look(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
+    """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
     precision = path.precision
     rule = rule_for(precision, precision)
     low, high = probe.room
-    found = estimate(
+    estimated = estimate(
         Problem(
             lambda points: probe.contributions(points[:, 0]),
             [0.0],
@@ -169,74 +169,83 @@ def _look(path: OpPath, probe: Probe, seen: list[_Seen], whole: _Seen) -> None:
         )
     )
     sizes = probe.sizes(min(FIRST_STEP[precision.name], abs(low) or np.inf, high or np.inf))
-    slope, unsure, why = found.numeric[:, 0], found.uncertainty[:, 0], _reasons(found)
-    _note(whole, slope[0], probe.slope, unsure[0], rule.rtol * max(abs(slope[0]), abs(probe.slope)), why[0])
+    slope, uncertainty, reasons = estimated.numeric[:, 0], estimated.uncertainty[:, 0], _reasons(estimated)
+    _note(
+        whole,
+        slope[0],
+        probe.slope,
+        uncertainty[0],
+        rule.rtol * max(abs(slope[0]), abs(probe.slope)),
+        reasons[0],
+    )
     whole.is_tested = True
-    for number, (one, (takes, gives)) in enumerate(zip(seen, probe.is_finite, strict=True)):
-        moved, told = slope[1 + 2 * number], slope[2 + 2 * number]
-        reason = why[1 + 2 * number] or (why[2 + 2 * number] if gives else "")
+    for index, (finding, (takes, gives)) in enumerate(zip(findings, probe.is_finite, strict=True)):
+        moved, claimed = slope[1 + 2 * index], slope[2 + 2 * index]
+        reason = reasons[1 + 2 * index] or (reasons[2 + 2 * index] if gives else "")
         if not takes:
             reason = "what flows into it isn't finite"
         elif not gives and not reason:
-            one.is_wrong, one.is_tested = True, True
+            finding.is_wrong, finding.is_tested = True, True
             continue
         # As in a pair's tolerance: relative to the slopes, and to what adds up to them.
-        size = sizes[number] if np.isfinite(sizes[number]) else 0.0
-        allowed = rule.rtol * max(abs(moved), abs(told)) + rule.ratol * size
-        _note(one, moved, told, unsure[1 + 2 * number] + unsure[2 + 2 * number], allowed, reason)
-        # Terms that all cancel (a softmax after equal columns) show as little as none.
+        size = sizes[index] if np.isfinite(sizes[index]) else 0.0
+        allowed = rule.rtol * max(abs(moved), abs(claimed)) + rule.ratol * size
+        _note(
+            finding, moved, claimed, uncertainty[1 + 2 * index] + uncertainty[2 + 2 * index], allowed, reason
+        )
+        # Terms that all cancel (a softmax after equal columns) test nothing.
         shows = max(_CANCELLED, _ROUNDINGS * precision.unit_roundoff)
-        one.is_tested |= bool(max(abs(moved), abs(told)) > shows * size)
+        finding.is_tested |= bool(max(abs(moved), abs(claimed)) > shows * size)
 
 
 def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
-    seen: _Seen, numeric: float, analytic: float, uncertainty: float, allowed: float, reason: str
+    finding: _ProbeFinding, numeric: float, analytic: float, uncertainty: float, allowed: float, reason: str
 ) -> None:
     error = abs(analytic - numeric)
     if numeric == 0 == analytic:  # nothing moves, and nothing is said to
         return
     if reason:
-        seen.reason = reason
+        finding.reason = reason
     elif not error <= allowed + _MARGIN * uncertainty:
-        seen.is_wrong = True
+        finding.is_wrong = True
     elif uncertainty > 2 * allowed:
-        seen.is_rough = True
+        finding.is_rough = True
         if uncertainty > _ROUGH * max(abs(analytic), abs(numeric)):
-            seen.reason = str(EXPLANATIONS[Reason.UNRESOLVED])
+            finding.reason = str(EXPLANATIONS[Reason.UNRESOLVED])
 
 
-def _reasons(found: Estimate) -> list[str]:
+def _reasons(estimated: Estimate) -> list[str]:
     """Return per row why it has no slope, empty where it has one."""
     return [
         str(EXPLANATIONS[Reason(int(code))]) if code else "the path has a kink here" if kink else ""
-        for code, kink in zip(found.reason[:, 0], found.is_kink[:, 0], strict=True)
+        for code, kink in zip(estimated.reason[:, 0], estimated.is_kink[:, 0], strict=True)
     ]
 
 
-def _judged(
-    path: OpPath, number: int, seen: _Seen, generator: np.random.Generator, *, is_late: bool
+def _judge_op(
+    path: OpPath, index: int, finding: _ProbeFinding, generator: np.random.Generator, *, is_late: bool
 ) -> OpVerdict:
     """Check an op alone, and weigh both findings."""
-    place = path.ops[number].place
+    place = path.ops[index].place
     if is_late:
-        reason = seen.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
-        return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=seen.is_wrong)
+        reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
+        return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
     try:
-        alone = check_alone(path.alone(number), generator)
+        alone = check_alone(path.alone(index), generator)
     except (CaseFailedError, GradientFormError) as error:
-        return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=seen.is_wrong)
-    if seen.is_wrong:
-        return _of_wrong(place, alone, closes_over=path.closes_over(number))
+        return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
+    if finding.is_wrong:
+        return _of_wrong(place, alone, closes_over=path.closes_over(index))
     if alone.status is Status.MISMATCHED:
         few = "differences along this path show too few digits of it"
-        why = seen.reason or (few if seen.is_rough else "nothing flows through it on this path")
+        why = finding.reason or (few if finding.is_rough else "nothing flows through it on this path")
         reason = f"wrong when its inputs move freely, but {why}"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, alone.evidence)
     return OpVerdict(place, alone.status, alone.reason)
 
 
 def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
-    """Weigh what an op is found to be alone, where it contributes to the error on its path."""
+    """Combine an op's verdict alone with its contribution to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)
     if closes_over:

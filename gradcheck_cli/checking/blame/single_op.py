@@ -1,7 +1,7 @@
-"""Check one op of a forward alone: its own gradient against differences of it, at its own operating point.
+"""Check one op of a forward alone: its own gradient against its differences, at its own operating point.
 
-A small op is checked element by element; of a large one, the outputs are added up with random weights, and
-the inputs move in random directions. No upstream is 1, so that a gradient that ignores its upstream shows.
+A small op is checked element by element. For a large op, the outputs are added up with random weights and
+the inputs move in random directions. No upstream is 1, so a gradient that ignores its upstream is found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.
 _DIRECTIONS = 8
-# What a gradient that isn't linear differs by at least, relative to its largest element.
+# A gradient that isn't linear differs by at least this part of its largest element.
 _NONLINEAR = 1e-2
 
 
@@ -44,10 +44,10 @@ _ONE_TRIANGLE = (
 
 @dataclass(frozen=True)
 class SingleOpVerdict:
-    """What was found of one op alone.
+    """The verdict on one op alone.
 
-    `evidence` says where a gradient is wrong, by how much, and what it looks like; `reason` why that can't be
-    told.
+    `evidence` says where its gradient is wrong, by how much, and what the mistake looks like. `reason` says
+    why it couldn't be decided.
     """
 
     status: Status
@@ -89,11 +89,11 @@ def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdic
         )
     pulled = _pull(op, generator)
     undecided = ""
-    for number in range(len(op.inputs)):
-        found = _check_input(op, number, pulled, generator)
-        if found.status is Status.MISMATCHED:
-            return found
-        undecided = undecided or found.reason
+    for input_index in range(len(op.inputs)):
+        verdict = _check_input(op, input_index, pulled, generator)
+        if verdict.status is Status.MISMATCHED:
+            return verdict
+        undecided = undecided or verdict.reason
     if _is_nonlinear(op, pulled):
         return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
     return (
@@ -106,14 +106,14 @@ def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdic
 def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
     heights = [packed_size(info) for info in op.outputs]
     total = sum(heights)
-    one = draw_spread(generator, total)
-    weights = np.diag(one) if total <= _MOST_ROWS else one[np.newaxis]
+    upstream = draw_spread(generator, total)
+    weights = np.diag(upstream) if total <= _MOST_ROWS else upstream[np.newaxis]
     ends = np.cumsum([0, *heights])
 
     def pull(rows: Float) -> list[Float | None]:
         upstreams = {
-            number: unpack(rows[:, ends[number] : ends[number + 1]], info)
-            for number, info in enumerate(op.outputs)
+            output_index: unpack(rows[:, ends[output_index] : ends[output_index + 1]], info)
+            for output_index, info in enumerate(op.outputs)
         }
         gradients = op.joint_vjp(upstreams)
         return [
@@ -121,24 +121,26 @@ def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
             for gradient, info in zip(gradients, op.inputs, strict=True)
         ]
 
-    return _Pulled(weights, pull(weights), [None if row is None else row[0] for row in pull(one[np.newaxis])])
+    return _Pulled(
+        weights, pull(weights), [None if row is None else row[0] for row in pull(upstream[np.newaxis])]
+    )
 
 
 def _check_input(
-    op: Operation, number: int, pulled: _Pulled, generator: np.random.Generator
+    op: Operation, input_index: int, pulled: _Pulled, generator: np.random.Generator
 ) -> SingleOpVerdict:
-    info = op.inputs[number]
+    info = op.inputs[input_index]
     columns = packed_size(info)
     if not columns or not pulled.weights.size:
         return SingleOpVerdict(Status.PASSED)
-    gradient = pulled.gradients[number]
+    gradient = pulled.gradients[input_index]
     analytic = np.zeros((len(pulled.weights), columns)) if gradient is None else gradient
-    whole = packed_function(op, number, range(len(op.outputs)))
-    point = packed_point(op, number)
-    precision = _precision(op, number)
+    whole = packed_function(op, input_index, range(len(op.outputs)))
+    point = packed_point(op, input_index)
+    precision = _precision(op, input_index)
     directions = None
     if columns > _MOST_COLUMNS:
-        # Rounded, a step in a direction of float32 is no step in that direction: float64 alone allows them.
+        # In float32, a rounded step no longer points in its direction; only float64 allows directions.
         directions = _directions(point, generator)
         analytic = analytic @ directions.T
 
@@ -156,18 +158,18 @@ def _check_input(
     )
     judged = judge(problem, analytic)
     if (judged.verdict == Verdict.MISMATCH).any():
-        # A Cholesky factor reads one triangle: its gradient is right of a matrix that stays symmetric.
+        # A Cholesky factor reads one triangle: its gradient is right for a matrix that stays symmetric.
         if (
             directions is None
-            and _is_symmetric(op.point[number])
+            and _is_symmetric(op.point[input_index])
             and one_triangle(analytic, judged.numeric, info)
         ):
             return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
-        name = f"its input {number}" if len(op.inputs) > 1 else "its input"
+        name = f"its input {input_index}" if len(op.inputs) > 1 else "its input"
         if gradient is None:
             evidence = f"its gradient for {name} is None, but its output moves with it"
         elif directions is None and len(pulled.weights) > 1:
-            evidence = _evidence_of_elements(op, number, pulled, analytic, judged)
+            evidence = _evidence_of_elements(op, input_index, pulled, analytic, judged)
         else:
             evidence = _evidence_along(name, analytic, judged)
         return SingleOpVerdict(Status.MISMATCHED, evidence)
@@ -181,7 +183,7 @@ def _check_input(
 def _is_symmetric(matrix: Array) -> bool:
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:  # noqa: PLR2004 (a matrix)
         return False
-    # What is made symmetric by a product is so but for rounding, of float32 too.
+    # A product that makes a matrix symmetric does so only up to rounding, in float32 too.
     difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))
     return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
 
@@ -192,7 +194,7 @@ def _directions(point: Float, generator: np.random.Generator) -> Float:
 
 
 def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
-    """Say what the gradient is and should be along the worst direction."""
+    """Compare the gradient with differences along the worst direction, in words."""
     with np.errstate(invalid="ignore"):
         error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
     row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
@@ -203,9 +205,9 @@ def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
 
 
 def _evidence_of_elements(
-    op: Operation, number: int, pulled: _Pulled, analytic: Float, judged: Judgement
+    op: Operation, input_index: int, pulled: _Pulled, analytic: Float, judged: Judgement
 ) -> str:
-    """Say what a small op's gradient is and should be, and what the mistake looks like."""
+    """Compare a small op's gradient with differences, in words, and add a diagnosis."""
     weights = np.diag(pulled.weights)
     heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
     output = next(
@@ -225,22 +227,22 @@ def _evidence_of_elements(
         is_connected=True,
         evaluations=judged.evaluations,
         method=judged.method,
-        numeric_dtype=op.inputs[number].dtype,
+        numeric_dtype=op.inputs[input_index].dtype,
     )
-    produced, taken = (
-        _named(op.outputs[output], "out"),
-        _named(op.inputs[number], f"in{number}" if len(op.inputs) > 1 else "in"),
+    output_info, input_info = (
+        _rename(op.outputs[output], "out"),
+        _rename(op.inputs[input_index], f"in{input_index}" if len(op.inputs) > 1 else "in"),
     )
-    scene = Scene.of([taken], [op.point[number]], [produced], [op.base_values[output]])
-    lines = diagnose([sample], produced, taken, [{}], [scene])
-    return "; ".join([_worst(sample, produced, taken), *lines])
+    scene = Scene.of([input_info], [op.point[input_index]], [output_info], [op.base_values[output]])
+    lines = diagnose([sample], output_info, input_info, [{}], [scene])
+    return "; ".join([_worst(sample, output_info, input_info), *lines])
 
 
-def _named(info: TensorInfo, name: str) -> TensorInfo:
+def _rename(info: TensorInfo, name: str) -> TensorInfo:
     return type(info)(name, info.dtype, info.shape)
 
 
-def _worst(sample: PairSample, produced: TensorInfo, taken: TensorInfo) -> str:
+def _worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
@@ -252,16 +254,16 @@ def _worst(sample: PairSample, produced: TensorInfo, taken: TensorInfo) -> str:
         return f"{part} {info.name}[{index}]".strip() if index else f"{part} {info.name}".strip()
 
     return (
-        f"at {element(row, produced)} / {element(column, taken)} it is {sample.analytic[row, column]:.6g}, "
-        f"differences give {sample.numeric[row, column]:.6g}"
+        f"at {element(row, output_info)} / {element(column, input_info)} it is "
+        f"{sample.analytic[row, column]:.6g}, differences give {sample.numeric[row, column]:.6g}"
     )
 
 
 def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
-    """Whether the gradient for all upstreams at once isn't the sum of those for each, beyond any rounding.
+    """Whether the gradient for the sum of all upstreams differs from the sum of gradients beyond rounding.
 
-    Clipping, squaring or replacing an upstream changes a gradient by its own size. A right one that cancels
-    (y (1 - y) near saturation) is as good as its terms, which the outputs' values measure.
+    Clipping, squaring or replacing an upstream changes a gradient by its own size. A right gradient that
+    cancels (y (1 - y) near saturation) is as accurate as its terms, whose size the outputs' values measure.
     """
     if len(pulled.weights) == 1:
         return False
@@ -271,11 +273,11 @@ def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
     ]
     value = np.concatenate(sizes)
     weighed = float(np.abs(np.diag(pulled.weights)) @ np.where(np.isfinite(value), value, 0.0))
-    for number, (rows, together) in enumerate(zip(pulled.gradients, pulled.together, strict=True)):
+    for input_index, (rows, together) in enumerate(zip(pulled.gradients, pulled.together, strict=True)):
         if rows is None or together is None or not np.isfinite(rows).all():
             continue
-        unit = _precision(op, number).unit_roundoff
-        slack = VJP_ROUNDINGS * unit * weighed / scales(packed_point(op, number)).step
+        unit = _precision(op, input_index).unit_roundoff
+        slack = VJP_ROUNDINGS * unit * weighed / scales(packed_point(op, input_index)).step
         size = float(np.abs(rows).sum(axis=0).max(initial=0.0))
         if not np.all(
             np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, VJP_ROUNDINGS * unit) * size
@@ -284,6 +286,6 @@ def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
     return False
 
 
-def _precision(op: Operation, number: int) -> Precision:
+def _precision(op: Operation, input_index: int) -> Precision:
     """Return the coarsest precision between an input and the outputs."""
-    return coarsest(*[working_precision(op, info.dtype) for info in (op.inputs[number], *op.outputs)])
+    return coarsest(*[working_precision(op, info.dtype) for info in (op.inputs[input_index], *op.outputs)])

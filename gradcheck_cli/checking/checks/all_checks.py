@@ -1,4 +1,4 @@
-"""The structural checks, all of them, and how those of a stage are run."""
+"""The table of all structural checks, and how the checks of one stage are run."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from gradcheck_cli.results import CheckResult, Status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# In the order in which those of a stage run. To add one: its function in a file here, and a line in this
-# table; one that a spec may turn off is a key of the spec, too.
+# The checks of a stage run in this order. To add a check, write its function in a file of this folder and add
+# a line here. A check that a spec may turn off is also a key of the spec.
 CHECKS: tuple[Check[Any], ...] = (
     Check("deterministic", OpenedView, check_random),
     Check("deterministic", OpenedView, check_rerun),
@@ -67,10 +67,10 @@ CHECKS: tuple[Check[Any], ...] = (
 
 
 def run_checks(view: Any) -> Iterator[CheckResult]:  # noqa: ANN401 (one of the views)
-    """Run the checks of a stage that a spec leaves on, one after another.
+    """Run the checks of one stage that the spec leaves on, one after another.
 
     Args:
-        view: what they look at, which says the stage.
+        view: what the checks look at; its type says the stage.
     """
     for check in CHECKS:
         if check.looks_at is type(view) and not (check.can_be_off and check.name in view.case.checks_off):
@@ -78,25 +78,25 @@ def run_checks(view: Any) -> Iterator[CheckResult]:  # noqa: ANN401 (one of the 
 
 
 def run_upstream_checks(view: PointView) -> list[CheckResult]:
-    """Check the vjp as a function of its upstream: of the declared op, and of its formula in float64."""
-    return [result for each in _upstream_views(view) for result in run_checks(each)]
+    """Check the vjp as a function of its upstream, for the declared op and for its formula in float64."""
+    return [result for upstream_view in _upstream_views(view) for result in run_checks(upstream_view)]
 
 
 def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
-    """Give what the checks by upstreams look at, one after another where gradients are large together."""
+    """Yield the views of the upstream checks, one output at a time where gradients are large together."""
     op, formula, case = view.operations.declared, view.operations.formula, view.case
     empty = [key for key in view.sound if not op.outputs[key[0]].size]
     if empty:
         yield UpstreamView(case, op, [], empty)
     declared, of_formula = (
-        {key: matrix for key, matrix in each.items() if matrix is not None} for each in view.jacobians
+        {key: matrix for key, matrix in matrices.items() if matrix is not None} for matrices in view.jacobians
     )
     is_last = not view.operations.has_reference_precision
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
     for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
         yield UpstreamView(case, op, group, is_last=is_last)
     if not is_last and "linearity" not in case.checks_off:
-        # float32 shows four digits of it, the halves hardly one.
+        # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
         for group in group_at_hand(pull_outputs(case, formula, view.sound, of_formula, ["linearity"])):
             yield UpstreamView(case, formula, group, is_formula=True)
 

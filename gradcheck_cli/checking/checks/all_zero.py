@@ -1,4 +1,4 @@
-"""Check that something was tested: a connected pair that is zero at every sample shows nothing."""
+"""Check that something was tested: a pair that is zero at every sample point shows nothing."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ UNTESTED_NONE = (
 )
 
 
-def untested(samples: Sequence[PairSample]) -> str:
-    """Say that nothing was tested of a pair that passed: its output moved at no sample; else nothing."""
+def explain_untested(samples: Sequence[PairSample]) -> str:
+    """Say why nothing was tested of a passing pair: its output never moved; empty where it did."""
     if not all(sample.numeric_is_zero for sample in samples):
         return ""
     return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
@@ -47,14 +47,14 @@ NO_ELEMENTS = (
 
 
 def check_all_zero(view: CaseView) -> list[CheckResult]:
-    """Report the pairs of which nothing was tested."""
+    """Report the pairs for which nothing was tested."""
     return [_check_all_zero(view.pairs, is_alone=view.case.is_alone)]
 
 
 def _check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool) -> CheckResult:
     if is_alone and pairs and all(pair.status is Status.PASSED and not pair.elements for pair in pairs):
         return CheckResult("all_zero", Status.INCONCLUSIVE, NO_ELEMENTS)
-    found = [
+    labels = [
         pair.label
         for pair in pairs
         if pair.message in {UNTESTED, UNMOVED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
@@ -64,6 +64,6 @@ def _check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool) -> CheckResu
         for pair in pairs
     ):
         return CheckResult("all_zero", Status.INCONCLUSIVE, NOTHING_CONNECTED)
-    if not found:
+    if not labels:
         return CheckResult("all_zero", Status.PASSED)
-    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(found)}: nothing was tested.")
+    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(labels)}: nothing was tested.")

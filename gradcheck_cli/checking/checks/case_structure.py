@@ -1,4 +1,4 @@
-"""Checks on what was judged: at a sample point, and over all sample points of a case."""
+"""Checks on judged pairs, at one sample point and over all sample points of a case."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def check_precision(view: JudgedView) -> list[CheckResult]:
-    """Say that the declared dtype was looked at; what it loses is a warning."""
+    """Report that the declared dtype was looked at; its loss of precision is a warning."""
     if not view.operations.has_reference_precision and not view.is_coarse:
         return []
     return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]
 
 
 def check_finite(view: CaseView) -> list[CheckResult]:
-    """Find NaN and infinities in gradients where differences are finite."""
+    """Find NaN and infinity in gradients where the differences are finite."""
     for key, samples in view.samples.items():
         for sample in samples:
             wrong = ~np.isfinite(sample.analytic) & np.isfinite(sample.numeric)
@@ -39,7 +39,7 @@ def check_finite(view: CaseView) -> list[CheckResult]:
 
 
 def check_connected(view: CaseView) -> list[CheckResult]:
-    """Find pairs that say `None` (no path) though their output moves with their input: None is not zero."""
+    """Find pairs whose gradient is `None` (no path) although their output moves with their input."""
     cut = [
         label_of(view.op, key)
         for key, samples in view.samples.items()
@@ -52,7 +52,7 @@ def check_connected(view: CaseView) -> list[CheckResult]:
 
 
 def check_override(view: CaseView) -> list[CheckResult]:
-    """Say which ops an override was meant for, and didn't reach: their gradient is TensorFlow's own."""
+    """Report the ops that an override didn't reach: there, TensorFlow's own gradient was checked."""
     if not view.op.missed_by_override:
         return []
     message = (
@@ -64,7 +64,7 @@ def check_override(view: CaseView) -> list[CheckResult]:
 
 
 def check_second_point(view: CaseView) -> list[CheckResult]:
-    """Find gradients that are right at first and wrong later, by the same graphs; nothing at one point."""
+    """Find gradients that are right at the first sample point and wrong at a later one."""
     if all(len(samples) == 1 for samples in view.samples.values()):
         return []
     turned = []

@@ -27,9 +27,9 @@ class Check(Generic[View]):
     """A structural check.
 
     Attributes:
-        name: as the spec and the report have it. Two checks may report under one name.
-        looks_at: the stage at which it runs, by what it looks at there.
-        run: returns its results: none where there is nothing to check. Of several under one name the report
+        name: its name in the spec and in the report. Two checks may report under one name.
+        looks_at: the type of its view, which says the stage at which it runs.
+        run: returns its results; none where there is nothing to check. If several have one name, the report
             shows the first that didn't pass, else the first.
         can_be_off: whether a spec may turn it off.
     """
@@ -42,7 +42,7 @@ class Check(Generic[View]):
 
 @dataclass(frozen=True)
 class OpenedView:
-    """A case at its first sample point, before anything is judged. What doesn't pass here ends the case."""
+    """A case at its first sample point, before anything is judged. A failing check ends the case."""
 
     case: Case
     op: Operation
@@ -55,8 +55,8 @@ class JudgedView:
     Attributes:
         case: the case.
         operations: the ops at the point.
-        warnings: what the declared dtype loses.
-        is_coarse: whether a pair was judged in less precision than it is declared in.
+        warnings: on the declared dtype's loss of precision.
+        is_coarse: whether a pair was judged in less precision than declared.
     """
 
     case: Case
@@ -74,8 +74,8 @@ class UpstreamView:
         op: the op that has them.
         pulled: each output's vjp.
         empty: pairs whose output has no elements.
-        is_formula: whether this is the formula in float64, beside the declared op.
-        is_last: whether nothing else will tell of gradients that are too small here.
+        is_formula: whether `op` is the formula in float64, checked in addition to the declared op.
+        is_last: whether no later view covers the gradients that are too small in this one.
     """
 
     case: Case
@@ -92,13 +92,13 @@ class PointView:
 
     Attributes:
         case: the case.
-        opener: of the case.
+        opener: opens the case.
         operations: the ops at the point.
         sound: the pairs that are to be right.
-        jacobians: of the declared op and of its formula, as far as they are at hand.
-        sample: number of the sample point.
-        compared_at: number of the sample point at which another trace is compared.
-        is_first: whether no point came before.
+        jacobians: those at hand of the declared op, and those of its formula.
+        sample: index of the sample point.
+        compared_at: index of the sample point at which another trace is compared.
+        is_first: whether this is the first point.
     """
 
     case: Case
@@ -116,7 +116,7 @@ class PointView:
         return self.operations.declared
 
     def of(self, pairs: list[PairKey]) -> PointView:
-        """Return the same with other pairs that are to be right."""
+        """Return the same view with these pairs as those that are to be right."""
         return replace(self, sound=pairs)
 
 
@@ -139,15 +139,15 @@ class CaseView:
 
 @dataclass(frozen=True)
 class ModesView:
-    """A case in its own mode, and what opens it in others.
+    """A case in its own mode, and openers for the other modes.
 
     Attributes:
         case: the case; its `mode` is that of `operations`.
         operations: the ops at the first sample point.
-        rules: what the spec says of each pair that is to be right.
-        sparsities: guessed; each mode's gradient is held against them.
-        sample: number of the sample point.
-        others: makes an opener, by mode.
+        rules: the spec's rule for each pair that is to be right.
+        sparsities: the guessed ones; each mode's gradient must confirm them.
+        sample: index of the sample point.
+        others: mode -> a function that makes its opener.
     """
 
     case: Case

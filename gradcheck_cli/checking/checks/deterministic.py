@@ -1,4 +1,4 @@
-"""Check that the forward is a function: what draws anew has no derivative, what is held is in reach."""
+"""Check that the forward is a deterministic function, and report which ops are held constant."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.spec.case import Case
 
-# Op types, by how they begin, of what is gone once it is taken; variables and tables are put back.
+# Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
 _TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")
-# Two traces of one function differ by rounding: some ten times the square root of the unit roundoff, relative
-# to the largest value, is more than a sane forward loses by another order of its sums. Where its value is
-# zero by cancellation, that order shows relative to what is cancelled: the inputs, or ones.
+# Two traces of one function may differ by rounding. About ten times the square root of the unit roundoff,
+# relative to the largest value, is more than a sane forward loses by summing in another order. Where a value
+# cancels to zero, the loss is relative to the terms that cancel: the inputs, or ones.
 _AGREEMENT = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.2, "bfloat16": 0.5}
 
 
 def check_random(view: OpenedView) -> list[CheckResult]:
     """Find a forward that draws anew at each evaluation; see `find_draws`."""
-    found = find_draws(view.op, view.case)
-    return [] if found is None else [found]
+    result = find_draws(view.op, view.case)
+    return [] if result is None else [result]
 
 
 def find_draws(op: Operation, case: Case) -> CheckResult | None:
     """Find a forward that draws anew at each evaluation: it has no derivative to compare with.
 
-    A sampler with a gradient of its own may be held against a reference, which is differenced in its place:
-    one that draws the same each time, or whose gradient the spec says is the same at every draw
+    A sampler with its own gradient may be compared with a reference, which is differenced in its place. The
+    sampler must draw the same each time, or the spec must state how far its gradient may vary
     (nondeterminism).
     """
     if not op.random_types:
@@ -74,19 +74,19 @@ def find_draws(op: Operation, case: Case) -> CheckResult | None:
 
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
-    """Hold the forward against the one that was traced with the gradient, where no other trace is made."""
+    """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
     if "retrace" not in view.case.checks_off:
-        return []  # that check compares these, too
-    found = find_other_function(view.op, [view.op])
-    return [] if found is None else [found]
+        return []
+    result = find_other_function(view.op, [view.op])
+    return [] if result is None else [result]
 
 
 def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResult | None:
-    """Find a forward that is another function each time it is traced, by its values at the base point.
+    """Find a forward whose values at the base point change from trace to trace.
 
     Args:
         op: the declared op.
-        traces: the same op, whose forward was traced with the gradient.
+        traces: the same op; each has a forward that was traced with the gradient.
     """
     if op.random_types:
         return None
@@ -119,37 +119,38 @@ def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
 
 
 def check_rerun(view: OpenedView) -> list[CheckResult]:
-    """Find a forward that returns other values at the same point, whatever makes it do so."""
-    found = None if view.op.random_types else _find_other_values(view.op)
-    return [] if found is None else [found]
+    """Find a forward that returns other values at the same point, for whatever reason."""
+    result = None if view.op.random_types else _find_other_values(view.op)
+    return [] if result is None else [result]
 
 
 def _find_other_values(op: Operation) -> CheckResult | None:
-    number = next((number for number, info in enumerate(op.inputs) if info.is_differentiable), None)
-    if number is None:
+    input_index = next((index for index, info in enumerate(op.inputs) if info.is_differentiable), None)
+    if input_index is None:
         return None
-    for info, values in zip(op.outputs, op.evaluate({number: np.stack([op.point[number]] * 2)}), strict=True):
-        first, again = np.asarray(values[0]), np.asarray(values[1])
+    twice = {input_index: np.stack([op.point[input_index]] * 2)}
+    for info, values in zip(op.outputs, op.evaluate(twice), strict=True):
+        first, second = np.asarray(values[0]), np.asarray(values[1])
         if not info.is_differentiable:
-            changed = np.asarray(first != again)
+            changed = np.asarray(first != second)
         else:
             with np.errstate(invalid="ignore", over="ignore"):
                 unit = working_precision(op, info.dtype).unit_roundoff
-                changed = ~agree(first, again, FORWARD_ROUNDINGS * unit * largest_finite(first))
+                changed = ~agree(first, second, FORWARD_ROUNDINGS * unit * largest_finite(first))
         if changed.any():
             where = tuple(int(index) for index in np.argwhere(changed)[0])
             return CheckResult(
                 "deterministic",
                 Status.INCONCLUSIVE,
                 f"the forward returns other values when it is run again at the same point: {info.name}"
-                f"{list(where)} was {first[where]}, then {again[where]}; does it draw random numbers, keep "
+                f"{list(where)} was {first[where]}, then {second[where]}; does it draw random numbers, keep "
                 "state, or leave memory unwritten, as a kernel does that gives up?",
             )
     return None
 
 
 def check_frozen(view: OpenedView) -> list[CheckResult]:
-    """Say what is held while the inputs move, or that a `stop_gradient` should be and can't."""
+    """Report which ops are held while the inputs move, or that a `stop_gradient` can't be held."""
     op = view.op
     if op.unreachable:
         message = (

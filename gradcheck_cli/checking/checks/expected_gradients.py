@@ -1,6 +1,7 @@
-"""What a vjp must give for an upstream: from the rows of the Jacobian, where it is at hand, else from sums.
+"""What a vjp must return for an upstream, if it is linear.
 
-What two upstreams give must add up. Either way a multiple must give the multiple.
+Where the Jacobian is at hand, its rows say so. Elsewhere the gradients of two upstreams must add up to the
+gradient of their sum. In both cases a multiple of an upstream must give that multiple of the gradient.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.spec.case import Case
 
-# The largest of eight differences, times this, bounds what may be between any two: 4 sigma of each of two
-# terms, over the half sigma that the largest of eight has at least 999 times in 1,000, and as much again, for
-# upstreams whose own sums cancel less than random ones'.
+# The largest of eight differences, times this, bounds any difference: 4 sigma for each of two terms, over the
+# half sigma that the largest of eight reaches 999 times in 1,000. Twice that, for upstreams whose sums cancel
+# less than those of random ones.
 _MEASURED = 32.0
-# The halves have no bits for that: relative to the gradient's largest element, what a vjp that cancels
-# inside may lose unseen by its rows.
+# float16 and bfloat16 have too few bits to measure rounding. A vjp that cancels inside may lose this share of
+# the gradient's largest element, although its rows don't show it.
 _CANCELLED = 0.5
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An element that isn't what it must be: its packed place, what it is, and what it must be."""
+    """A wrong element: its packed index, its value, and the value it must have."""
 
     where: int
     is_now: float
@@ -47,13 +48,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Sum:
-    """What a gradient must add up to.
+    """The sum that a gradient must equal.
 
     Attributes:
-        terms: factors, and the gradients that they go with.
-        bounds: the sum of the terms' magnitudes, where `terms` don't tell them, and what rounding may have
-            lost of these: of rows. Asked for where the sum itself leaves a doubt.
-        others: vjps of other outputs, which have terms in the sum.
+        terms: factors and the gradients that they multiply.
+        bounds: for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding
+            may have lost of it. It is called only where the sum itself leaves a doubt.
+        others: vjps of other outputs with terms in the sum.
     """
 
     terms: Sequence[tuple[float, Float]]
@@ -61,72 +62,72 @@ class Sum:
     others: Sequence[Pulled] = ()
 
 
-def find_fault(pulled: Pulled, number: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
-    """Find an element of a pulled gradient that isn't what the upstream must give.
+def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
+    """Find an element of a gradient that contradicts linearity.
 
     Args:
         pulled: the output's vjp.
-        number: which input.
+        input_index: which input.
         flow: the upstream.
-        gradient: (n,) what it gives.
+        gradient: (n,) its gradient.
 
     Returns:
-        The fault, and words for what it must be; `None` where there is none.
+        The fault, and a description of the expected value; `None` where there is no fault.
     """
-    matrix, first = pulled.matrices.get(number), pulled.first[number]
+    matrix, first = pulled.matrices.get(input_index), pulled.first[input_index]
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             from_rows = matrix.pulled(flow.upstream[None])[0]
-        bounds = partial(_bounds, pulled, number, matrix, flow.upstream[None])
-        fault = compare(pulled, number, gradient, Sum([(1.0, from_rows)], bounds), flow)
+        bounds = partial(_bounds, pulled, input_index, matrix, flow.upstream[None])
+        fault = compare(pulled, input_index, gradient, Sum([(1.0, from_rows)], bounds), flow)
         if fault is not None:
             return fault, "the rows of its own Jacobian add up to"
     if flow.factor is not None:
-        fault = compare(pulled, number, gradient, Sum([(flow.factor, first)]), flow)
+        fault = compare(pulled, input_index, gradient, Sum([(flow.factor, first)]), flow)
         return None if fault is None else (fault, f"{flow.factor:.3g} times what that one gives is")
     if matrix is not None:
         return None
     size = pulled.upstreams.size
     share = 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
-    both = pulled.with_base(flow, share)[number]
-    fault = compare(pulled, number, gradient, Sum([(1.0, both), (-share, first)]), flow)
+    combined = pulled.with_base(flow, share)[input_index]
+    fault = compare(pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)]), flow)
     return None if fault is None else (fault, "what it adds to another one's is")
 
 
-def _bounds(pulled: Pulled, number: int, matrix: Jacobian, upstream: Float) -> tuple[Float, Float]:
-    """Return the sum of the rows' magnitudes, and what rounding loses of it."""
+def _bounds(pulled: Pulled, input_index: int, matrix: Jacobian, upstream: Float) -> tuple[Float, Float]:
+    """Return the sum of the rows' magnitudes, and how much rounding may change it."""
     with np.errstate(invalid="ignore", over="ignore"):
         size = matrix.magnitudes.pulled(np.abs(upstream))[0]
-        return size, rounding_slack(pulled.op, (pulled.output, number), upstream, matrix)[0]
+        return size, rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
 
 
-def compare(pulled: Pulled, number: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
+def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
     """Compare a gradient with a sum, element by element.
 
     Args:
         pulled: the output's vjp.
-        number: which input.
-        gradient: (n,) what the upstream gives.
-        expected: what it must add up to.
+        input_index: which input.
+        gradient: (n,) the upstream's gradient.
+        expected: the sum that it must equal.
         flow: the upstream.
 
     Returns:
-        An element that differs by more than the vjp may lose. Where the sum isn't finite there is none
-        (that is judged in the pair), nor where the gradient overflows for an upstream beyond 1, or near
-        the end of its dtype's range: that is no matter of linearity.
+        An element that differs by more than the vjp may lose to rounding. Elements with an infinite sum
+        don't count: the pair's own verdict covers them. Nor do overflows for an upstream above 1 or near
+        the end of the dtype's range, which have nothing to do with linearity.
     """
     terms, precision = expected.terms, pulled.precision
     weight = float(np.sum(np.abs(flow.upstream))) if expected.bounds is not None else 0.0
     weight += sum(abs(factor) for factor, _ in terms)
-    flushed = pulled.flushed(number) * (1.0 + weight)
+    flushed = pulled.flushed(input_index) * (1.0 + weight)
     slack = flushed + (pulled.case.tolerance.atol or 0.0) * max(weight, 1.0)
     is_multiple = expected.bounds is None and len(terms) == 1
-    largest = max(largest_finite(factor * each) for factor, each in terms)
+    largest = max(largest_finite(factor * term) for factor, term in terms)
     if is_multiple:
         # A gradient may take the upstream's logarithm, whose rounding grows with it.
         slack += abs(math.log(abs(terms[0][0]))) * precision.unit_roundoff * largest
     if flushed < TELLING * largest:
-        pulled.told.add(number)
+        pulled.resolved.add(input_index)
     is_measurable = precision.name in NUDGE
     if not is_measurable and not is_multiple:
         slack += _CANCELLED * largest
@@ -135,20 +136,20 @@ def compare(pulled: Pulled, number: int, gradient: Float, expected: Sum, flow: F
     bounds: tuple[Float, Float] | None = None
     for part in chunks(gradient.size):
         with np.errstate(invalid="ignore", over="ignore"):
-            total = np.sum([factor * each[part] for factor, each in terms], axis=0)
+            total = np.sum([factor * term[part] for factor, term in terms], axis=0)
             error = np.abs(gradient[part] - total)
-            # What the terms amount to is no less than their sum.
+            # The terms' magnitudes add up to no less than the sum.
             if (error <= share * np.abs(total)).all():
                 continue
             if expected.bounds is not None and bounds is None:
                 bounds = expected.bounds()
-            size = sum(abs(factor) * np.abs(each[part]) for factor, each in terms)
+            size = sum(abs(factor) * np.abs(term[part]) for factor, term in terms)
             allowed = share * (size if bounds is None else bounds[0][part]) + slack
             allowed = allowed if bounds is None else allowed + bounds[1][part]
             right = (error <= allowed) | ~np.isfinite(total)
             right |= ~np.isfinite(gradient[part]) & ends
             if not right.all() and is_measurable:
-                lost = sum(each.rounding[number][part] for each in (pulled, *expected.others))
+                lost = sum(vjp.rounding[input_index][part] for vjp in (pulled, *expected.others))
                 right |= error <= allowed + _MEASURED * lost * (flow.size / pulled.shift)
         if not right.all():
             where = int(np.argmin(right))
@@ -157,12 +158,12 @@ def compare(pulled: Pulled, number: int, gradient: Float, expected: Sum, flow: F
 
 
 def _share(pulled: Pulled, *, is_multiple: bool) -> float:
-    """Return what a gradient may lose, relative to the terms that it adds up.
+    """Return how far a gradient may be off, relative to the terms that it adds up.
 
-    A right gradient may be off by the table's tolerance, and so may each of its rows: one that is solved
-    for step by step is no more linear than it is right. A power of two, or a sign, changes no rounding,
-    but of sums that are added up in another order each time, and of a vjp that takes the upstream's
-    logarithm (cumulative_logsumexp).
+    A right gradient may be off by the table's tolerance, and so may each of its rows: an iterative solver
+    is no more linear than it is accurate. A factor of a power of two, or a sign, changes no rounding. The
+    exceptions are sums whose order changes from run to run, and a vjp that takes the upstream's logarithm
+    (cumulative_logsumexp).
     """
     share = rule_for(pulled.precision, FLOAT64).rtol
     if is_multiple:
@@ -170,27 +171,27 @@ def _share(pulled: Pulled, *, is_multiple: bool) -> float:
     return max(share, pulled.case.tolerance.rtol or 0.0)
 
 
-def find_change(pulled: Pulled, number: int, again: Float) -> Fault | None:
-    """Find an element in which the first upstream's gradient is another one when it is pulled again.
+def find_change(pulled: Pulled, input_index: int, repeated: Float) -> Fault | None:
+    """Find an element of the first upstream's gradient that changes when it is pulled again.
 
-    Measured rounding has no say here: a gradient that draws would count as rounded.
+    Measured rounding isn't allowed for here: a gradient that draws random numbers would pass as rounded.
     """
-    first, matrix = pulled.first[number], pulled.matrices.get(number)
+    first, matrix = pulled.first[input_index], pulled.matrices.get(input_index)
     unit = pulled.precision.unit_roundoff
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):
-            slack = rounding_slack(pulled.op, (pulled.output, number), pulled.base[None], matrix)[0]
+            slack = rounding_slack(pulled.op, (pulled.output, input_index), pulled.base[None], matrix)[0]
     else:
         largest = largest_finite(first)
         slack = np.broadcast_to(
-            min(VJP_ROUNDINGS * unit, 0.25) * largest + pulled.flushed(number), first.shape
+            min(VJP_ROUNDINGS * unit, 0.25) * largest + pulled.flushed(input_index), first.shape
         )
     for part in chunks(first.size):
         allowed = slack[part] + pulled.case.nondeterminism
-        right = agree(first[part], again[part], allowed) | ~np.isfinite(allowed)
+        right = agree(first[part], repeated[part], allowed) | ~np.isfinite(allowed)
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(part.start + where, float(again[part][where]), float(first[part][where]))
+            return Fault(part.start + where, float(repeated[part][where]), float(first[part][where]))
     return None
 
 
@@ -200,27 +201,29 @@ def find_difference(
     """Find an element in which two forms of an op give different gradients for one random upstream.
 
     Args:
-        case: for its seed, and for how far a repeated gradient may differ.
+        case: has the seed, and how far a repeated gradient may differ.
         op: one form.
-        other: the other, with inputs and outputs of the same shapes.
-        pair: connected in both.
-        rtol: what they may differ by beside rounding, of the largest element.
+        other: the other form, with inputs and outputs of the same shapes.
+        pair: output and input index of a pair that is connected in both.
+        rtol: the allowed difference beyond rounding, relative to the largest element.
 
     Returns:
-        The element's packed place and its value in each; `None` where they agree.
+        The element's packed index and its value in each form; `None` where they agree.
     """
-    output, number = pair
-    own, others = (Pulled(case, form, output, (number,), {}) for form in (op, other))
-    first, second = own.first[number], others.first[number]
-    is_half = own.precision.name not in NUDGE
+    output, input_index = pair
+    vjp, other_vjp = (Pulled(case, form, output, (input_index,), {}) for form in (op, other))
+    first, second = vjp.first[input_index], other_vjp.first[input_index]
+    is_half = vjp.precision.name not in NUDGE
     largest = max(largest_finite(first), largest_finite(second))
-    allowed = case.nondeterminism + (rtol + (_CANCELLED if is_half else 0.0)) * largest + own.flushed(number)
+    allowed = (
+        case.nondeterminism + (rtol + (_CANCELLED if is_half else 0.0)) * largest + vjp.flushed(input_index)
+    )
     for part in chunks(first.size):
         right = agree(first[part], second[part], allowed)
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[part] - second[part])
-                right |= difference <= allowed + _MEASURED * own.rounding[number][part]
+                right |= difference <= allowed + _MEASURED * vjp.rounding[input_index][part]
         if not right.all():
             where = part.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

@@ -1,4 +1,4 @@
-"""Check that each gradient has its input's shape and dtype; TensorFlow takes other dtypes without a word."""
+"""Check that each gradient has its input's shape and dtype; TensorFlow accepts other dtypes silently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORM = "form"
 
 
 def check_form(view: CaseView) -> list[CheckResult]:
-    """Report gradients of wrong form."""
+    """Report gradients of the wrong shape or dtype."""
     return [report_form(view.op, view.pairs)]
 
 
@@ -27,23 +27,23 @@ def report_form(
     """Report gradients of wrong form.
 
     Args:
-        op: the op; its `dtype_faults` are looked at.
-        pairs: the results of its pairs: what is expected of each of them is no failure of the check.
-        error: what ended the case, where the form was such that nothing could be evaluated.
+        op: the op, with its `dtype_faults`.
+        pairs: the results of its pairs; a mismatch that the spec expects doesn't fail the check.
+        error: the error that ended the case, if the form made evaluation impossible.
     """
-    found = {pair.status for pair in pairs if pair.mismatch == FORM}
-    status = Status.EXPECTED_MISMATCH if found == {Status.EXPECTED_MISMATCH} else Status.MISMATCHED
+    statuses = {pair.status for pair in pairs if pair.mismatch == FORM}
+    status = Status.EXPECTED_MISMATCH if statuses == {Status.EXPECTED_MISMATCH} else Status.MISMATCHED
     if error is not None:
         return CheckResult("form", status, error.message)
     if op.dtype_faults:
-        number, message = next(iter(sorted(op.dtype_faults.items())))
-        return CheckResult("form", status, f"{op.inputs[number].name}: {message}")
+        input_index, message = next(iter(sorted(op.dtype_faults.items())))
+        return CheckResult("form", status, f"{op.inputs[input_index].name}: {message}")
     return CheckResult("form", Status.PASSED)
 
 
-def with_dtype_fault(op: Operation, number: int, pair: PairResult) -> PairResult:
-    """Turn a pair whose gradient has a wrong form into a mismatch, without numbers: zeros stood in for it."""
-    fault = op.dtype_faults.get(number)
+def with_dtype_fault(op: Operation, input_index: int, pair: PairResult) -> PairResult:
+    """Turn a pair whose gradient has a wrong form into a mismatch without numbers: it was judged as zeros."""
+    fault = op.dtype_faults.get(input_index)
     if fault is None:
         return pair
     return PairResult(

@@ -1,4 +1,4 @@
-"""Check that the vjp is linear in the upstream, for each output and for all of them together."""
+"""Check that the vjp is linear in the upstream, for each output and for all outputs together."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
-# Multiples of the first random upstreams that outputs are pulled back with at once.
+# The factors of the first random upstreams when all outputs are pulled back at once.
 _JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
 
 
 def check_linearity(view: UpstreamView) -> list[CheckResult]:
-    """Check that upstreams of all kinds give what their parts, or multiples, give."""
+    """Check that sums and multiples of upstreams give sums and multiples of gradients."""
     return [_check_linearity(view)] if view.pulled else []
 
 
@@ -31,30 +31,31 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     where = " (in float64)" if view.is_formula else ""
     for pulled in view.pulled:
         for flow, gradients in zip(pulled.upstreams.flows(), pulled.pulled_for("linearity"), strict=True):
-            for number in pulled.numbers:
-                fault = find_fault(pulled, number, flow, gradients[number])
+            for input_index in pulled.numbers:
+                fault = find_fault(pulled, input_index, flow, gradients[input_index])
                 if fault is not None:
                     element, source = fault
                     return _mismatch(
-                        f"{pulled.label(number)} isn't linear in the upstream{where}: for {flow.words} "
+                        f"{pulled.label(input_index)} isn't linear in the upstream{where}: for {flow.words} "
                         f"element {element.where} is {element.is_now:.6e}, but {source} "
                         f"{element.must_be:.6e}; {_QUESTION}"
                     )
     joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0])
     if joint.status is not Status.PASSED or not view.is_last:
         return joint
-    untold = [
-        pulled.label(number)
+    undecided = [
+        pulled.label(input_index)
         for pulled in view.pulled
-        for number in pulled.numbers
-        if number not in pulled.told and (pulled.first[number][np.isfinite(pulled.first[number])] != 0).any()
+        for input_index in pulled.numbers
+        if input_index not in pulled.resolved
+        and (pulled.first[input_index][np.isfinite(pulled.first[input_index])] != 0).any()
     ]
-    if not untold:
+    if not undecided:
         return joint
     return CheckResult(
         "linearity",
         Status.INCONCLUSIVE,
-        f"{', '.join(untold)}: so close to the smallest number of the dtype that what a gradient makes of "
+        f"{', '.join(undecided)}: so close to the smallest number of the dtype that what a gradient makes of "
         "its upstream can't be told from underflow; scale the inputs, or check in float64.",
     )
 
@@ -63,38 +64,46 @@ def _mismatch(message: str) -> CheckResult:
     return CheckResult("linearity", Status.MISMATCHED, message)
 
 
-def _check_joint(op: Operation, every: list[Pulled]) -> CheckResult:
-    """Check that upstreams of several outputs at once give the sum of what each gives alone.
+def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
+    """Check that upstreams of several outputs together give the sum of their separate gradients.
 
     A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
     """
-    if len(every) > 1:
+    if len(all_pulled) > 1:
         sizes = np.array(_JOINT_SIZES)[:, None]
-        upstreams = {one.output: unpack(sizes * one.base[None], op.outputs[one.output]) for one in every}
-        for number, joint in enumerate(op.joint_vjp(upstreams)):
-            # An input of which every pair is expected to be wrong isn't looked at.
-            if joint is None or not any(number in one.numbers for one in every):
+        upstreams = {
+            pulled.output: unpack(sizes * pulled.base[None], op.outputs[pulled.output])
+            for pulled in all_pulled
+        }
+        for input_index, joint in enumerate(op.joint_vjp(upstreams)):
+            # An input whose pairs are all expected to be wrong is left out.
+            if joint is None or not any(input_index in pulled.numbers for pulled in all_pulled):
                 continue
-            for size, found in zip(_JOINT_SIZES, pack(joint, op.inputs[number]), strict=True):
-                message = _joint_fault(op, every, number, found, size)
+            for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
+                message = _joint_fault(op, all_pulled, input_index, gradient, size)
                 if message:
                     return _mismatch(message)
     return CheckResult("linearity", Status.PASSED)
 
 
-def _joint_fault(op: Operation, every: list[Pulled], number: int, found: Float, size: float) -> str:
-    parts = [(size, one.first[number]) for one in every if number in one.first]
+def _joint_fault(
+    op: Operation, all_pulled: list[Pulled], input_index: int, gradient: Float, size: float
+) -> str:
+    parts = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
     if not parts:
         return ""
-    # The coarsest of them says what may be lost.
-    judge = max((one for one in every if number in one.first), key=lambda one: one.precision.unit_roundoff)
-    flow = Flow("", size * np.concatenate([one.base for one in every]))
-    others = [one for one in every if number in one.first and one is not judge]
-    fault = compare(judge, number, found, Sum(parts, others=others), flow)
+    # The coarsest of them decides how much rounding is allowed.
+    coarsest = max(
+        (pulled for pulled in all_pulled if input_index in pulled.first),
+        key=lambda pulled: pulled.precision.unit_roundoff,
+    )
+    flow = Flow("", size * np.concatenate([pulled.base for pulled in all_pulled]))
+    other_vjps = [pulled for pulled in all_pulled if input_index in pulled.first and pulled is not coarsest]
+    fault = compare(coarsest, input_index, gradient, Sum(parts, others=other_vjps), flow)
     if fault is None:
         return ""
     return (
-        f"the gradient for {op.inputs[number].name} isn't the sum of what each output's upstream gives "
+        f"the gradient for {op.inputs[input_index].name} isn't the sum of what each output's upstream gives "
         f"alone: element {fault.where} is {fault.is_now:.6e} with all of them, their sum is "
         f"{fault.must_be:.6e}; does the gradient mix the outputs' upstreams?"
     )

@@ -1,9 +1,8 @@
-"""Check that every mode gives the same gradient: this one's Jacobians against those of another mode."""
+"""Check that every mode gives the same gradient, by comparing Jacobians between two modes."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,36 +43,38 @@ def _names(op: Operation) -> str:
 
 
 def check_modes(view: ModesView) -> list[CheckResult]:
-    """Compare this mode's analytic gradients with those of the first other mode that can be had.
+    """Compare this mode's analytic gradients with those of the first other mode that can be opened.
 
-    Each mode's are held against that mode's own forward elsewhere. Here it shows where a function is another
-    one in each mode, with a gradient that goes with it.
+    Other checks compare each mode's gradient with that mode's own forward. This one finds a function that
+    differs between modes and whose gradient differs with it.
     """
-    for mode, make in view.others.items():
-        # What goes wrong in another mode is reported as what that mode's own case came to.
+    for mode, make_opener in view.others.items():
+        # A failure in another mode is reported by that mode's own case.
         with contextlib.suppress(CaseSkippedError, CaseFailedError, GradientFormError):
-            mine, theirs = _comparable(view.operations, make(), view.sample)
-            return [_compare(view, mode, mine, theirs)]
+            own_op, other_op = _comparable(view.operations, make_opener(), view.sample)
+            return [_compare(view, mode, own_op, other_op)]
     return []
 
 
-def _compare(view: ModesView, mode: str, mine: Operation, theirs: Operation) -> CheckResult:
+def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation) -> CheckResult:
     case, sparsities = view.case, view.sparsities
-    if [info.shape for info in theirs.outputs] != [info.shape for info in mine.outputs]:
+    if [info.shape for info in other_op.outputs] != [info.shape for info in own_op.outputs]:
         return _differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
-    if [info.name for info in theirs.inputs] != [info.name for info in mine.inputs]:
-        return _differs(_INPUTS.format(mode, _names(theirs), case.mode, _names(mine)))
-    small = [key for key in view.rules if not is_probed(case, mine, key, sparsities.get(key))]
-    own, others = (analytic_jacobians(case, op, small, sparsities) for op in (mine, theirs))
-    if _draw_apart(mine, theirs):
+    if [info.name for info in other_op.inputs] != [info.name for info in own_op.inputs]:
+        return _differs(_INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
+    small = [key for key in view.rules if not is_probed(case, own_op, key, sparsities.get(key))]
+    jacobians, other_jacobians = (
+        analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
+    )
+    if _draw_apart(own_op, other_op):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
-    for key, pair in pairs_at(case, Operations.of_one(mine), view.rules).items():
-        if key in own and key in others:
-            message = _compare_jacobians(pair, (case.mode, own[key]), (mode, others[key]))
+    for key, pair in pairs_at(case, Operations.of_one(own_op), view.rules).items():
+        if key in jacobians and key in other_jacobians:
+            message = _compare_jacobians(pair, (case.mode, jacobians[key]), (mode, other_jacobians[key]))
         else:
-            message = _compare_pulls(pair, (case.mode, mine), (mode, theirs))
+            message = _compare_pulls(pair, (case.mode, own_op), (mode, other_op))
         if message:
-            return _differs(message + _where_forward_differs(mine, theirs, key))
+            return _differs(message + _where_forward_differs(own_op, other_op, key))
     return CheckResult("modes", Status.PASSED)
 
 
@@ -81,44 +82,45 @@ def _differs(message: str) -> CheckResult:
     return CheckResult("modes", Status.MISMATCHED, message)
 
 
-def _comparable(own: Operations, opener: Any, sample: int) -> tuple[Operation, Operation]:  # noqa: ANN401 (an Opener of any op)
+def _comparable(operations: Operations, opener: Any, sample: int) -> tuple[Operation, Operation]:  # noqa: ANN401 (an Opener of any op)
     """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
     declared = opener.open(Opening(sample))
-    if own.has_reference_precision:
+    if operations.has_reference_precision:
         wide = opener.in_dtype(declared, "float64")
         if wide is not None:
-            return own.formula, wide
-    return own.declared, declared
+            return operations.formula, wide
+    return operations.declared, declared
 
 
 def _compare_jacobians(
     pair: Pair, mine: tuple[str, Jacobian | None], theirs: tuple[str, Jacobian | None]
 ) -> str:
-    (mode, left), (other_mode, right_one) = mine, theirs
-    if left is None or right_one is None:
-        if not any(one is not None and one.values.any() for one in (left, right_one)):
-            return ""  # None or zeros: a branch that isn't taken leaves no trace where nothing is traced
-        return _only_one(pair.label, (mode, left is not None), (other_mode, right_one is not None))
-    if left.sparsity is None or right_one.sparsity is None:  # else they are of the same one
-        left, right_one = left.whole(), right_one.whole()
-    own, other, columns = left.values, right_one.values, left.columns
-    if not own.size:
+    (mode, jacobian), (other_mode, other_jacobian) = mine, theirs
+    if jacobian is None or other_jacobian is None:
+        if not any(either is not None and either.values.any() for either in (jacobian, other_jacobian)):
+            return ""  # None or zeros: in eager mode a branch that isn't taken gives None
+        return _only_one(pair.label, (mode, jacobian is not None), (other_mode, other_jacobian is not None))
+    if jacobian.sparsity is None or other_jacobian.sparsity is None:  # else both have the same sparsity
+        jacobian, other_jacobian = jacobian.whole(), other_jacobian.whole()
+    values, other_values, columns = jacobian.values, other_jacobian.values, jacobian.columns
+    if not values.size:
         return ""
-    # What either may be off by; the input's own size is its scale here, whatever the spec states.
-    allowed = 2 * replace(pair.problem(), scale=None).allowed_between(own, other, columns)
-    right = agree(own, other, allowed)
+    # What either may be off by, at the scale that the spec states: an input of 1e-14 may be so by chance, and
+    # its own size would let any gradient of 1 + x through.
+    allowed = 2 * pair.problem().allowed_between(values, other_values, columns)
+    right = agree(values, other_values, allowed)
     if right.all():
         return ""
     row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
-    at_column = int(np.broadcast_to(columns, own.shape)[row, column])
+    at_column = int(np.broadcast_to(columns, values.shape)[row, column])
     return (
-        f"{pair.label} differs: {other[row, column]:.6e} in mode {other_mode}, {own[row, column]:.6e} in "
-        f"mode {mode}, at {pair.place(row, at_column)}."
+        f"{pair.label} differs: {other_values[row, column]:.6e} in mode {other_mode}, "
+        f"{values[row, column]:.6e} in mode {mode}, at {pair.place(row, at_column)}."
     )
 
 
 def _only_one(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> str:
-    """Say which of two modes has no gradient, if just one of them has it."""
+    """Say which of two modes has no gradient, if just one of them has one."""
     if mine[1] == theirs[1]:
         return ""
     lacking, having = (theirs[0], mine[0]) if mine[1] else (mine[0], theirs[0])
@@ -126,48 +128,48 @@ def _only_one(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> s
 
 
 def _compare_pulls(pair: Pair, mine: tuple[str, Operation], theirs: tuple[str, Operation]) -> str:
-    """Compare what both modes make of one random upstream, where a Jacobian is too large."""
-    (mode, op), (other_mode, other) = mine, theirs
+    """Compare both modes' gradients for one random upstream, where a Jacobian is too large."""
+    (mode, op), (other_mode, other_op) = mine, theirs
     connected = op.is_connected(*pair.key)
-    message = _only_one(pair.label, (mode, connected), (other_mode, other.is_connected(*pair.key)))
-    if message and _is_zero(pair.case, op if connected else other, pair.key):
+    message = _only_one(pair.label, (mode, connected), (other_mode, other_op.is_connected(*pair.key)))
+    if message and _is_zero(pair.case, op if connected else other_op, pair.key):
         return ""
     if message or not connected:
         return message
-    found = find_difference(pair.case, op, other, pair.key, 2 * pair.tolerance.rtol)
-    if found is None:
+    difference = find_difference(pair.case, op, other_op, pair.key, 2 * pair.tolerance.rtol)
+    if difference is None:
         return ""
-    where, own, others = found
+    where, value, other_value = difference
     return (
-        f"{pair.label} differs: for a random upstream, {others:.6e} in mode {other_mode}, {own:.6e} in mode "
-        f"{mode}, at {pair.input.name}{list(index_of(where, pair.input))}."
+        f"{pair.label} differs: for a random upstream, {other_value:.6e} in mode {other_mode}, {value:.6e} "
+        f"in mode {mode}, at {pair.input.name}{list(index_of(where, pair.input))}."
     )
 
 
 def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
     """Whether a gradient is zero for a random upstream."""
-    output, number = pair
+    output, input_index = pair
     upstream = np.random.default_rng(case.seed).standard_normal((1, *op.outputs[output].shape))
-    gradient = op.vjp(output, upstream)[number]
+    gradient = op.vjp(output, upstream)[input_index]
     return gradient is None or not np.any(gradient)
 
 
-def _draw_apart(op: Operation, other: Operation) -> bool:
-    """Whether the two hold draws, and other ones: each mode has a generator of its own."""
-    draws = (set(op.frozen) | set(other.frozen)) - {"StopGradient"}
-    return bool(draws) and not all(_agree(op, other, number) for number in range(len(op.outputs)))
+def _draw_apart(op: Operation, other_op: Operation) -> bool:
+    """Whether both ops hold random draws and these differ: each mode has its own generator."""
+    draws = (set(op.frozen) | set(other_op.frozen)) - {"StopGradient"}
+    return bool(draws) and not all(_agree(op, other_op, output) for output in range(len(op.outputs)))
 
 
-def _agree(op: Operation, other: Operation, output: int) -> bool:
-    mine, theirs = op.base_values[output], other.base_values[output]
+def _agree(op: Operation, other_op: Operation, output: int) -> bool:
+    mine, theirs = op.base_values[output], other_op.base_values[output]
     if not op.outputs[output].is_differentiable:
         return np.array_equal(mine, theirs)
     size = float(np.max(np.abs(mine), initial=0.0))
     return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
 
 
-def _where_forward_differs(op: Operation, other: Operation, pair: PairKey) -> str:
-    """Say so where the forward is another function: then that is what to look at first."""
-    if _agree(op, other, pair[0]):
+def _where_forward_differs(op: Operation, other_op: Operation, pair: PairKey) -> str:
+    """Say so if the forward itself differs: then that is what to look at first."""
+    if _agree(op, other_op, pair[0]):
         return ""
     return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

@@ -1,4 +1,4 @@
-"""One output's vjp as a function of its upstream: what is pulled back, together where it is small."""
+"""One output's vjp as a function of its upstream. Small upstreams are pulled back in one batch."""
 
 from __future__ import annotations
 
@@ -24,36 +24,37 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics import Precision
     from gradcheck_cli.spec.case import Case
 
-# Elements of gradients that may be at hand at once, of all outputs together; beyond it one after another, and
-# then no joint upstream is tried.
+# The most gradient elements of all outputs that are held at once. Beyond that, outputs are taken one by one,
+# and no joint upstream is tried.
 _MOST_AT_HAND = 2**24
 # Floats of upstreams and their gradients that are held at once.
 _MOST_TOGETHER = 2**22
-# What flushed products may be multiplied by later on their way: an upstream times a residual is flushed, and
-# then divided by an input of 1e-7. float16 has no such range.
+# A product that is flushed to zero may later be multiplied by this much: an upstream times a residual is
+# flushed, and then divided by an input of 1e-7. float16 has no such range.
 _MAGNIFIED = 2.0**24
 _MAGNIFIED_FLOAT16 = 2.0**10
-# An upstream and itself times 1 + k 2^-s are rounded differently throughout: what the gradient differs by,
-# beyond the factor, is the vjp's own rounding, measured. s leaves the product exact: 8 bits are the
-# upstream's, at least 5 are k's. What isn't linear in the upstream changes by 2^-s of itself only.
+# An upstream u and u (1 + k 2^-s) are rounded differently throughout. What the gradients differ by, beyond
+# that factor, measures the vjp's own rounding. s keeps the product exact: the upstream takes 8 bits, k at
+# least 5. A part that isn't linear in the upstream changes only by 2^-s of itself.
 NUDGE = {"float64": 2.0**-44, "float32": 2.0**-14}
 _NUDGES = (1.0, 3.0, 5.0, 7.0)
-# Where underflow may be as large as this share of the gradient's largest element, nothing is told.
+# Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
 
 
 @dataclass
 class Pulled:
-    """One output's vjp, with a first random upstream and what others must give.
+    """One output's vjp, with a first random upstream.
 
     Attributes:
-        case: says which tolerances its author set, and how far a repeated gradient may differ.
+        case: has the author's tolerances, and how far a repeated gradient may differ.
         op: the op.
-        output: the output's number.
-        numbers: of the inputs whose gradients are to be right, all connected.
-        matrices: Jacobians, where they are at hand.
+        output: the output's index.
+        numbers: indices of the inputs whose gradients are to be right, all connected.
+        matrices: Jacobians by input index, where they are at hand.
         shift: a power of two that every upstream is multiplied by.
         ahead: names of the checks whose upstreams are pulled back together with the first one.
+        resolved: indices of the inputs for which some upstream's gradient was well above underflow.
     """
 
     case: Case
@@ -63,19 +64,19 @@ class Pulled:
     matrices: Mapping[int, Jacobian]
     shift: float = 1.0
     ahead: frozenset[str] = frozenset()
-    told: set[int] = field(default_factory=set)  # of which inputs an upstream has told something
+    resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
     _both: tuple[Flow, dict[int, Float]] | None = None
 
     @cached_property
     def precision(self) -> Precision:
         """The coarsest precision between the output and its inputs."""
-        infos = [self.op.outputs[self.output], *[self.op.inputs[number] for number in self.numbers]]
+        infos = [self.op.outputs[self.output], *[self.op.inputs[index] for index in self.numbers]]
         return coarsest(*[working_precision(self.op, info.dtype) for info in infos])
 
     @cached_property
     def upstreams(self) -> Upstreams:
-        """What is pulled back."""
+        """The upstreams to pull back."""
         return Upstreams(
             self.op, self.output, self.case.seed, self.precision, self.shift, bool(self.matrices)
         )
@@ -87,23 +88,23 @@ class Pulled:
 
     @cached_property
     def first(self) -> dict[int, Float]:
-        """What it gives, for every input that there is a gradient for."""
+        """The first upstream's gradients, for every input that has one."""
         return next(self.pulled_for("first"))
 
-    def largest(self, number: int) -> float:
-        """Return the largest finite element of what the first upstream gives."""
-        return largest_finite(self.first[number])
+    def largest(self, input_index: int) -> float:
+        """Return the largest finite element of the first upstream's gradient."""
+        return largest_finite(self.first[input_index])
 
-    def label(self, number: int) -> str:
+    def label(self, input_index: int) -> str:
         """Return the pair's label for messages."""
-        return f"d{self.op.outputs[self.output].name}/d{self.op.inputs[number].name}"
+        return f"d{self.op.outputs[self.output].name}/d{self.op.inputs[input_index].name}"
 
     def pull(self, upstream: Float) -> dict[int, Float]:
-        """Pull one upstream back to every input that there is a gradient for."""
+        """Pull one upstream back to every input that has a gradient."""
         return self.pull_each(upstream[None])[0]
 
     def pulled_for(self, check: str) -> Iterator[dict[int, Float]]:
-        """Give what each of a check's upstreams gives; "first" stands for the first random one."""
+        """Yield the gradients of each of a check's upstreams; "first" stands for the first random one."""
         if check in self._together:
             yield from self._together[check]
         else:
@@ -117,76 +118,85 @@ class Pulled:
 
     @cached_property
     def _together(self) -> dict[str, list[dict[int, Float]]]:
-        """What is pulled back in one batch, where it is small, in the order in which it is looked at."""
-        checks = ["first", *[one for one in ("linearity", "zero_upstream", "repeat") if one in self.ahead]]
+        """The gradients that were pulled back in one batch, by check; empty where that is too large."""
+        checks = [
+            "first",
+            *[check for check in ("linearity", "zero_upstream", "repeat") if check in self.ahead],
+        ]
         upstreams = {check: self._upstreams(check) for check in checks}
-        every = [upstream for each in upstreams.values() for upstream in each]
-        if len(every) * self._width > _MOST_TOGETHER:
+        all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
+        if len(all_upstreams) * self._width > _MOST_TOGETHER:
             return {}
-        gradients = iter(self.pull_each(np.stack(every)))
-        return {check: [next(gradients) for _ in each] for check, each in upstreams.items()}
+        gradients = iter(self.pull_each(np.stack(all_upstreams)))
+        return {check: [next(gradients) for _ in of_check] for check, of_check in upstreams.items()}
 
     @property
     def _width(self) -> int:
-        """What an upstream and its gradients take up, in floats."""
-        taken = [packed_size(info) for info in self.op.inputs if info.is_differentiable]
-        return self.base.size + sum(taken)
+        """The size of an upstream and its gradients, in floats."""
+        input_sizes = [packed_size(info) for info in self.op.inputs if info.is_differentiable]
+        return self.base.size + sum(input_sizes)
 
     def pull_each(self, upstreams: Float) -> list[dict[int, Float]]:
-        """Pull several upstreams, (B, rows), back to every input that there is a gradient for."""
+        """Pull several upstreams, (B, rows), back to every input that has a gradient."""
         gradients = pull_back(self.op, self.output, upstreams)
-        found = {number: gradient for number, gradient in gradients.items() if gradient is not None}
-        return [{number: each[row] for number, each in found.items()} for row in range(len(upstreams))]
+        by_input = {
+            input_index: gradient for input_index, gradient in gradients.items() if gradient is not None
+        }
+        return [
+            {input_index: rows[row] for input_index, rows in by_input.items()}
+            for row in range(len(upstreams))
+        ]
 
     def with_base(self, flow: Flow, share: float) -> dict[int, Float]:
         """Pull an upstream and a share of the first one back together: once for all inputs."""
         if self._both is None or self._both[0] is not flow:
-            self._both = None  # may be large: goes before the next one comes
+            self._both = None  # may be large: free it before the next one is made
             self._both = (flow, self.pull(flow.upstream + share * self.base))
         return self._both[1]
 
     @cached_property
     def rounding(self) -> dict[int, Float]:
-        """The vjp's own rounding in each element, for upstreams of size 1 times the shift, measured."""
+        """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
         nudge = NUDGE[self.precision.name]
-        found: dict[int, Float] = {}
-        for place, times in enumerate(_NUDGES):
+        roundings: dict[int, Float] = {}
+        for place, multiple in enumerate(_NUDGES):
             upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, 2 + place)
-            factors = (1.0, 1 + times * nudge, 1 - times * nudge)
-            once, *others = (
+            factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
+            unscaled, *scaled = (
                 self.pull_each(np.stack([factor * upstream for factor in factors]))
                 if len(factors) * self._width <= _MOST_TOGETHER
                 else [self.pull(factor * upstream) for factor in factors]
             )
-            for factor, gradients in zip(factors[1:], others, strict=True):
-                for number, gradient in gradients.items():
+            for factor, gradients in zip(factors[1:], scaled, strict=True):
+                for input_index, gradient in gradients.items():
                     with np.errstate(invalid="ignore", over="ignore"):
-                        moved = np.abs(gradient - factor * once[number])
+                        moved = np.abs(gradient - factor * unscaled[input_index])
                     moved = np.where(np.isfinite(moved), moved, 0.0)
-                    found[number] = np.maximum(found.get(number, 0.0), moved)
-        return found
+                    roundings[input_index] = np.maximum(roundings.get(input_index, 0.0), moved)
+        return roundings
 
-    def shift_of(self, number: int) -> float:
+    def shift_of(self, input_index: int) -> float:
         """Return the power of two by which upstreams must be larger for nothing to be flushed."""
-        matrix = self.matrices.get(number)
-        largest = largest_finite(self.first[number] if matrix is None else matrix.values)
-        # A million times what may be flushed, as a tolerance of 1e-6 wants it; float16's is a tenth.
+        matrix = self.matrices.get(input_index)
+        largest = largest_finite(self.first[input_index] if matrix is None else matrix.values)
+        # A million times what may be flushed, since the tolerance is 1e-6. float16's tolerance is a tenth.
         needed = TELLING**-2 if self.precision.name == "float16" else 2.0**20
-        if not 0 < largest < needed * self.flushed(number):
+        if not 0 < largest < needed * self.flushed(input_index):
             return 1.0
-        # Upstreams of up to 2^5 times the shift are finite, and so are a thousand of them in a sum.
+        # Upstreams of up to 2^5 times the shift stay finite, and so does a sum of a thousand of them.
         most = np.floor(np.log2(self.precision.largest)) - 24.0
         return float(2.0 ** max(min(np.floor(-np.log2(largest)), most), 0.0))
 
-    def flushed(self, number: int) -> float:
-        """Return what flushed products may have become by the time that they are an input's gradient.
+    def flushed(self, input_index: int) -> float:
+        """Return how large flushed products may have grown by the time they reach an input's gradient.
 
-        That of a product is had by dividing by the input (cumprod, pow), of which its typical size tells.
+        The gradient of a product is often computed by dividing by the input (cumprod, pow), so that the
+        input's typical size matters.
         """
         magnified = _MAGNIFIED_FLOAT16 if self.precision.name == "float16" else _MAGNIFIED
-        if number not in self._typical:
-            self._typical[number] = typical_size(packed_point(self.op, number), None)
-        return magnified * self.precision.smallest_kept / min(self._typical[number], 1.0)
+        if input_index not in self._typical:
+            self._typical[input_index] = typical_size(packed_point(self.op, input_index), None)
+        return magnified * self.precision.smallest_kept / min(self._typical[input_index], 1.0)
 
 
 def pull_outputs(
@@ -201,34 +211,42 @@ def pull_outputs(
     Args:
         case: the case.
         op: the op.
-        pairs: those that are to be right.
+        pairs: the pairs that are to be right.
         matrices: Jacobians of some of them.
-        ahead: names of the checks that are to come, as far as these are on.
+        ahead: names of the checks to come; those that the spec turns off are left out here.
     """
     checks = frozenset(ahead).difference(case.checks_off)
-    found = []
+    vjps = []
     for output in sorted({output for output, _ in pairs}):
-        numbers = [number for of, number in pairs if of == output and op.is_connected(output, number)]
+        numbers = [
+            input_index
+            for of_output, input_index in pairs
+            if of_output == output and op.is_connected(output, input_index)
+        ]
         if not numbers or not op.outputs[output].size:
             continue
-        own = {number: matrices[output, number] for number in numbers if (output, number) in matrices}
-        pulled = Pulled(case, op, output, tuple(numbers), own, ahead=checks)
-        shifts = {number: pulled.shift_of(number) for number in numbers}
+        own_matrices = {
+            input_index: matrices[output, input_index]
+            for input_index in numbers
+            if (output, input_index) in matrices
+        }
+        pulled = Pulled(case, op, output, tuple(numbers), own_matrices, ahead=checks)
+        shifts = {input_index: pulled.shift_of(input_index) for input_index in numbers}
         for shift in sorted(set(shifts.values())):
-            group = tuple(number for number in numbers if shifts[number] == shift)
+            group = tuple(input_index for input_index in numbers if shifts[input_index] == shift)
             if shift == 1.0:
                 pulled.numbers = group
-                found.append(pulled)
-            else:  # the rows are as small as what is flushed
-                found.append(Pulled(case, op, output, group, {}, shift, checks))
-    return found
+                vjps.append(pulled)
+            else:  # its rows are too small to compare with: they may have been flushed
+                vjps.append(Pulled(case, op, output, group, {}, shift, checks))
+    return vjps
 
 
-def group_at_hand(every: list[Pulled]) -> Iterator[list[Pulled]]:
-    """Give the vjps of all outputs at once, or one by one where their gradients are too large together."""
-    sizes = [sum(info.size for info in each.op.inputs if info.is_differentiable) for each in every]
-    if every and sum(sizes) <= _MOST_AT_HAND:
-        yield every
+def group_at_hand(all_pulled: list[Pulled]) -> Iterator[list[Pulled]]:
+    """Yield the vjps of all outputs at once, or one by one where their gradients are too large together."""
+    sizes = [sum(info.size for info in pulled.op.inputs if info.is_differentiable) for pulled in all_pulled]
+    if all_pulled and sum(sizes) <= _MOST_AT_HAND:
+        yield all_pulled
         return
-    while every:
-        yield [every.pop(0)]
+    while all_pulled:
+        yield [all_pulled.pop(0)]

@@ -1,4 +1,4 @@
-"""Check that the same upstream gives the same gradient: when it is run again, and when it is traced again."""
+"""Check that the same upstream gives the same gradient when it is run again and when it is traced again."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 def check_repeat(view: UpstreamView) -> list[CheckResult]:
-    """Require the same gradient of the same upstream when it is run again."""
+    """Require that the same upstream gives the same gradient when it is run again."""
     if view.is_formula or not view.pulled:
         return []
     return [check_same("repeat", "when it is run again", view.pulled, view.op)]
 
 
 def check_retrace(view: PointView) -> list[CheckResult]:
-    """Hold the graphs that serve every point against another trace, at the second sample point.
+    """Compare the graphs that serve every point with a new trace, at the second sample point.
 
-    With one sample point, that is a point which nobody asked for.
+    A spec with a single sample point gets an additional point for this.
     """
     samples = (view.sample, view.compared_at)
     if MOVED not in samples and len(set(samples)) > 1:
         return []
     if MOVED in samples:
-        # Nobody asked for that point: what goes wrong there says nothing.
+        # The spec doesn't ask for this point, so a failure there is no finding.
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             moved = view.opener.open(Opening(MOVED))
             if [info.shape for info in moved.outputs] == [info.shape for info in view.op.outputs]:
@@ -48,54 +48,54 @@ def check_retrace(view: PointView) -> list[CheckResult]:
 
 
 def compare_traces(view: PointView, op: Any) -> list[CheckResult]:  # noqa: ANN401 (an op of the opener's)
-    """Hold an op against another trace of it, made afresh: its gradient and its forward.
+    """Compare an op with a fresh trace of it: its gradient and its forward.
 
     Args:
-        view: the pairs that are to be right, and Jacobians at the point or near it, as far as they are at
-            hand: they say how large a gradient is.
-        op: the declared op, at another point than that at which its graphs were run first.
+        view: the pairs that are to be right, and the available Jacobians at the point or near it, which
+            say how large a gradient is.
+        op: the declared op, at a point other than the one where its graphs first ran.
     """
     if not any(op.outputs[output].size for output, _ in view.sound):
         return []
-    again = view.opener.again(op)
-    known = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
+    retraced = view.opener.again(op)
+    jacobians = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
     what = "when it is traced again"
-    for key in known:
-        if key in view.sound and not (op.is_connected(*key) and again.is_connected(*key)):
+    for key in jacobians:
+        if key in view.sound and not (op.is_connected(*key) and retraced.is_connected(*key)):
             message = f"{label_of(op, key)} is None at times: it differs {what}."
             return [CheckResult("retrace", Status.MISMATCHED, message)]
-    groups = group_at_hand(pull_outputs(view.case, op, view.sound, known))
-    checks = [check_same("retrace", what, group, again) for group in groups]
-    other = find_other_function(op, [op, again])
-    return checks if other is None else [*checks, other]
+    groups = group_at_hand(pull_outputs(view.case, op, view.sound, jacobians))
+    checks = [check_same("retrace", what, group, retraced) for group in groups]
+    difference = find_other_function(op, [op, retraced])
+    return checks if difference is None else [*checks, difference]
 
 
 def check_same(
     name: str,
     what: str,
-    every: list[Pulled],
-    other: Operation,
+    all_pulled: list[Pulled],
+    other_op: Operation,
     question: str = "does the gradient draw random numbers, or keep state?",
 ) -> CheckResult:
     """Check that the same upstream at the same point gives the same gradient, up to the order of its sums.
 
     Args:
-        name: the check's.
-        what: when it is pulled back again, such as "when it is run again".
-        every: the vjp of each output.
-        other: what the upstream is pulled back with again: the op itself, or another form of it.
-        question: what to look at, where they differ.
+        name: the check's name.
+        what: what is done again, such as "when it is run again".
+        all_pulled: the vjp of each output.
+        other_op: the op that pulls the upstream back again: the same op or another form of it.
+        question: what to look at where they differ.
     """
-    for pulled in every:
-        again = _again(pulled, other)
-        for number in pulled.numbers:
-            label, second = pulled.label(number), again.get(number)
+    for pulled in all_pulled:
+        repeated = _pull_again(pulled, other_op)
+        for input_index in pulled.numbers:
+            label, second = pulled.label(input_index), repeated.get(input_index)
             if second is None:
                 return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
-            largest, atol = pulled.largest(number), pulled.case.nondeterminism
+            largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
             if atol and atol >= largest > 0:
                 return CheckResult(name, Status.INCONCLUSIVE, _hides_all(label, what, atol, largest))
-            fault = find_change(pulled, number, second)
+            fault = find_change(pulled, input_index, second)
             if fault is not None:
                 return CheckResult(
                     name,
@@ -106,17 +106,17 @@ def check_same(
     return CheckResult(name, Status.PASSED)
 
 
-def _again(pulled: Pulled, other: Operation) -> dict[int, Float]:
-    """Pull the first upstream back once more; by the op itself that may have been done with the others."""
-    if other is pulled.op:
-        pulled.first  # noqa: B018 (before anything else)
+def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
+    """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
+    if other_op is pulled.op:
+        pulled.first  # noqa: B018 (the first pull comes before the repeated one)
         return next(pulled.pulled_for("repeat"))
-    gradients = pull_back(other, pulled.output, pulled.base[None])
+    gradients = pull_back(other_op, pulled.output, pulled.base[None])
     return {number: gradient[0] for number, gradient in gradients.items() if gradient is not None}
 
 
 def _hides_all(label: str, what: str, atol: float, largest: float) -> str:
-    """Say that a spec's `nondeterminism` lets a gradient differ by as much as there is of it."""
+    """Say that a spec's `nondeterminism` allows a difference as large as the gradient itself."""
     return (
         f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "
         "nothing; state how far its elements really differ."

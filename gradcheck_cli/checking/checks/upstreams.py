@@ -1,7 +1,7 @@
 """The upstreams that a vjp is tried with.
 
-One-hot upstreams, which make up the Jacobian, don't show a gradient that clips, squares, ignores or replaces
-what flows in.
+One-hot upstreams give the Jacobian. They don't show a gradient that clips, squares, ignores or replaces its
+upstream.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.numerics import Precision
 
-# Sizes of the random upstreams: far below a mean's (1/n), such a one, a loss's own, beyond any customary
-# clipping norm, and beyond any loss scale. float16 can't hold the outer two.
+# Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
+# usual clipping norm, and above any loss scale. float16 can't hold the outer two.
 _SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
 _SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
-# Of a gradient too small for the above: nothing beyond what its dtype holds.
+# For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
 _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
-# Rows whose negative is pulled back alone.
+# How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
-# A kernel that leaves its result as it found the memory finds zeros one time in two. (empirical)
+# A kernel that never writes its result returns zeros every other time. (empirical)
 _TRIES = 16
 _MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient is pulled back once
 
 
 @dataclass(frozen=True)
 class Flow:
-    """An upstream, in words and numbers; `factor` is what it is of the first one, if it is a multiple."""
+    """An upstream in words and numbers; `factor` is set if it is a multiple of the first one."""
 
     words: str
     upstream: Float
@@ -55,9 +55,9 @@ class Upstreams:
 
     Attributes:
         op: the op.
-        output: which output.
-        seed: of the random ones.
-        precision: in which all must be exact.
+        output: the output's index.
+        seed: for the random ones.
+        precision: all upstreams must be exact in it.
         shift: a power of two that every upstream is multiplied by.
         has_rows: whether single rows can be judged, since the Jacobian is at hand.
     """
@@ -84,7 +84,7 @@ class Upstreams:
         return self.base.size
 
     def flows(self) -> Iterator[Flow]:
-        """Give the upstreams to try, those of training among them; all are exact in the output's dtype."""
+        """Yield the upstreams to try, including those of training; all are exact in the output's dtype."""
         sizes = _SIZES_FLOAT16 if self.precision.name == "float16" else _SIZES
         for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
@@ -110,13 +110,13 @@ class Upstreams:
 
 
 def pull_empty(op: Operation, output: int) -> dict[int, Float]:
-    """Pull upstreams of an output without elements back, often: what isn't computed may be zero by luck."""
+    """Pull empty upstreams of an output without elements back, many times: memory may be zero by chance."""
     widest = max((packed_size(info) for info in op.inputs if info.is_differentiable), default=1)
     tries = max(1, min(_TRIES, _MOST_TRIED // widest)) if widest else 1
     gradients = pull_back(op, output, np.zeros((tries, 0)))
-    return {number: gradient for number, gradient in gradients.items() if gradient is not None}
+    return {input_index: gradient for input_index, gradient in gradients.items() if gradient is not None}
 
 
-def random_upstream(op: Operation, output: int, seed: int, number: int) -> Float:
-    """Draw an upstream with components exact in every dtype: eight bits, below one."""
-    return draw_eight_bits(np.random.default_rng([seed, output, number]), packed_size(op.outputs[output]))
+def random_upstream(op: Operation, output: int, seed: int, draw: int) -> Float:
+    """Draw an upstream whose components are exact in every dtype: eight bits, below one."""
+    return draw_eight_bits(np.random.default_rng([seed, output, draw]), packed_size(op.outputs[output]))

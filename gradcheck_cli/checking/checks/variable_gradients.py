@@ -1,4 +1,4 @@
-"""Check the gradients that a `tf.custom_gradient` has for variables, and their order."""
+"""Check the gradients that a `tf.custom_gradient` returns for variables, and their order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_variables(view: PointView) -> list[CheckResult]:
     names, case = list(view.op.gradient_variables), view.case
     if not view.is_first or not names or _are_inputs(case, names):
         return []
-    # Left out by the spec, it is its own word; else what differs is another function, or can't move them.
+    # With `variables: false` the spec leaves them out. Otherwise nothing could check them here.
     status = Status.SKIPPED if case.variables is False else Status.INCONCLUSIVE
     message = (
         f"the gradients that a custom gradient has for variables ({', '.join(names)}) weren't "
@@ -42,9 +42,9 @@ def check_variables_order(view: PointView) -> list[CheckResult]:
     if not view.is_first or len(names) <= 1 or not _are_inputs(view.case, names):
         return []
     try:
-        other = view.opener.open(Opening(view.sample, reversed=True))
+        reordered = view.opener.open(Opening(view.sample, reversed=True))
         pulled = pull_outputs(view.case, view.op, view.sound, {})
-        return [check_same("variables_order", _REORDERED, pulled, other, _BY_NAME)]
+        return [check_same("variables_order", _REORDERED, pulled, reordered, _BY_NAME)]
     except (CaseFailedError, GradientFormError) as error:
         message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"
         return [CheckResult("variables_order", Status.MISMATCHED, message)]

@@ -1,4 +1,4 @@
-"""Check that a zero upstream gives exact zeros, and one without elements too."""
+"""Check that a zero upstream, or one without elements, gives exact zeros."""
 
 from __future__ import annotations
 
@@ -20,45 +20,49 @@ if TYPE_CHECKING:
 
 
 def check_zero_upstream(view: UpstreamView) -> list[CheckResult]:
-    """Require exact zeros of a zero upstream, and of one without elements."""
+    """Require exact zeros for a zero upstream, and for one without elements."""
     if view.is_formula:
         return []
     return [_check_empty(view.op, view.empty) if view.empty else _check_zero(view.pulled)]
 
 
-def _check_zero(every: list[Pulled]) -> CheckResult:
+def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
     """Require exact zeros wherever the Jacobian is finite."""
-    for pulled in every:
+    for pulled in all_pulled:
         gradients = next(pulled.pulled_for("zero_upstream"))
-        for number in pulled.numbers:
-            matrix = pulled.matrices.get(number)
-            is_finite = np.isfinite(pulled.first[number]) if matrix is None else matrix.is_finite()
-            wrong = (gradients[number] != 0) & is_finite
+        for input_index in pulled.numbers:
+            matrix = pulled.matrices.get(input_index)
+            is_finite = np.isfinite(pulled.first[input_index]) if matrix is None else matrix.is_finite()
+            wrong = (gradients[input_index] != 0) & is_finite
             if wrong.any():
                 where = int(np.argmax(wrong))
                 return _mismatch(
-                    f"{pulled.label(number)} isn't zero for a zero upstream: element {where} is "
-                    f"{gradients[number][where]:.6e}."
+                    f"{pulled.label(input_index)} isn't zero for a zero upstream: element {where} is "
+                    f"{gradients[input_index][where]:.6e}."
                 )
     return CheckResult("zero_upstream", Status.PASSED)
 
 
 def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
-    """Require zeros of an output without elements: its gradient is a sum without terms.
+    """Require zeros for an output without elements: its gradient is a sum without terms.
 
-    A kernel that has nothing to do there may leave its result as it found the memory, another time with
-    other numbers: each of several tries is looked at.
+    A kernel with nothing to do may never write its result, which then holds whatever was in memory. So each
+    of several tries is looked at.
     """
     for output in sorted({output for output, _ in pairs}):
         gradients: dict[int, Float] = pull_empty(op, output)
-        for of, number in pairs:
-            wrong = gradients[number] != 0 if of == output and number in gradients else np.zeros((1, 1), bool)
+        for of_output, input_index in pairs:
+            wrong = (
+                gradients[input_index] != 0
+                if of_output == output and input_index in gradients
+                else np.zeros((1, 1), bool)
+            )
             if wrong.any():
                 row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
                 return _mismatch(
-                    f"d{op.outputs[output].name}/d{op.inputs[number].name} isn't zero, though "
+                    f"d{op.outputs[output].name}/d{op.inputs[input_index].name} isn't zero, though "
                     f"{op.outputs[output].name} has no elements: element {where} is "
-                    f"{gradients[number][row, where]:.6e}; is its memory left as it was?"
+                    f"{gradients[input_index][row, where]:.6e}; is its memory left as it was?"
                 )
     return CheckResult("zero_upstream", Status.PASSED)
 

@@ -1,4 +1,4 @@
-"""What lies behind several findings of a case at once, said before them."""
+"""Name a common cause of several findings of a case before the findings themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOISY = (
 
 
 def cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
-    """Put a gradient that can't be repeated before what follows from it: no two pulls of it agree."""
+    """Sort a failed `repeat` check first: the other findings follow from it."""
     return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
 
 
@@ -32,7 +32,7 @@ def with_causes(
     pairs: tuple[PairResult, ...],
     checks: Sequence[CheckResult],
 ) -> tuple[PairResult, ...]:
-    """Say first of each mismatched pair what it has in common with the others.
+    """Give mismatched pairs their common cause as diagnosis.
 
     Args:
         case: the case.
@@ -50,12 +50,14 @@ def with_causes(
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
     if case.reference is None or case.reference_forward or operations is None or not wrong:
         return pairs
-    found = compare_with_reference(case, operations.declared, operations.differenced)
-    if found.status is not Status.MISMATCHED:
+    comparison = compare_with_reference(case, operations.declared, operations.differenced)
+    if comparison.status is not Status.MISMATCHED:
         return pairs
-    what = found.message.partition(": ")[2]
-    told = f"the reference isn't the forward, in value either: {what} Is it the right one?"
+    difference = comparison.message.partition(": ")[2]
+    message = f"the reference isn't the forward, in value either: {difference} Is it the right one?"
     return tuple(
-        replace(pair, diagnosis=(told,)) if pair.status is Status.MISMATCHED and not pair.diagnosis else pair
+        replace(pair, diagnosis=(message,))
+        if pair.status is Status.MISMATCHED and not pair.diagnosis
+        else pair
         for pair in pairs
     )

@@ -1,4 +1,4 @@
-"""What a mistake looks like: the shape of an error says more about its cause than its size."""
+"""Guess which mistake is behind a wrong gradient, from the shape of its error."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
-# Of the larger magnitude: what two Jacobians may differ by and still count as one made from the other.
+# Two Jacobians count as equal if they differ by less than this part of the largest magnitude.
 _ALIKE = 1e-3
-# A Jacobian up to this size is written out and turned about; of a larger one less is said.
+# Only a Jacobian up to this size is written out and compared in full.
 _MOST_WHOLE = 2**18
 
 
 def diagnose(
     samples: Sequence[PairSample],
     output: TensorInfo,
-    taken: TensorInfo,
-    others: Sequence[Mapping[str, PairSample]],
+    input_info: TensorInfo,
+    other_pairs: Sequence[Mapping[str, PairSample]],
     scenes: Sequence[Scene],
 ) -> tuple[str, ...]:
     """Say what a pair's mistake looks like.
@@ -38,53 +38,55 @@ def diagnose(
     Args:
         samples: the pair at each sample point.
         output: what is differentiated.
-        taken: by what.
-        others: the other pairs of the same output at each sample point, by their input's name.
+        input_info: by what.
+        other_pairs: the other pairs of the same output at each sample point, by their input's name.
         scenes: the sample points.
 
     Returns:
         The likeliest hypothesis that fits; nothing where no known one does.
     """
-    number = next((number for number, one in enumerate(samples) if _wrong(one).any()), None)
-    if number is None or not samples[number].is_connected:
+    wrong_at = next((index for index, each in enumerate(samples) if _wrong(each).any()), None)
+    if wrong_at is None or not samples[wrong_at].is_connected:
         return ()
     if samples[0].elements <= _MOST_WHOLE:
-        samples = [one.whole() for one in samples]
-    sample = samples[number]
+        samples = [each_sample.whole() for each_sample in samples]
+    sample = samples[wrong_at]
     spoilt = ~np.isfinite(sample.analytic)
     if (spoilt & _wrong(sample)).any():
-        return (_not_finite(spoilt & _wrong(sample), sample, output, taken),)
-    if spoilt.any():  # where nothing could be said of the forward either: some matrices of a batch, say
-        stands = ~spoilt & np.isfinite(sample.numeric)
-        analytic, numeric = (np.where(stands, part, 0.0) for part in (sample.analytic, sample.numeric))
-        triangle = one_triangle(analytic, numeric, taken) if sample.is_whole else ""
+        return (_not_finite(spoilt & _wrong(sample), sample, output, input_info),)
+    if spoilt.any():  # the forward is undecided there too: some matrices of a batch, say
+        usable = ~spoilt & np.isfinite(sample.numeric)
+        analytic, numeric = (np.where(usable, part, 0.0) for part in (sample.analytic, sample.numeric))
+        triangle = one_triangle(analytic, numeric, input_info) if sample.is_whole else ""
         return (triangle,) if triangle else ()
-    # Some elements say little of the whole.
-    if sample.method == "probe" or any(not np.isfinite(one.analytic).all() for one in samples):
+    # A few elements say little about the whole Jacobian.
+    if sample.method == "probe" or any(not np.isfinite(s.analytic).all() for s in samples):
         return ()
-    known = _of_zeros(samples, output, taken)
-    if known or not all(one.is_whole for one in samples):
-        return (known,) if known else ()
-    told = one_triangle(sample.analytic, sample.numeric, taken) or _as_conjugate(samples, output, taken)
-    written = [
-        {name: other.whole() for name, other in some.items() if other.elements <= _MOST_WHOLE}
-        for some in others
+    zero_hint = _of_zeros(samples, output, input_info)
+    if zero_hint or not all(each_sample.is_whole for each_sample in samples):
+        return (zero_hint,) if zero_hint else ()
+    description = one_triangle(sample.analytic, sample.numeric, input_info) or _as_conjugate(
+        samples, output, input_info
+    )
+    whole_others = [
+        {name: pair.whole() for name, pair in pairs.items() if pair.elements <= _MOST_WHOLE}
+        for pairs in other_pairs
     ]
     views = [
-        view_of(one, output.name, some, scene)
-        for one, some, scene in zip(samples, written, scenes, strict=False)
+        view_of(each_sample, output.name, pairs, scene)
+        for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
     ]
-    told = told or hint(views, output, taken) or _place(_wrong(sample), output, taken)
-    return (told,) if told else ()
+    description = description or hint(views, output, input_info) or _place(_wrong(sample), output, input_info)
+    return (description,) if description else ()
 
 
-def _of_zeros(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> str:
+def _of_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient, or the derivative, is zero everywhere."""
-    if all(one.analytic_is_zero for one in samples):
+    if all(sample.analytic_is_zero for sample in samples):
         return "the gradient is zero everywhere: is the upstream, or a term, dropped?"
-    if all(one.numeric_is_zero for one in samples):
+    if all(sample.numeric_is_zero for sample in samples):
         return (
-            f"{output.name} doesn't move with {taken.name} at all, but the gradient isn't zero: is it a "
+            f"{output.name} doesn't move with {input_info.name} at all, but the gradient isn't zero: is it a "
             "surrogate, or that of a sampler's expectation? Name the function whose derivative is meant as "
             "its 'reference'"
         )
@@ -96,79 +98,81 @@ def _wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
 
 
 def _not_finite(
-    spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, taken: TensorInfo
+    spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, input_info: TensorInfo
 ) -> str:
-    here, there = (int(index) for index in np.argwhere(spoilt)[0])
-    row, column = sample.place(here, there)
+    packed_row, packed_column = (int(index) for index in np.argwhere(spoilt)[0])
+    row, column = sample.place(packed_row, packed_column)
     count = int(np.count_nonzero(spoilt))
-    place = f"{output.name}{list(index_of(row, output))} / {taken.name}{list(index_of(column, taken))}"
+    place = (
+        f"{output.name}{list(index_of(row, output))} / {input_info.name}{list(index_of(column, input_info))}"
+    )
     return f"{count} element(s) of the gradient aren't finite, the first at {place}"
 
 
 def _alike(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
-    """Whether two Jacobians are one and the same, and not trivially so."""
+    """Whether two Jacobians are equal and not both zero."""
     scale = float(np.max(np.abs(right), initial=0.0))
     return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= _ALIKE * scale))
 
 
-def one_triangle(analytic: Float, numeric: Float, taken: TensorInfo) -> str:
-    """Say that a function reads one triangle of a matrix, where that is all that a gradient differs by.
+def one_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
+    """Say that a function reads only one triangle of a matrix, if that explains the whole difference.
 
-    The one is zero in a triangle, and twice the other's in the other one; or each is, in another triangle.
-    For a matrix that stays symmetric both are the same derivative.
+    Either the gradient or the differences are zero in one triangle and doubled in the other. For a matrix
+    that stays symmetric, both are the same derivative.
     """
-    is_square = len(taken.shape) > 1 and taken.shape[-1] == taken.shape[-2] > 1
+    is_square = len(input_info.shape) > 1 and input_info.shape[-1] == input_info.shape[-2] > 1
     if not is_square or _alike(analytic, numeric):
         return ""
-    both = [_as_matrices(values, taken) for values in (analytic, numeric)]
-    parts = [each + np.conj(np.swapaxes(each, -1, -2)) for each in both]
-    if not _alike(parts[0], parts[1]):
+    jacobians = [_as_matrices(values, input_info) for values in (analytic, numeric)]
+    symmetric_parts = [matrices + np.conj(np.swapaxes(matrices, -1, -2)) for matrices in jacobians]
+    if not _alike(symmetric_parts[0], symmetric_parts[1]):
         return ""
-    for each, whose in zip(both, ("gradient is", "differences are"), strict=True):
-        for triangle, where in ((np.triu(each, 1), "above"), (np.tril(each, -1), "below")):
+    for matrices, whose in zip(jacobians, ("gradient is", "differences are"), strict=True):
+        for triangle, where in ((np.triu(matrices, 1), "above"), (np.tril(matrices, -1), "below")):
             if not triangle.any():
                 return (
-                    f"the {whose} zero {where} the diagonal of {taken.name}, and the symmetric parts agree: "
-                    "one triangle is read, and the gradient is right if the matrix stays symmetric; then say "
-                    f"'symmetric: true' of {taken.name}"
+                    f"the {whose} zero {where} the diagonal of {input_info.name}, and the symmetric parts "
+                    "agree: one triangle is read, and the gradient is right if the matrix stays symmetric; "
+                    f"then say 'symmetric: true' of {input_info.name}"
                 )
     return ""
 
 
-def _as_matrices(values: Float, taken: TensorInfo) -> npt.NDArray[np.complex128]:
+def _as_matrices(values: Float, input_info: TensorInfo) -> npt.NDArray[np.complex128]:
     """Return packed rows as matrices, complex ones for a complex input."""
-    real, imaginary = values[:, : taken.size], values[:, taken.size :]
-    whole = real + 1j * imaginary if taken.is_complex else real + 0j
-    return np.asarray(whole.reshape(-1, *taken.shape), np.complex128)
+    real, imaginary = values[:, : input_info.size], values[:, input_info.size :]
+    whole = real + 1j * imaginary if input_info.is_complex else real + 0j
+    return np.asarray(whole.reshape(-1, *input_info.shape), np.complex128)
 
 
-def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> str:
-    if not taken.is_complex:
+def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
+    if not input_info.is_complex:
         return ""
-    columns, both = [], []
+    by_columns, by_rows_too = [], []
     for sample in samples:
-        turned = sample.analytic.copy()
-        turned[:, taken.size :] *= -1
-        columns.append(_alike(turned, sample.numeric))
+        conjugated = sample.analytic.copy()
+        conjugated[:, input_info.size :] *= -1
+        by_columns.append(_alike(conjugated, sample.numeric))
         # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
-        turned[output.size :] *= -1
-        both.append(output.is_complex and _alike(turned, sample.numeric))
-    if all(columns):
-        return f"the gradient for {taken.name} is conjugated: tf.math.conj is missing, or one too many"
-    if all(both):
+        conjugated[output.size :] *= -1
+        by_rows_too.append(output.is_complex and _alike(conjugated, sample.numeric))
+    if all(by_columns):
+        return f"the gradient for {input_info.name} is conjugated: tf.math.conj is missing, or one too many"
+    if all(by_rows_too):
         return (
-            f"a factor in the gradient for {taken.name} isn't conjugated: TensorFlow's convention is "
+            f"a factor in the gradient for {input_info.name} isn't conjugated: TensorFlow's convention is "
             "conj(df/dx) u"
         )
     return ""
 
 
-def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, taken: TensorInfo) -> str:
+def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say where the wrong elements are, if they keep to a part."""
     rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
     if wrong.shape[1] > 1 and columns.size == 1:
-        place = list(index_of(int(columns[0]), taken))
-        return f"only the gradient's element {taken.name}{place} is wrong"
+        place = list(index_of(int(columns[0]), input_info))
+        return f"only the gradient's element {input_info.name}{place} is wrong"
     if wrong.shape[0] > 1 and rows.size == 1:
         return f"only output {output.name}{list(index_of(int(rows[0]), output))} has a wrong gradient"
     on_diagonal = wrong.shape[0] == wrong.shape[1] and not wrong[~np.eye(wrong.shape[0], dtype=bool)].any()

@@ -1,7 +1,7 @@
-"""A pair as the hints on its mistake see it, and when one of them explains it.
+"""What the hints see of a pair, and when a hint explains its gradient.
 
-A hint is told only if what it says explains the gradient element by element, at every sample point, within
-the bounds that judged it. What the numbers alone can't tell (one cause of several) is put as a question.
+A hint is given only if it explains the gradient element by element, at every sample point, within the bounds
+that judged it. Where the numbers fit several causes, the hint is a question.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
-# Two factors that differ by less are one: far below what a mistake brings, far above the noise.
+# Factors that differ by less count as equal: far below what a mistake causes, far above the noise.
 SAME = 1e-4
-NICE = 12  # the largest denominator of a factor that is called by its name
-FEW = 3  # so many elements agree with a fitted number by chance in one case of many thousands
+NICE = 12  # the largest denominator of a factor that is written as a fraction
+FEW = 3  # this many elements agree with a fitted number by chance in one case of many thousands
 
 
 @dataclass(frozen=True)
 class View:
-    """A pair at one sample point: its Jacobians, packed and finite, and what they were taken at.
+    """A pair at one sample point: its Jacobians, packed and finite, and the point and value there.
 
     Attributes:
         analytic: (m, n).
         numeric: (m, n).
         slack: what the two may differ by.
-        known: where the numeric value is one that the gradient is held to.
+        is_judged: where the gradient is compared with the numeric value.
         point: the inputs' packed values, by name.
         value: the output's packed value, (m,).
         others: numeric Jacobians of the same output by other inputs, by their names.
@@ -50,7 +50,7 @@ class View:
     analytic: Float
     numeric: Float
     slack: Float
-    known: Mask
+    is_judged: Mask
     point: Mapping[str, Float]
     value: Float
     others: Mapping[str, Float]
@@ -58,16 +58,16 @@ class View:
     @property
     def is_moving(self) -> Mask:
         """Where the derivative isn't zero."""
-        return np.asarray(self.known & (np.abs(self.numeric) > self.slack))
+        return np.asarray(self.is_judged & (np.abs(self.numeric) > self.slack))
 
     @property
     def has_gradient(self) -> Mask:
         """Where the gradient isn't zero."""
-        return np.asarray(self.known & (np.abs(self.analytic) > self.slack))
+        return np.asarray(self.is_judged & (np.abs(self.analytic) > self.slack))
 
     @property
     def ratios(self) -> Float:
-        """The gradient by the derivative, where that isn't zero."""
+        """The gradient divided by the derivative, where that isn't zero."""
         moving = self.is_moving
         return np.asarray(np.where(moving, self.analytic, 0.0) / np.where(moving, self.numeric, 1.0))
 
@@ -86,9 +86,9 @@ class Scene:
         outputs: Sequence[TensorInfo],
         values: Sequence[npt.NDArray[np.generic]],
     ) -> Scene:
-        """Pack what can be differentiated."""
+        """Pack the differentiable tensors of a sample point."""
 
-        def packed(
+        def pack_all(
             infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
         ) -> dict[str, Float]:
             return {
@@ -97,49 +97,49 @@ class Scene:
                 if info.is_differentiable
             }
 
-        return Scene(packed(inputs, point), packed(outputs, values))
+        return Scene(pack_all(inputs, point), pack_all(outputs, values))
 
 
-def view_of(sample: PairSample, output: str, others: Mapping[str, PairSample], scene: Scene) -> View:
+def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: Scene) -> View:
     """Return a whole, finite sample as a view."""
     decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
-    known = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
-    numeric = np.where(known, sample.numeric, 0.0)
+    is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
+    numeric = np.where(is_judged, sample.numeric, 0.0)
     return View(
         analytic=sample.analytic,
         numeric=numeric,
-        slack=np.where(known, sample.allowed + sample.uncertainty, 0.0),
-        known=known,
+        slack=np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
+        is_judged=is_judged,
         point=scene.point,
         value=scene.values[output],
         others={
-            name: other.numeric
-            for name, other in others.items()
-            if other.is_whole and np.isfinite(other.numeric).all()
+            name: pair.numeric
+            for name, pair in other_pairs.items()
+            if pair.is_whole and np.isfinite(pair.numeric).all()
         },
     )
 
 
 def is_explained(views: Sequence[View], change: Change) -> bool:
-    """Whether the gradient is everywhere what a change makes of the derivative; zeros alone show nothing."""
-    seen = 0
+    """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
+    count = 0
     for view in views:
         expected = change(view.numeric)
-        known = view.known & (change(view.known.astype(float)) != 0)
+        is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
         slack = view.slack + np.abs(change(view.slack))
-        if not np.all((np.abs(view.analytic - expected) <= slack) | ~known):
+        if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
             return False
-        seen += int(np.count_nonzero(known & (np.abs(expected) > slack)))
-    return seen > 1
+        count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
+    return count > 1
 
 
-def nearest(factor: float, known: Sequence[float]) -> float | None:
-    """Return the known factor that this one is, if any."""
-    return next((one for one in known if abs(one - factor) < SAME * abs(factor)), None)
+def nearest(factor: float, candidates: Sequence[float]) -> float | None:
+    """Return the candidate that equals a factor, if any."""
+    return next((candidate for candidate in candidates if abs(candidate - factor) < SAME * abs(factor)), None)
 
 
 def named_factor(factor: float) -> str:
-    """Return a factor as a fraction where it is a simple one, else as a number."""
+    """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
     nice = Fraction(factor).limit_denominator(NICE)
     if nice and abs(float(nice) - factor) < SAME * abs(factor):
         return str(nice)

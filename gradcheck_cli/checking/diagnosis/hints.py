@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import TensorInfo
 
 
-def hint(views: Sequence[View], output: TensorInfo, taken: TensorInfo) -> str:
+def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say what the gradient of a pair is, in place of the derivative.
 
     Args:
         views: the pair at each sample point.
-        output: what is differentiated.
-        taken: by what.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
 
     Returns:
-        The likeliest of what explains the gradient; empty where nothing does.
+        The likeliest hint that explains the gradient; empty where none does.
     """
     return (
-        as_factor(views, output, taken)
+        as_factor(views, output, input_info)
         or as_swap(views)
-        or as_moved(views, output, taken)
-        or as_signed(views, output, taken)
-        or as_block(views, output, taken)
+        or as_moved(views, output, input_info)
+        or as_signed(views, output, input_info)
+        or as_block(views, output, input_info)
         or as_masked(views)
-        or as_multiplied(views, output, taken)
-        or as_added(views, output, taken)
+        or as_multiplied(views, output, input_info)
+        or as_added(views, output, input_info)
     )

@@ -41,7 +41,7 @@ class CachedOperation:
 
     def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`."""
-        key = ("forward", *((number, _key(batch[number])) for number in sorted(batch)))
+        key = ("forward", *((input_index, _key(batch[input_index])) for input_index in sorted(batch)))
         return self._once(key, lambda: self.inner.evaluate(batch))
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
@@ -63,11 +63,11 @@ class CachedOperation:
     def _once(self, key: Any, ask: Callable[[], list[Any]]) -> list[Any]:  # noqa: ANN401 (a key of any make)
         if key in self._kept:
             return list(self._kept[key])
-        found = ask()
-        self._size += sum(value.nbytes for value in found if value is not None)
+        answer = ask()
+        self._size += sum(value.nbytes for value in answer if value is not None)
         if self._size <= _MOST:
-            self._kept[key] = found
-        return list(found)
+            self._kept[key] = answer
+        return list(answer)
 
 
 def _key(stack: Array | Moves) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
-"""Known ways of corrupting a gradient, and an op whose vjp is corrupted in one of them.
+"""Known ways of corrupting a gradient, and an op whose vjp is corrupted in one of these ways.
 
-They are mistakes that people make, and the smallest that a check must see: what is right otherwise is wrong
-in this one way, at every upstream, in the declared dtype and in float64 alike.
+They are mistakes that people make, and the smallest mistakes that a check must see. A corrupted gradient is
+wrong in one way only, for every upstream, in the declared dtype and in float64 alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
 NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
 SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
 ONES, REPEATS, SIZE = "ones", "repeats", "size"
-# What can be out of sight of a spec's points.
+# Corruptions that a spec's points may be unable to show.
 HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE})
 _FACTOR = 1.01
 
@@ -58,11 +58,11 @@ class CorruptedOperation:
         """Return what the op itself has."""
         return getattr(self.inner, name)
 
-    def is_connected(self, output: int, number: int) -> bool:
+    def is_connected(self, output: int, input_index: int) -> bool:
         """Whether there's a gradient that isn't `None`."""
-        if self.corruption == NONE and number in self.numbers:
+        if self.corruption == NONE and input_index in self.numbers:
             return False
-        return self.inner.is_connected(output, number)
+        return self.inner.is_connected(output, input_index)
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back, wrongly."""
@@ -73,9 +73,11 @@ class CorruptedOperation:
             flow = np.asarray(written).reshape(len(upstream), *info.shape)
             return self._by_upstream(gradients, output, flow)
         if self.corruption == UPSTREAM:
-            deaf = self.inner.vjp(output, np.ones((1, *info.shape), _wide(info)))
-            return self._replaced(gradients, lambda number: _repeated(deaf[number], len(upstream)))
-        return self._replaced(gradients, lambda number: self._corrupted(gradients, number, output))
+            without_upstream = self.inner.vjp(output, np.ones((1, *info.shape), _wide(info)))
+            return self._replaced(
+                gradients, lambda input_index: _repeat(without_upstream[input_index], len(upstream))
+            )
+        return self._replaced(gradients, lambda input_index: self._corrupted(gradients, input_index, output))
 
     def exactly(self) -> CorruptedOperation | None:
         """Return the op, as wrong, at the point before that was rounded."""
@@ -90,31 +92,33 @@ class CorruptedOperation:
             ones: dict[int, Array] = {
                 output: np.ones((1, *info.shape), _wide(info)) for output, info in infos.items()
             }
-            deaf = self.inner.joint_vjp(ones)
+            without_upstream = self.inner.joint_vjp(ones)
             rows = len(next(iter(upstreams.values())))
-            return self._replaced(gradients, lambda number: _repeated(deaf[number], rows))
-        return self._replaced(gradients, lambda number: self._corrupted(gradients, number, None))
+            return self._replaced(gradients, lambda input_index: _repeat(without_upstream[input_index], rows))
+        return self._replaced(gradients, lambda input_index: self._corrupted(gradients, input_index, None))
 
     def _by_upstream(self, gradients: Sequence[Array | None], output: int, flow: Array) -> list[Array | None]:
         """Corrupt gradients in a way that depends on the upstream that they are for."""
         if self.corruption == ROW:
-            left: Any = np.array(flow)
-            left.reshape(len(flow), -1)[:, :1] = 0
-            without = self.inner.vjp(output, left)
-            return self._replaced(gradients, lambda number: without[number])
+            zeroed: Any = np.array(flow)
+            zeroed.reshape(len(flow), -1)[:, :1] = 0
+            without = self.inner.vjp(output, zeroed)
+            return self._replaced(gradients, lambda input_index: without[input_index])
 
-        def wrong(number: int) -> Array:
-            gradient: Any = np.asarray(gradients[number])
-            shift = self.shifts.get((output, number))
+        def wrong(input_index: int) -> Array:
+            gradient: Any = np.asarray(gradients[input_index])
+            shift = self.shifts.get((output, input_index))
             if self.corruption == SMALL and shift is not None:
                 changed = np.array(gradient)
-                own: Any = flow.reshape(len(flow), -1)[:, shift.row]
-                changed.reshape(len(gradient), -1)[:, shift.column] += shift.amount * own
+                row: Any = flow.reshape(len(flow), -1)[:, shift.row]
+                changed.reshape(len(gradient), -1)[:, shift.column] += shift.amount * row
                 return cast("Array", changed)
             if self.corruption == BRANCH and gradient.shape == flow.shape:
                 return cast("Array", np.where(gradient == 0, flow, gradient))
             if self.corruption == MEAN:
-                return cast("Array", gradient / _summed(self.inner.outputs[output], gradient.shape[1:]))
+                return cast(
+                    "Array", gradient / _count_of_mean(self.inner.outputs[output], gradient.shape[1:])
+                )
             return cast("Array", gradient)
 
         return self._replaced(gradients, wrong)
@@ -123,22 +127,24 @@ class CorruptedOperation:
         self, gradients: Sequence[Array | None], wrong: Callable[[int], Array | None]
     ) -> list[Array | None]:
         return [
-            wrong(number) if number in self.numbers and gradient is not None else gradient
-            for number, gradient in enumerate(gradients)
+            wrong(input_index) if input_index in self.numbers and gradient is not None else gradient
+            for input_index, gradient in enumerate(gradients)
         ]
 
-    def _corrupted(self, gradients: Sequence[Array | None], number: int, output: int | None) -> Array | None:
-        gradient = np.asarray(gradients[number])
+    def _corrupted(
+        self, gradients: Sequence[Array | None], input_index: int, output: int | None
+    ) -> Array | None:
+        gradient = np.asarray(gradients[input_index])
         if self.corruption == NONE:
             return None
         if self.corruption in {ROW, SMALL, BRANCH, MEAN}:  # of one output's upstream alone
             return gradient
         if self.corruption == ELEMENT:
-            place = self.places.get((output, number)) if output is not None else None
+            place = self.places.get((output, input_index)) if output is not None else None
             return gradient if place is None else _with_element(gradient, place)
         if self.corruption == SWAP:
-            other = partner(self.inner.inputs, number)
-            return gradient if other is None or gradients[other] is None else gradients[other]
+            swapped = find_partner(self.inner.inputs, input_index)
+            return gradient if swapped is None or gradients[swapped] is None else gradients[swapped]
         return np.asarray(_CHANGES[self.corruption](gradient))
 
 
@@ -146,7 +152,7 @@ def _wide(info: TensorInfo) -> type:
     return complex if info.is_complex else float
 
 
-def _repeated(gradient: Array | None, rows: int) -> Array | None:
+def _repeat(gradient: Array | None, rows: int) -> Array | None:
     return None if gradient is None else np.repeat(gradient, rows, axis=0)
 
 
@@ -156,13 +162,13 @@ def _with_element(gradient: Array, place: int) -> Array:
     return cast("Array", changed)
 
 
-def _summed(output: TensorInfo, shape: tuple[int, ...]) -> int:
-    """Return by how much a mean differs from a sum: an axis' first size above one, the output's before."""
+def _count_of_mean(output: TensorInfo, shape: tuple[int, ...]) -> int:
+    """Return the factor between a mean and a sum: the first size above 1, of the output, else the input."""
     return next((size for size in (*output.shape, *shape) if size > 1), 1)
 
 
 def _along_another_axis(gradient: Array) -> Array:
-    """Exchange the first two axes of equal size, but for the last two, which `TRANSPOSE` exchanges."""
+    """Swap the first two axes of equal size, except the last two, which `TRANSPOSE` swaps."""
     shape = gradient.shape[1:]
     equal = [
         (first + 1, second + 1)
@@ -188,12 +194,14 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def partner(inputs: Sequence[TensorInfo], number: int) -> int | None:
-    """Return the next input whose gradient could be taken for this one's; `None` where there is none."""
-    own = inputs[number]
+def find_partner(inputs: Sequence[TensorInfo], input_index: int) -> int | None:
+    """Return the next input whose gradient could be confused with this one's; `None` where there is none."""
+    own_info = inputs[input_index]
     alike = [
-        other
-        for other, info in enumerate(inputs)
-        if other != number and (info.shape, info.dtype) == (own.shape, own.dtype) and info.is_differentiable
+        candidate
+        for candidate, info in enumerate(inputs)
+        if candidate != input_index
+        and (info.shape, info.dtype) == (own_info.shape, own_info.dtype)
+        and info.is_differentiable
     ]
-    return next((other for other in alike if other > number), alike[0] if alike else None)
+    return next((candidate for candidate in alike if candidate > input_index), alike[0] if alike else None)

@@ -1,7 +1,7 @@
-"""Corrupt the gradient of a case in known ways, and see which of them the case's check calls wrong.
+"""Corrupt the gradient of a case in known ways, and report which corruptions the case's checks catch.
 
-The op is traced once, and what it answers is remembered, so that each corruption costs little more than its
-verdict. Only gradients that are right as they are get corrupted: of others, nothing would be shown.
+The op is traced once and its answers are cached, so each corruption costs little more than its verdict. Only
+right gradients are corrupted: a wrong one would show nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
 
-# What tells a deaf gradient from a deaf one's Jacobian; the others look at what isn't corrupted here.
+# A gradient that ignores its upstream can still have the right Jacobian; only these two checks catch it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
-# A corruption that moves a gradient by less, relative to its largest element, is none: a matrix that is
-# symmetric but for rounding, transposed. 1 % of the largest element is 1000 times as much.
+# A corruption that changes a gradient by less than this part of its largest element doesn't count, such as
+# transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
-_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # of what the op's own parts are, no vjp tells
-# The smallest element is changed by 1 % of itself, and by twice what is allowed of it and ten times what its
-# numeric value is unsure of: beyond what `numerics.verdict` leaves open.
+_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # they corrupt a part of the op, which no vjp shows
+# The smallest element changes by at least 1 % of itself, and by at least twice its tolerance plus ten times
+# its numeric uncertainty: beyond what `numerics.verdict` leaves undecided.
 _LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
-_ROWS = 3  # random upstreams by which it is seen whether anything changes
+_ROWS = 3  # how many random upstreams show whether a corruption changes anything
 
 
 def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]) -> Findings:
@@ -62,27 +62,27 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     Args:
         case: the case.
         opener: makes ops of it.
-        samples: numbers of the sample points.
+        samples: indices of the sample points.
         corruptions: names among `words.CORRUPTIONS`.
 
     Returns:
-        What is found without any corruption, with what became of each corruption (`mutants`) that changes a
-        gradient that is right.
+        The findings without any corruption, with the outcome of each corruption (`mutants`) that changes a
+        right gradient.
 
     Raises:
         CaseFailedError: the case can't be checked as it is.
     """
-    own = CachingOpener(opener)
+    caching = CachingOpener(opener)
     unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
     plain = replace(case, second_order=False, remembered=False, checks_off=case.checks_off | unneeded)
-    first = own.open(Opening(samples[0]))
+    first = caching.open(Opening(samples[0]))
     labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
-    subject = _Subject(replace(plain, second_order=case.second_order), own, samples, 1)
-    found = subject.found
+    subject = _Subject(replace(plain, second_order=case.second_order), caching, samples, 1)
+    findings = subject.findings
     mutants = list(subject.mutants(corruptions))
-    if case.second_order and found.first is not None:
+    if case.second_order and findings.first is not None:
         try:
-            vjp = own.vjp(first)
+            vjp = caching.vjp(first)
             second = _Subject(
                 replace(vjp.case, remembered=False, checks_off=plain.checks_off),
                 vjp,
@@ -90,14 +90,14 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
                 2,
                 FirstOrder(
                     labels,
-                    found.stops if case.reference is None or vjp.case.reference is not None else None,
+                    findings.stops if case.reference is None or vjp.case.reference is not None else None,
                 ),
             )
-            found = replace(found, pairs=(*found.pairs, *second.found.pairs))
+            findings = replace(findings, pairs=(*findings.pairs, *second.findings.pairs))
             mutants += second.mutants(corruptions)
         except CaseSkippedError:
             pass  # there is no second order: nothing to corrupt
-    return replace(found, mutants=tuple(mutants))
+    return replace(findings, mutants=tuple(mutants))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Wrong:
 class _Subject:
     """What is corrupted: a case, or the vjp of one.
 
-    `found` is what is found as it is.
+    `findings` is what is found as it is.
     """
 
     case: Case
@@ -126,16 +126,18 @@ class _Subject:
     samples: Sequence[int]
     order: int
     below: FirstOrder = FirstOrder()  # noqa: RUF009 (frozen)
-    found: Findings = field(init=False)
+    findings: Findings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = examine(self.case, self.opener, self.samples, below=self.below)
+        self.findings = examine(self.case, self.opener, self.samples, below=self.below)
 
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
-        """Yield what becomes of each corruption."""
+        """Yield the outcome of each corruption."""
         op = self.opener.open(Opening(self.samples[0]))
-        right = {pair.label for pair in self.found.pairs if pair.status is Status.PASSED and pair.connected}
-        # Of an output without elements, the gradient is zero: there is nothing to corrupt.
+        right = {
+            pair.label for pair in self.findings.pairs if pair.status is Status.PASSED and pair.connected
+        }
+        # The gradient of an output without elements is zero: there is nothing to corrupt.
         pairs = {
             label: pair
             for pair in pair_keys(op)
@@ -148,7 +150,7 @@ class _Subject:
                 continue
             places = _places(formula, pairs.values(), flows) if corruption == ELEMENT else {}
             shifts = self._shifts(pairs) if corruption == SMALL else {}
-            numbers = frozenset(number for _, number in pairs.values())
+            numbers = frozenset(input_index for _, input_index in pairs.values())
             wrong = _Wrong(corruption, numbers, places, shifts)
             changed = {
                 label: pair
@@ -161,10 +163,10 @@ class _Subject:
             yield from self._hidden(pairs, corruptions)
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
-        """Return the least change of each pair's smallest element that its tolerance claims to see."""
-        found = {}
+        """Return, for each pair's smallest element, the least change that its tolerance claims to detect."""
+        shifts = {}
         for label, pair in pairs.items():
-            judged = self.found.judged[label]
+            judged = self.findings.judged[label]
             sample = judged.samples[0]
             size = np.abs(sample.analytic)
             usable = (size > 0) & (sample.verdict == Verdict.PASS)
@@ -173,8 +175,8 @@ class _Subject:
             at = np.unravel_index(int(np.argmin(np.where(usable, size, np.inf))), size.shape)
             claimed = _CLAIMED * float(sample.allowed[at]) + _UNSURE * float(sample.uncertainty[at])
             amount = max(_LEAST * float(size[at]), claimed)
-            found[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
-        return found
+            shifts[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
+        return shifts
 
     def _hidden(self, pairs: Mapping[str, PairKey], corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield the corruptions that no point could show."""
@@ -188,35 +190,35 @@ class _Subject:
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
     def _tried(self, wrong: _Wrong, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
-        left = dict(pairs)
+        remaining = dict(pairs)
         results: dict[str, Mutant] = {}
-        # One point is enough for most; all of them for what one doesn't show.
+        # One point is enough for most corruptions; the rest get all points.
         for samples in (self.samples[:1], self.samples):
-            if left:
-                results |= self._outcomes(wrong, left, samples, by_check=False)
-            left = {label: pair for label, pair in left.items() if results[label].outcome != CAUGHT}
+            if remaining:
+                results |= self._outcomes(wrong, remaining, samples, by_check=False)
+            remaining = {label: pair for label, pair in remaining.items() if results[label].outcome != CAUGHT}
         if wrong.corruption in {UPSTREAM, ROW}:
-            # Of one output element, the Jacobian is the same: the check of linearity tells, input by input.
-            for number in sorted({number for _, number in left.values()}):
-                own = {label: pair for label, pair in left.items() if pair[1] == number}
-                results |= self._outcomes(wrong, own, self.samples, by_check=True)
+            # With one output element the Jacobian stays the same: linearity decides, input by input.
+            for input_index in sorted({input_index for _, input_index in remaining.values()}):
+                of_input = {label: pair for label, pair in remaining.items() if pair[1] == input_index}
+                results |= self._outcomes(wrong, of_input, self.samples, by_check=True)
         return [results[label] for label in pairs]
 
     def _outcomes(
         self, wrong: _Wrong, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
-        numbers = frozenset(number for _, number in pairs.values())
+        numbers = frozenset(input_index for _, input_index in pairs.values())
         opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
         corruption = wrong.corruption
         try:
-            found = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)
+            corrupted_findings = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)
         except CaseFailedError as failure:
             return {
                 label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
                 for label in pairs
             }
-        is_found = by_check and any(check.status is Status.MISMATCHED for check in found.checks)
-        results = {pair.label: pair for pair in found.pairs}
+        is_found = by_check and any(check.status is Status.MISMATCHED for check in corrupted_findings.checks)
+        results = {pair.label: pair for pair in corrupted_findings.pairs}
         return {label: _mutant(corruption, results[label], self.order, is_found=is_found) for label in pairs}
 
 
@@ -243,20 +245,20 @@ def _upstreams(op: Operation, output: int) -> Array:
 
 def _places(op: Operation, pairs: Iterable[PairKey], flows: Mapping[int, Array]) -> dict[PairKey, int]:
     """Return the largest element of each pair's gradient, for an upstream."""
-    found = {}
-    for output, number in pairs:
-        gradient = op.vjp(output, flows[output])[number]
+    places = {}
+    for output, input_index in pairs:
+        gradient = op.vjp(output, flows[output])[input_index]
         if gradient is not None and gradient.size:
             sizes = np.nan_to_num(np.abs(gradient.reshape(_ROWS, -1))).max(axis=0)
-            found[output, number] = int(np.argmax(sizes))
-    return found
+            places[output, input_index] = int(np.argmax(sizes))
+    return places
 
 
 def _changes(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
-    """Whether a corruption changes a gradient at all; to `None` it does if that isn't zero."""
-    output, number = pair
-    before: Any = op.vjp(output, flow)[number]
-    after: Any = wrong.vjp(output, flow)[number]
+    """Whether a corruption changes a gradient at all; replacing a non-zero gradient by `None` does."""
+    output, input_index = pair
+    before: Any = op.vjp(output, flow)[input_index]
+    after: Any = wrong.vjp(output, flow)[input_index]
     if before is None or not before.size:
         return False
     largest = np.max(np.abs(before))
@@ -279,8 +281,8 @@ class _CorruptingOpener:
         return self._corrupted(self.inner.open(opening))
 
     def in_dtype(self, op: Any, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, corrupted or not)
-        own: Any = op.inner if isinstance(op, CorruptedOperation) else op
-        return self._corrupted(self.inner.in_dtype(own, dtype))
+        plain_op: Any = op.inner if isinstance(op, CorruptedOperation) else op
+        return self._corrupted(self.inner.in_dtype(plain_op, dtype))
 
     def gradients_seen(self, op: Operation) -> Mapping[str, int]:
         del op  # seen as the gradient was taken for right

@@ -1,4 +1,4 @@
-"""Takes the analytic Jacobians of a case's pairs: whole, without their structural zeros, or not at all."""
+"""Take the analytic Jacobians of a case's pairs: whole, or without structural zeros; none where too large."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
-    """Guess which pairs' Jacobians have independent classes; at every sample point the guess is confirmed."""
+    """Guess which pairs' Jacobians have independent classes; each sample point must confirm the guess."""
     guessed: dict[PairKey, Sparsity] = {}
     if not METHODS[case.method].guesses_sparsity:
         return guessed
     for output in sorted({output for output, _ in pairs}):
         if case.method == "auto" and packed_size(op.outputs[output]) > MOST_ELEMENTS:
             continue  # one slot would be too many
-        numbers = [number for of_output, number in pairs if of_output == output]
-        found = find_sparsity(op, output, numbers, case.seed)
-        guessed |= {(output, number): sparsity for number, sparsity in found.items()}
+        input_indices = [input_index for of_output, input_index in pairs if of_output == output]
+        sparsities = find_sparsity(op, output, input_indices, case.seed)
+        guessed |= {(output, input_index): sparsity for input_index, sparsity in sparsities.items()}
     return guessed
 
 
@@ -59,12 +59,12 @@ def take_jacobians(
         for pair, sparsity in sparsities.items()
         if (matrix := declared.get(pair)) is not None and matrix.sparsity is not None
     }
-    own = analytic_jacobians(case, formula, declared, kept)
-    for pair, matrix in own.items():
-        other = declared[pair]
-        if matrix is not None and other is not None and matrix.sparsity is None:
-            declared[pair] = other.whole()
-    return {pair: declared[pair] for pair in own}, own
+    of_formula = analytic_jacobians(case, formula, declared, kept)
+    for pair, matrix in of_formula.items():
+        of_declared = declared[pair]
+        if matrix is not None and of_declared is not None and matrix.sparsity is None:
+            declared[pair] = of_declared.whole()
+    return {pair: declared[pair] for pair in of_formula}, of_formula
 
 
 def analytic_jacobians(
@@ -79,18 +79,18 @@ def analytic_jacobians(
         sparsities: guessed; a pair whose own gradient doesn't keep to it is taken whole, or left out where
             that would be too large.
     """
-    found: dict[PairKey, Jacobian | None] = {}
+    jacobians: dict[PairKey, Jacobian | None] = {}
     by_output: dict[int, list[int]] = defaultdict(list)
-    for output, number in pairs:
-        sparsity = sparsities.get((output, number))
+    for output, input_index in pairs:
+        sparsity = sparsities.get((output, input_index))
         compressed = None
         if sparsity is not None:
-            compressed = compressed_jacobian(op, output, number, sparsity, case.seed)
+            compressed = compressed_jacobian(op, output, input_index, sparsity, case.seed)
         if compressed is not None:
-            found[output, number] = compressed
-        elif not is_probed(case, op, (output, number), None):
-            by_output[output].append(number)
-    for output, numbers in by_output.items():
-        for number, matrix in analytic_rows(op, output, numbers).items():
-            found[output, number] = None if matrix is None else Jacobian(matrix, matrix.shape[1])
-    return found
+            jacobians[output, input_index] = compressed
+        elif not is_probed(case, op, (output, input_index), None):
+            by_output[output].append(input_index)
+    for output, input_indices in by_output.items():
+        for input_index, matrix in analytic_rows(op, output, input_indices).items():
+            jacobians[output, input_index] = None if matrix is None else Jacobian(matrix, matrix.shape[1])
+    return jacobians

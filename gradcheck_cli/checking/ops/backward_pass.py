@@ -1,4 +1,4 @@
-"""One backward pass, op by op: what each op was given, what its gradient made of it, where it went wrong."""
+"""One backward pass, op by op: each op's upstreams and gradients, and where NaN or `None` first appears."""
 
 from __future__ import annotations
 
@@ -118,15 +118,15 @@ def summary_of(value: Array | None) -> TensorSummary | None:
         return None
     array = np.asarray(value)
     size = np.abs(array) if np.iscomplexobj(array) else array
-    known = size[~np.isnan(size)]
+    numbers = size[~np.isnan(size)]
     with np.errstate(over="ignore", invalid="ignore"):
         norm = float(np.linalg.norm(array.ravel()))
     return TensorSummary(
         shape=array.shape,
         values=array.tolist() if array.size <= SMALL else None,
         norm=norm,
-        low=float(known.min()) if known.size else float("nan"),
-        high=float(known.max()) if known.size else float("nan"),
+        low=float(numbers.min()) if numbers.size else float("nan"),
+        high=float(numbers.max()) if numbers.size else float("nan"),
         nans=int(np.isnan(array).sum()),
         infinities=int(np.isinf(array).sum()),
     )
@@ -138,20 +138,20 @@ def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
     Args:
         passes: the ops in backward order, so that what an op is given comes from one before it.
     """
-    seen: set[str] = set()
+    earlier: set[str] = set()
     ops = []
-    for one in passes:
-        given = {mark for _, value in one.upstreams for mark in _marks(value)}
-        made = [mark for _, value in one.gradients for mark in _marks(value)]
-        # What flowed in ill was made by an op that has no gradient function to show: an added-up upstream.
-        new = tuple(mark for mark in dict.fromkeys([*sorted(given), *made]) if mark not in seen)
-        seen |= {*given, *made}
+    for op_pass in passes:
+        incoming = {mark for _, value in op_pass.upstreams for mark in _marks(value)}
+        outgoing = [mark for _, value in op_pass.gradients for mark in _marks(value)]
+        # A NaN that flows in and wasn't seen before comes from adding gradients up: no op shows that step.
+        new = tuple(mark for mark in dict.fromkeys([*sorted(incoming), *outgoing]) if mark not in earlier)
+        earlier |= {*incoming, *outgoing}
         ops.append(
             TracedOp(
-                one.place,
-                tuple((number, summary_of(value)) for number, value in one.upstreams),
-                tuple((number, summary_of(value)) for number, value in one.gradients),
-                tuple(_local(one, value) for _, value in one.gradients),
+                op_pass.place,
+                tuple((index, summary_of(value)) for index, value in op_pass.upstreams),
+                tuple((index, summary_of(value)) for index, value in op_pass.gradients),
+                tuple(_local(op_pass, value) for _, value in op_pass.gradients),
                 new,
             )
         )
@@ -165,13 +165,13 @@ def _marks(value: Array | None) -> list[str]:
     return [*marks, "infinity"] if np.isinf(value).any() else marks
 
 
-def _local(one: OpPass, gradient: Array | None) -> object:
-    if gradient is None or len(one.upstreams) != 1 or gradient.size > SMALL:
+def _local(op_pass: OpPass, gradient: Array | None) -> object:
+    if gradient is None or len(op_pass.upstreams) != 1 or gradient.size > SMALL:
         return None
-    upstream = one.upstreams[0][1]
+    upstream = op_pass.upstreams[0][1]
     if upstream is None or upstream.size != 1 or not upstream.all() or not np.isfinite(upstream).all():
         return None
-    # A complex upstream comes in conjugated or not by the op: no quotient says what the derivative is.
+    # An op may conjugate a complex upstream, so no quotient gives the derivative.
     if np.iscomplexobj(upstream) or np.iscomplexobj(gradient):
         return None
     with np.errstate(over="ignore", invalid="ignore"):

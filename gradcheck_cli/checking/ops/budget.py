@@ -1,4 +1,4 @@
-"""How much time a case may still take where more of it would only be more of the same."""
+"""A limit on the time that a case spends on judging element by element."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class OverBudgetError(Exception):
 class Budget:
     """Seconds since this was made: of the clock or of the processors, whichever are fewer.
 
-    On a busy machine the clock runs ahead, on one with many cores the processors' time does. Neither is to
-    change a verdict. What waits, for a GPU say, takes no processor's time: there the clock decides, at last.
+    On a busy machine the clock runs ahead; on one with many cores the processors' time does. Neither may
+    change a verdict. Waiting, for a GPU say, takes no processor time; there the clock decides in the end.
     """
 
     seconds: float = math.inf

@@ -74,20 +74,20 @@ class Jacobian:
         if self.sparsity is None:
             return np.asarray(np.isfinite(self.values).all(axis=0))
         infinite = self.columns[~np.isfinite(self.values)]
-        found = np.ones(self.width, dtype=bool)
-        found[infinite] = False
-        return found
+        finite = np.ones(self.width, dtype=bool)
+        finite[infinite] = False
+        return finite
 
 
 def analytic_rows(
-    op: Operation, output: int, numbers: Sequence[int] | None = None
+    op: Operation, output: int, input_indices: Sequence[int] | None = None
 ) -> dict[int, Float | None]:
     """Return the whole analytic Jacobian of one output with respect to differentiable inputs.
 
     Args:
         op: the op at its base point.
         output: the output's number.
-        numbers: of the inputs; default: all differentiable ones.
+        input_indices: of the inputs; default: all differentiable ones.
 
     Returns:
         Input number -> (packed output size, packed input size), or `None` where it is disconnected.
@@ -97,23 +97,25 @@ def analytic_rows(
     """
     info = op.outputs[output]
     rows = packed_size(info)
-    wanted = [number for number, taken in enumerate(op.inputs) if taken.is_differentiable]
-    wanted = wanted if numbers is None else list(numbers)
-    found: dict[int, Float | None] = {
-        number: np.zeros((rows, packed_size(op.inputs[number]))) if op.is_connected(output, number) else None
-        for number in wanted
+    chosen = [input_index for input_index, input_info in enumerate(op.inputs) if input_info.is_differentiable]
+    chosen = chosen if input_indices is None else list(input_indices)
+    jacobians: dict[int, Float | None] = {
+        input_index: np.zeros((rows, packed_size(op.inputs[input_index])))
+        if op.is_connected(output, input_index)
+        else None
+        for input_index in chosen
     }
-    if all(matrix is None for matrix in found.values()):
-        return found
-    widest = max([rows, *[packed_size(op.inputs[number]) for number in wanted], 1])
+    if all(matrix is None for matrix in jacobians.values()):
+        return jacobians
+    widest = max([rows, *[packed_size(op.inputs[input_index]) for input_index in chosen], 1])
     block = max(1, _BLOCK // widest)
     for start in range(0, rows, block):
         stop = min(start + block, rows)
-        for number, gradient in _pull_rows(op, output, start, stop).items():
-            matrix = found.get(number)
+        for input_index, gradient in _pull_rows(op, output, start, stop).items():
+            matrix = jacobians.get(input_index)
             if matrix is not None and gradient is not None:
                 matrix[start:stop] = gradient
-    return found
+    return jacobians
 
 
 def _pull_rows(op: Operation, output: int, start: int, stop: int) -> dict[int, Float | None]:
@@ -124,8 +126,8 @@ def _pull_rows(op: Operation, output: int, start: int, stop: int) -> dict[int, F
         upstream = np.zeros((count, rows))
         upstream[np.arange(count), np.arange(start, stop)] = 1.0
         return pull_back(op, output, upstream)
-    which = np.arange(rows, dtype=np.int32)
-    return pull_back(op, output, one_upstreams(which, np.arange(start, stop, dtype=np.int32)))
+    slot_of_row = np.arange(rows, dtype=np.int32)
+    return pull_back(op, output, one_upstreams(slot_of_row, np.arange(start, stop, dtype=np.int32)))
 
 
 def one_upstreams(slot: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> Moves:
@@ -138,69 +140,69 @@ def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, 
     info = op.outputs[output]
     gradients = op.vjp(output, upstream if isinstance(upstream, Moves) else unpack(upstream, info))
     packed: dict[int, Float | None] = {}
-    for number, info in enumerate(op.inputs):
+    for input_index, info in enumerate(op.inputs):
         if not info.is_differentiable:
             continue
-        gradient = gradients[number]
+        gradient = gradients[input_index]
         if gradient is None:
-            packed[number] = None
+            packed[input_index] = None
             continue
         if gradient.shape[1:] != info.shape:
             raise GradientFormError(
-                (number,),
+                (input_index,),
                 f"the gradient for {info.name} must have shape {list(info.shape)}, as its input has, but has "
                 f"{list(gradient.shape[1:])} when it runs.",
             )
-        packed[number] = pack(gradient, info)
+        packed[input_index] = pack(gradient, info)
     return packed
 
 
-def packed_function(op: Operation, number: int, outputs: Sequence[int]) -> Callable[[Float], Float]:
+def packed_function(op: Operation, input_index: int, outputs: Sequence[int]) -> Callable[[Float], Float]:
     """Return the op as a function of one packed input, with the packed outputs side by side."""
-    info = op.inputs[number]
+    info = op.inputs[input_index]
 
     def evaluate(points: Float) -> Float:
-        values = op.evaluate({number: unpack(points, info)})
+        values = op.evaluate({input_index: unpack(points, info)})
         return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
 
     return evaluate
 
 
-def packed_moves(op: Operation, number: int, outputs: Sequence[int]) -> Callable[[Moves], Float] | None:
+def packed_moves(op: Operation, input_index: int, outputs: Sequence[int]) -> Callable[[Moves], Float] | None:
     """Return the same for points described as moves; `None` for a complex input, which has two parts."""
-    if op.inputs[number].is_complex:
+    if op.inputs[input_index].is_complex:
         return None
 
     def evaluate(moves: Moves) -> Float:
-        values = op.evaluate({number: moves})
+        values = op.evaluate({input_index: moves})
         return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
 
     return evaluate
 
 
 def packed_complex_function(
-    op: Operation, number: int, outputs: Sequence[int]
+    op: Operation, input_index: int, outputs: Sequence[int]
 ) -> Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]:
     """Return an op opened in complex128 as a function of one input, with real tensors for real ones."""
-    shape = op.inputs[number].shape
+    shape = op.inputs[input_index].shape
 
     def evaluate(points: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
-        values = op.evaluate({number: points.reshape(len(points), *shape)})
+        values = op.evaluate({input_index: points.reshape(len(points), *shape)})
         return np.concatenate([values[output].reshape(len(points), -1) for output in outputs], axis=1)
 
     return evaluate
 
 
-def packed_point(op: Operation, number: int) -> Float:
+def packed_point(op: Operation, input_index: int) -> Float:
     """Return the packed base point of one input."""
-    return np.asarray(pack(op.point[number][np.newaxis], op.inputs[number])[0])
+    return np.asarray(pack(op.point[input_index][np.newaxis], op.inputs[input_index])[0])
 
 
 def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix: Jacobian) -> Float:
     """Return the rounding, (B, n), that a gradient may show in the coarser of a pair's two dtypes.
 
-    Beside the rows' own magnitudes, the outputs' values over the input's scale count: a vjp that cancels,
-    such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is as good as its terms.
+    It grows with the rows' magnitudes and with the outputs' values over the input's scale: a vjp that
+    cancels, such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is only as accurate as its terms.
 
     Args:
         op: the op.
@@ -224,12 +226,12 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
 
 
 def working_precision(op: Operation, dtype: str) -> Precision:
-    """Return the precision in which a tensor of this dtype moves: a coarser one on the path rules.
+    """Return the precision in which a tensor of this dtype moves: the coarsest one on the path.
 
     A forward that casts float64 down to float32 inside is a staircase at float64's steps.
     """
-    seen = {precision_of(name) for name in (dtype, *op.low_precision)}
-    return next(precision for precision in _COARSEST_FIRST if precision in seen)
+    precisions = {precision_of(name) for name in (dtype, *op.low_precision)}
+    return next(precision for precision in _COARSEST_FIRST if precision in precisions)
 
 
 def working_dtype(op: Operation, dtype: str) -> str:

@@ -109,6 +109,10 @@ class Operation(Protocol):
         """The outputs at the base point."""
 
     @property
+    def rounded_sizes(self) -> Sequence[Array]:
+        """What each output is rounded relative to there: the terms of a sum may be far larger than it is."""
+
+    @property
     def values_beside_gradient(self) -> Sequence[Array]:
         """The outputs at the base point, as what the gradient is taken from has them."""
 
@@ -148,7 +152,7 @@ class Operation(Protocol):
     def unreachable(self) -> Sequence[str]:
         """Names of ops with a `stop_gradient` inside that should be held, but can't be reached."""
 
-    def stops_between(self, output: int, number: int) -> Mapping[str, str]:
+    def stops_between(self, output: int, input_index: int) -> Mapping[str, str]:
         """Return the `stop_gradient`s that backpropagation meets between an input and an output.
 
         Returns:
@@ -162,7 +166,7 @@ class Operation(Protocol):
             pairs: output and input numbers.
         """
 
-    def closed(self, output: int, number: int) -> Sequence[str]:
+    def closed(self, output: int, input_index: int) -> Sequence[str]:
         """Return what between an input and an output has a `stop_gradient` inside that can't be held."""
 
     def holding(self, stops: Collection[str]) -> Operation:
@@ -195,13 +199,13 @@ class Operation(Protocol):
             One array per output, of shape (B, *output.shape).
         """
 
-    def is_connected(self, output: int, number: int) -> bool:
+    def is_connected(self, output: int, input_index: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
 
-    def leads_to(self, output: int, number: int) -> bool:
+    def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as can be told."""
 
-    def passes_numpy(self, output: int, number: int) -> bool:
+    def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy alone, which nothing differentiates."""
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
@@ -215,11 +219,11 @@ class Operation(Protocol):
             Per input, shape (B, *input.shape), or `None` where there's no path.
         """
 
-    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+    def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward, taking no notice of custom gradients.
 
         Args:
-            number: the input's number.
+            input_index: the input's number.
             tangents: shape (B, *input.shape).
 
         Returns:

@@ -66,8 +66,8 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
     except CaseFailedError as error:
         if error.kind != "forward":
             raise
-        told = error.message.replace("the forward raised", "the reference raised", 1)
-        raise CaseFailedError("reference", told, error.traceback) from error
+        message = error.message.replace("the forward raised", "the reference raised", 1)
+        raise CaseFailedError("reference", message, error.traceback) from error
     if shapes != _shapes(op):
         raise CaseFailedError(
             "outputs",

@@ -1,9 +1,9 @@
-"""Finds Jacobians whose rows and columns fall into independent classes, and sees to it that they really do.
+"""Find Jacobians whose rows and columns fall into independent classes, and confirm them.
 
-An elementwise op, a softmax, a matmul: an axis of the output goes with an axis of the input, and element
-(i, ...) of the one depends on elements (i, ...) of the other only. What is found at a few rows is a guess.
-Its analytic side is confirmed by random upstreams, whose gradients are sums over whole rows, up to rounding;
-its numeric side by moving all inputs at once, or class by class.
+In an elementwise op, a softmax or a matmul, an axis of the output belongs to an axis of the input: element
+(i, ...) of the output depends only on elements (i, ...) of the input. A few rows give a guess. Random
+upstreams confirm its analytic side, up to rounding, since their gradients are sums over whole rows. Moving
+all inputs at once, or class by class, confirms its numeric side.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 # Below this many elements a whole Jacobian costs less than the search.
 WORTH = 2**14
-# Rows looked at: of a relu's, half are zero, and all but two of eight are so at every thirtieth point.
+# How many rows are looked at. Half of a relu's rows are zero: at every thirtieth point, all but two of
+# eight are.
 _ROWS = 8
-# Rows with elements that are enough to see ties by.
+# This many rows with non-zero elements are enough to find the ties.
 _ENOUGH = 3
 # Fewer classes than this save little.
 _FEWEST_CLASSES = 2
@@ -37,48 +38,50 @@ _CONFIRMATIONS = 2
 _BLOCK = 2**23
 
 
-def find_sparsity(op: Operation, output: int, numbers: Sequence[int], seed: int) -> dict[int, Sparsity]:
+def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed: int) -> dict[int, Sparsity]:
     """Guess, from a few rows, which inputs' Jacobians have independent classes.
 
     Args:
         op: the op at its base point.
         output: the output's number.
-        numbers: of the inputs to look at.
+        input_indices: of the inputs to look at.
         seed: chooses the rows.
 
     Returns:
-        Input number -> sparsity, where there seems to be one that is worth its while.
+        Input index -> sparsity, for inputs with one that saves enough work.
     """
     info = op.outputs[output]
-    wanted = [
-        number
-        for number in numbers
-        if op.is_connected(output, number)
-        and not op.inputs[number].is_complex
-        and op.inputs[number].size * info.size >= WORTH
+    candidates = [
+        input_index
+        for input_index in input_indices
+        if op.is_connected(output, input_index)
+        and not op.inputs[input_index].is_complex
+        and op.inputs[input_index].size * info.size >= WORTH
     ]
-    if not wanted or info.is_complex or not info.shape:  # a scalar's Jacobian is one row
+    if not candidates or info.is_complex or not info.shape:  # a scalar's Jacobian is one row
         return {}
-    chosen = _spread_indices(info.shape, np.random.default_rng([seed, output]))
-    seen: dict[int, list[tuple[Index, tuple[Index, ...]]]] = {number: [] for number in wanted}
-    for index in chosen:  # one at a time: rows may be as large as memory allows
-        if min(len(rows) for rows in seen.values()) >= _ENOUGH:
+    indices = _spread_indices(info.shape, np.random.default_rng([seed, output]))
+    rows_of: dict[int, list[tuple[Index, tuple[Index, ...]]]] = {
+        input_index: [] for input_index in candidates
+    }
+    for index in indices:  # one at a time: rows may be as large as memory allows
+        if min(len(rows) for rows in rows_of.values()) >= _ENOUGH:
             break
         upstream = np.zeros((1, info.size))
         upstream[0, np.ravel_multi_index(tuple(index), info.shape)] = 1.0
         gradients = pull_back(op, output, upstream)
-        for number in wanted:
-            gradient = gradients[number]
+        for input_index in candidates:
+            gradient = gradients[input_index]
             if gradient is not None and gradient.any():
                 touched = np.flatnonzero(gradient[0])
-                seen[number].append((index, np.unravel_index(touched, op.inputs[number].shape)))
-    found = {}
-    for number in wanted:
-        ties = _ties(seen[number], op.inputs[number].shape, info.shape)
+                rows_of[input_index].append((index, np.unravel_index(touched, op.inputs[input_index].shape)))
+    sparsities = {}
+    for input_index in candidates:
+        ties = _ties(rows_of[input_index], op.inputs[input_index].shape, info.shape)
         classes = math.prod(info.shape[axis] for axis in ties.values())
         if classes >= _FEWEST_CLASSES:
-            found[number] = _sparsity(ties, op.inputs[number].shape, info.shape)
-    return found
+            sparsities[input_index] = _sparsity(ties, op.inputs[input_index].shape, info.shape)
+    return sparsities
 
 
 def _spread_indices(shape: tuple[int, ...], generator: np.random.Generator) -> Index:
@@ -87,26 +90,26 @@ def _spread_indices(shape: tuple[int, ...], generator: np.random.Generator) -> I
 
 
 def _ties(
-    rows: list[tuple[Index, tuple[Index, ...]]], taken: tuple[int, ...], produced: tuple[int, ...]
+    rows: list[tuple[Index, tuple[Index, ...]]], input_shape: tuple[int, ...], output_shape: tuple[int, ...]
 ) -> dict[int, int]:
     """Return input axis -> output axis, where every row touches only the output's own coordinate."""
     if len(rows) < 2:  # noqa: PLR2004 (one row shows a coordinate, not that it moves along)
         return {}
     ties: dict[int, int] = {}
-    for axis, size in enumerate(taken):
-        for other, length in enumerate(produced):
-            if other in ties.values() or length != size:
+    for input_axis, size in enumerate(input_shape):
+        for output_axis, length in enumerate(output_shape):
+            if output_axis in ties.values() or length != size:
                 continue
-            if all((touched[axis] == index[other]).all() for index, touched in rows):
-                ties[axis] = other
+            if all((touched[input_axis] == index[output_axis]).all() for index, touched in rows):
+                ties[input_axis] = output_axis
                 break
     return ties
 
 
-def _sparsity(ties: dict[int, int], taken: tuple[int, ...], produced: tuple[int, ...]) -> Sparsity:
-    row_class = _classes(list(ties.values()), produced)
-    column_class = _classes(list(ties), taken)
-    classes = math.prod(taken[axis] for axis in ties)
+def _sparsity(ties: dict[int, int], input_shape: tuple[int, ...], output_shape: tuple[int, ...]) -> Sparsity:
+    row_class = _classes(list(ties.values()), output_shape)
+    column_class = _classes(list(ties), input_shape)
+    classes = math.prod(input_shape[axis] for axis in ties)
     table = np.empty((classes, column_class.size // classes), dtype=np.int64)
     table[column_class, rank_in_class(column_class)] = np.arange(column_class.size)
     return Sparsity(row_class, column_class, table)
@@ -117,21 +120,21 @@ def _classes(axes: list[int], shape: tuple[int, ...]) -> Index:
     along = np.zeros(shape, dtype=np.int64)
     for axis in axes:
         coordinate = np.arange(shape[axis]).reshape(
-            [-1 if other == axis else 1 for other in range(len(shape))]
+            [-1 if index == axis else 1 for index in range(len(shape))]
         )
         along = along * shape[axis] + coordinate
     return along.ravel()
 
 
 def compressed_jacobian(
-    op: Operation, output: int, number: int, sparsity: Sparsity, seed: int
+    op: Operation, output: int, input_index: int, sparsity: Sparsity, seed: int
 ) -> Jacobian | None:
     """Take the analytic Jacobian with one upstream for the rows of all classes at once.
 
     Returns:
         The Jacobian, or `None` where random upstreams show that the sparsity isn't its own.
     """
-    width = packed_size(op.inputs[number])
+    width = packed_size(op.inputs[input_index])
     rank = rank_in_class(sparsity.row_class).astype(np.int32)
     groups = int(rank.max()) + 1
     values = np.empty((rank.size, sparsity.slots))
@@ -139,22 +142,24 @@ def compressed_jacobian(
     block = max(1, _BLOCK // max(width, rank.size))
     for start in range(0, groups, block):
         stop = min(start + block, groups)
-        gradient = pull_back(op, output, one_upstreams(rank, np.arange(start, stop, dtype=np.int32)))[number]
+        gradient = pull_back(op, output, one_upstreams(rank, np.arange(start, stop, dtype=np.int32)))[
+            input_index
+        ]
         if gradient is None:
             return None
         here = np.flatnonzero((rank >= start) & (rank < stop))
         values[here] = gradient[(rank[here] - start)[:, None], columns[here]]
-    found = Jacobian(values, width, sparsity)
-    return found if _is_confirmed(op, output, number, found, seed) else None
+    jacobian = Jacobian(values, width, sparsity)
+    return jacobian if _is_confirmed(op, output, input_index, jacobian, seed) else None
 
 
-def _is_confirmed(op: Operation, output: int, number: int, found: Jacobian, seed: int) -> bool:
+def _is_confirmed(op: Operation, output: int, input_index: int, jacobian: Jacobian, seed: int) -> bool:
     """Whether random upstreams give what the Jacobian says: an element that it lacks would show."""
-    generator = np.random.default_rng([seed, output, number])
-    upstream = draw_eight_bits(generator, (_CONFIRMATIONS, found.values.shape[0]))
-    gradient = pull_back(op, output, upstream)[number]
+    generator = np.random.default_rng([seed, output, input_index])
+    upstream = draw_eight_bits(generator, (_CONFIRMATIONS, jacobian.values.shape[0]))
+    gradient = pull_back(op, output, upstream)[input_index]
     if gradient is None:
         return False
     with np.errstate(invalid="ignore", over="ignore"):
-        slack = rounding_slack(op, (output, number), upstream, found)
-        return bool(np.all((np.abs(gradient - found.pulled(upstream)) <= slack) | ~found.is_finite()))
+        slack = rounding_slack(op, (output, input_index), upstream, jacobian)
+        return bool(np.all((np.abs(gradient - jacobian.pulled(upstream)) <= slack) | ~jacobian.is_finite()))

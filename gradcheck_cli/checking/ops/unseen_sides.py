@@ -1,7 +1,7 @@
-"""What the points of a spec can't show: the side of a branch that none is on, an axis of size one.
+"""What the points of a spec can't show: a side of a branch that no point takes, an axis of size one.
 
-A gradient that is wrong there alone passes, whatever the tolerance: no corruption of what is seen finds that
-out. A `Site` is a place where one could be, with what a point shows of it.
+A gradient that is wrong only there passes at any tolerance, and no corruption of the visible part reveals it.
+A `Site` is a place where such a mistake could be, with what a point doesn't show of it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ def out_of_sight(points: Iterable[Sequence[Site]]) -> list[Site]:
     Args:
         points: the sites, in the same order at each sample point.
     """
-    found: list[Site] = []
+    merged: list[Site] = []
     for sites in points:
-        if not found:
-            found = list(sites)
+        if not merged:
+            merged = list(sites)
             continue
-        if len(sites) != len(found):  # another trace: each point has sites of its own
-            found += sites
+        if len(sites) != len(merged):  # another trace: each point has sites of its own
+            merged += sites
             continue
-        found = [
-            replace(one, unseen=tuple(told for told in one.unseen if told in other.unseen))
-            for one, other in zip(found, sites, strict=True)
+        merged = [
+            replace(site, unseen=tuple(fault for fault in site.unseen if fault in other_site.unseen))
+            for site, other_site in zip(merged, sites, strict=True)
         ]
-    return [one for one in dict.fromkeys(found) if one.unseen and one.pairs]
+    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]

@@ -1,12 +1,13 @@
-"""Says where a bound is so wide that a wrong gradient would have passed it: that isn't a pass.
+"""Find bounds so wide that a wrong gradient would pass: such a pass tests nothing.
 
-A gradient of zero, of twice the truth or of its negative is wrong by as much as the slope itself, or more.
-An element has been tested if its bound lies below that. Not every element can be: in a row of a softmax some
-are far below rounding. But of a pair at least one must be, and so must each row, and each column, whose
-slopes are of the pair's own order: else all of that output's gradient, or that input's, could be anything.
+A gradient of zero, of twice the slope or of its negative is wrong by at least the slope itself. An element
+counts as tested if its bound is smaller than that. Not every element can be tested: in a row of a softmax,
+some are far below rounding. But a pair needs at least one tested element, and so does each row and each
+column whose slopes are of the pair's own order of magnitude. Otherwise the whole gradient of that output, or
+for that input, could be anything.
 
-A pair that is zero by nature, so that gradient and differences are what rounding leaves of it (the sum of a
-softmax), has been tested, by a bound that is as narrow as rounding.
+A pair that is zero by nature (the sum of a softmax) leaves only rounding in its gradient and its differences.
+It counts as tested: its bound is as narrow as rounding.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # Rows and columns whose largest slope is at least this part of the pair's largest are of its own order.
 OWN_ORDER = 0.1
-# A slope that is known to a half isn't one that drowns.
+# A slope whose uncertainty is at most half of it isn't lost in rounding.
 KNOWN = 0.5
 TOO_WIDE = (
     "the bound {bound:.1e} lets through {what}: a gradient of zero, of twice the slope or of its negative "
@@ -34,8 +35,8 @@ TOO_WIDE = (
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one sample shows of rows (m,) and columns (n,): what was tested, what is large enough to be."""
+class _Coverage:
+    """Which rows (m,) and columns (n,) of one sample were tested, and which are large enough to need it."""
 
     any_tested: bool
     rows: npt.NDArray[np.bool_]
@@ -45,8 +46,8 @@ class _Seen:
     bound: float
 
 
-def too_wide(samples: Sequence[PairSample]) -> str:
-    """Say what of a pair that passed no bound has tested; empty where all that matters was.
+def explain_wide_bound(samples: Sequence[PairSample]) -> str:
+    """Say which part of a passing pair no bound has tested; empty where all that matters was tested.
 
     Args:
         samples: the pair's verdicts at each sample point.
@@ -54,39 +55,39 @@ def too_wide(samples: Sequence[PairSample]) -> str:
     samples = [sample for sample in samples if sample.verdict.size and sample.rows is None]
     if not samples or all(_is_zero(sample) for sample in samples):
         return ""
-    seen = [_look_at(sample) for sample in samples]
-    bound = max(one.bound for one in seen)
-    if not any(one.any_tested for one in seen):
+    views = [_look_at(sample) for sample in samples]
+    bound = max(view.bound for view in views)
+    if not any(view.any_tested for view in views):
         return TOO_WIDE.format(bound=bound, what="slopes as large as this pair's")
     for what, tested, large in (
-        ("output", [one.rows for one in seen], [one.large_rows for one in seen]),
-        ("input", [one.columns for one in seen], [one.large_columns for one in seen]),
+        ("output", [view.rows for view in views], [view.large_rows for view in views]),
+        ("input", [view.columns for view in views], [view.large_columns for view in views]),
     ):
         untested = np.logical_or.reduce(large) & ~np.logical_or.reduce(tested)
         if untested.any():
-            number = int(np.flatnonzero(untested)[0])
-            many = f"{np.count_nonzero(untested)} of {untested.size}"
+            index = int(np.flatnonzero(untested)[0])
+            count = f"{np.count_nonzero(untested)} of {untested.size}"
             return TOO_WIDE.format(
-                bound=bound, what=f"all slopes of {many} {what} elements (number {number})"
+                bound=bound, what=f"all slopes of {count} {what} elements (number {index})"
             )
     return ""
 
 
 def _is_zero(sample: PairSample) -> bool:
-    """Whether there is no slope, or what rounding leaves of none on either side."""
+    """Whether there is no slope, or only rounding on either side."""
     gradient, difference = sample.rounding
     return sample.numeric_is_zero or bool(
         np.max(np.abs(sample.analytic)) <= gradient and np.max(np.abs(sample.numeric)) <= difference
     )
 
 
-def _look_at(sample: PairSample) -> _Seen:
+def _look_at(sample: PairSample) -> _Coverage:
     with np.errstate(invalid="ignore"):
-        # Where differences drown in rounding, the gradient is what there is to say how large the slope is.
+        # Where the differences are lost in rounding, only the gradient says how large the slope is.
         numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
         slope = np.where(sample.uncertainty <= KNOWN * numeric, numeric, np.fmax(numeric, analytic))
         slope = np.nan_to_num(slope, posinf=0.0)
-        # Twice the slope widens what is allowed relative to it, and the uncertainty is granted as well.
+        # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
         bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed) + sample.rtol * slope
         tested = slope > bound
     columns = sample.size[1]
@@ -97,7 +98,7 @@ def _look_at(sample: PairSample) -> _Seen:
     np.maximum.at(by_column, where, slope)
     column_is_tested[where[tested]] = True
     least = OWN_ORDER * float(slope.max())
-    return _Seen(
+    return _Coverage(
         any_tested=bool(tested.any()),
         rows=np.asarray(tested.any(axis=1)),
         columns=column_is_tested,

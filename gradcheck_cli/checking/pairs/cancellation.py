@@ -1,4 +1,4 @@
-"""Tell rounding from slopes: elements that are zero but for what cancels on their gradient's way."""
+"""Tell rounding from slopes: elements that would be zero if nothing cancelled inside the gradient."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
-# Roundings of the largest right element: what sums that cancel leave of it. Seen up to 3 (the gradient of a
-# QR decomposition's Q, of columns that Q doesn't depend on).
+# A sum that cancels leaves this many roundings of the largest right element. Up to 3 were seen (the gradient
+# of a QR decomposition's Q for columns that Q doesn't depend on).
 ROUNDINGS = 16.0
-# An upstream times these is rounded otherwise throughout. None is a power of two, which would change nothing.
+# An upstream times these is rounded differently throughout. None is a power of two: that changes no rounding.
 _FACTORS = (1 / 3, 0.7, 1.1, 1.3, 1.7, 0.9, 5 / 7, 11 / 13)
-# The largest of eight differences is at least half a sigma 999 times in 1,000: this many bound 4 sigma, and
-# as much again for what the residuals were rounded by, which no upstream changes.
+# The largest of eight differences is at least half a sigma 999 times in 1,000, so 8 times it bounds 4 sigma.
+# Twice that, for the residuals' own rounding, which no upstream changes.
 _MEASURED = 16.0
-# What may be put down to rounding at most, relative to the pair's largest element or its output's value
-# over the input's scale, in units of the dtype's rounding: 1e-9 in float64, where a mistake of 1e-6 counts.
+# The most that may be attributed to rounding, in units of the dtype's rounding. It is relative to the pair's
+# largest element, or to the output's value over the input's scale: 1e-9 in float64, where 1e-6 is a mistake.
 _MOST = 2.0**23
-# Rows that are pulled back anew.
+# The most rows that are pulled back again.
 _MOST_ROWS = 256
-# Why differences couldn't tell, where a bound that is larger than the tolerance lets them.
+# Reasons for an undecided element that a larger bound may resolve.
 _COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
 
 
 def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
-    """Return the verdicts with the gradient's own rounding among what is allowed, where that decides.
+    """Return the verdicts with the gradient's own rounding added to the tolerance, where that decides.
 
-    A gradient that is zero by nature (a causal softmax's first row) may be what is left of terms that cancel,
-    in a row of nothing but such zeros, so that nothing there says how small is small. What it loses is
-    measured: the same upstream in other sizes is rounded otherwise.
+    A gradient that is zero by nature (a causal softmax's first row) may hold the remainder of terms that
+    cancel. If its whole row is such zeros, nothing there says how small is small. So the rounding is
+    measured: the same upstream at other sizes is rounded differently.
 
     Args:
-        pair: its formula has the gradient that was judged.
+        pair: the pair, whose formula has the judged gradient.
         sample: its verdicts.
     """
     unit_roundoff = pair.precision_in(pair.operations.formula).unit_roundoff
@@ -50,24 +50,24 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
 
 
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
-    open_now = (sample.verdict == Verdict.MISMATCH) | (
+    is_open = (sample.verdict == Verdict.MISMATCH) | (
         (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE)
     )
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
-        most = min(_MOST * unit_roundoff, 1e-3) * _scale(pair, sample)
-        open_now &= (error <= most) & np.isfinite(sample.uncertainty)
-    rows = np.flatnonzero(open_now.any(axis=1))[:_MOST_ROWS]
+        largest_loss = min(_MOST * unit_roundoff, 1e-3) * _scale(pair, sample)
+        is_open &= (error <= largest_loss) & np.isfinite(sample.uncertainty)
+    rows = np.flatnonzero(is_open.any(axis=1))[:_MOST_ROWS]
     if not rows.size or not sample.is_connected or sample.rows is not None:
         return sample
-    lost = np.zeros(sample.analytic.shape)
-    lost[rows] = _MEASURED * _rounding(pair, sample, rows)
-    lost = np.where(open_now & (lost <= most), lost, 0.0)
-    allowed = sample.allowed + lost
+    loss = np.zeros(sample.analytic.shape)
+    loss[rows] = _MEASURED * _rounding(pair, sample, rows)
+    loss = np.where(is_open & (loss <= largest_loss), loss, 0.0)
+    allowed = sample.allowed + loss
     with np.errstate(invalid="ignore"):
-        passes = open_now & (lost > 0) & (error <= allowed + np.minimum(sample.uncertainty, allowed))
+        passes = is_open & (loss > 0) & (error <= allowed + np.minimum(sample.uncertainty, allowed))
         passes &= sample.uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
-        doubted = open_now & ~passes & (error <= allowed + sample.uncertainty)
+        doubted = is_open & ~passes & (error <= allowed + sample.uncertainty)
     verdict = np.where(doubted, Verdict.INCONCLUSIVE, np.where(passes, Verdict.PASS, sample.verdict))
     reason = np.where(passes, Reason.NONE, sample.reason)
     reason = np.where(doubted & (reason == Reason.NONE), Reason.LOW_PRECISION, reason)
@@ -80,11 +80,11 @@ def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> Pai
 
 
 def _scale(pair: Pair, sample: PairSample) -> float:
-    """Return what a pair's elements are about: the largest, or an output's value over the input's scale."""
-    op, (output, number) = pair.operations.formula, pair.key
+    """Return a pair's typical size: its largest element, or the output's value over the input's scale."""
+    op, (output, input_index) = pair.operations.formula, pair.key
     sizes = np.abs(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
     value = packed_magnitude(op.base_values[output], op.outputs[output])
-    step = scales(packed_point(op, number)).step
+    step = scales(packed_point(op, input_index)).step
     largest = float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
     return max(
         largest, float(np.max(value, where=np.isfinite(value), initial=0.0) / np.min(step, initial=np.inf))
@@ -92,20 +92,20 @@ def _scale(pair: Pair, sample: PairSample) -> float:
 
 
 def _rounding(pair: Pair, sample: PairSample, rows: np.ndarray) -> Float:
-    """Measure by how much the elements of some rows change when they are rounded otherwise."""
-    op, (output, number) = pair.operations.formula, pair.key
+    """Measure how much the elements of some rows change when they are rounded differently."""
+    op, (output, input_index) = pair.operations.formula, pair.key
     size = packed_size(op.outputs[output])
     upstream = np.zeros((rows.size, size))
     upstream[np.arange(rows.size), rows] = 1.0
     moved = np.zeros((rows.size, sample.analytic.shape[1]))
     for factor in _FACTORS:
-        gradient = pull_back(op, output, factor * upstream)[number]
+        gradient = pull_back(op, output, factor * upstream)[input_index]
         if gradient is None:
             return moved
         if sample.columns is not None:
             columns = np.broadcast_to(sample.columns, sample.analytic.shape)[rows]
             gradient = np.take_along_axis(gradient, columns, axis=1)
-        # The factor as the op's own dtype has it is off by a rounding of the gradient's own size: no matter.
+        # The factor is itself rounded to the op's dtype. That error has the gradient's own size: no matter.
         with np.errstate(invalid="ignore"):
             change = np.abs(gradient / factor - sample.analytic[rows])
         moved = np.maximum(moved, np.where(np.isfinite(change), change, 0.0))
@@ -113,10 +113,10 @@ def _rounding(pair: Pair, sample: PairSample, rows: np.ndarray) -> Float:
 
 
 def without_rounding(sample: PairSample, unit_roundoff: float) -> PairSample:
-    """Return the verdicts, inconclusive where what mismatches is as small as rounding of the rest.
+    """Return the verdicts, with mismatches as small as the other elements' rounding made inconclusive.
 
-    Such an element may be a zero that a gradient computes by cancelling, while its row is all such zeros, so
-    that no scale says how small is small. It may be wrong as well: it isn't called right.
+    Such an element may be a zero that the gradient computes by cancellation, in a row of nothing but such
+    zeros, where no scale says how small is small. It may also be wrong, so it doesn't pass.
 
     Args:
         sample: the verdicts of one pair.

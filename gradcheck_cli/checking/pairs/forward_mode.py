@@ -1,9 +1,9 @@
-"""Decide by forward mode what differences can't: a third reference, free of differences.
+"""Decide by forward mode what differences can't decide.
 
-Eagerly, forward mode goes through the body of a custom gradient and takes no notice of the gradient itself.
-Where differences drown in noise, or have no room to step, the two derivatives of the same function can be
-compared all the same. It may settle that a gradient is right, never that it is wrong: a body whose own
-derivative is unstable, or stopped, is what a custom gradient is often written for.
+In eager mode, forward mode differentiates the body of a custom gradient and ignores the gradient function. So
+the two derivatives can be compared even where differences are lost in noise or have no room to step. This can
+show that a gradient is right, but never that it is wrong: a custom gradient is often written because the
+body's own derivative is unstable or stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 METHOD = "forward_mode"
-# What differences can't tell though there is a derivative. A jump and a singularity have none, and of a
+# Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
 # function that rounds, the slope of its body isn't the one that is meant.
 _SETTLED = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION, Reason.DOMAIN)
 # Each column takes a forward pass.
@@ -34,7 +34,7 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
     """Return a pair's verdicts with those elements passed that forward mode shows to be right.
 
     Args:
-        pair: its formula has the gradient; not for a surrogate, whose forward isn't meant.
+        pair: the pair, whose formula has the gradient. With a surrogate the forward isn't meant: no change.
         sample: the verdicts by differences, of a whole Jacobian.
     """
     undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _SETTLED)
@@ -64,10 +64,10 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
 
 def _slopes(pair: Pair, columns: np.ndarray) -> Float | None:
     """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
-    op, (output, number) = pair.operations.formula, pair.key
-    directions = np.zeros((len(columns), packed_size(op.inputs[number])))
+    op, (output, input_index) = pair.operations.formula, pair.key
+    directions = np.zeros((len(columns), packed_size(op.inputs[input_index])))
     directions[np.arange(len(columns)), columns] = 1.0
-    moved = op.jvp(number, unpack(directions, op.inputs[number]))
-    if moved is None or (found := moved[output]) is None:
+    outputs = op.jvp(input_index, unpack(directions, op.inputs[input_index]))
+    if outputs is None or (tangents := outputs[output]) is None:
         return None
-    return np.asarray(pack(found, op.outputs[output]).T)
+    return np.asarray(pack(tangents, op.outputs[output]).T)

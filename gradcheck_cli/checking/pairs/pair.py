@@ -160,16 +160,19 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         op: a form of the op; default: what is differenced.
     """
     first = pairs[0]
-    operations, number = first.operations, first.input_index
+    operations, input_index = first.operations, first.input_index
     op = op or operations.differenced
     outputs = [pair.output_index for pair in pairs]
     infos = [op.outputs[output] for output in outputs]
+    values = [
+        packed_magnitude(op.base_values[output], info) for output, info in zip(outputs, infos, strict=True)
+    ]
     low, high = first.domain
     in_complex = operations.in_complex
     return Problem(
-        operations.budget.limit(packed_function(op, number, outputs)),
-        packed_point(op, number),
-        working_precision(op, op.inputs[number].dtype),
+        operations.budget.limit(packed_function(op, input_index, outputs)),
+        packed_point(op, input_index),
+        working_precision(op, op.inputs[input_index].dtype),
         np.concatenate(
             [np.full(packed_size(info), working_precision(op, info.dtype).unit_roundoff) for info in infos]
         ),
@@ -177,16 +180,25 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         low=low,
         high=high,
         scale=first.scale,
-        base_value=np.concatenate(
+        base_value=np.concatenate(values),
+        largest_beside=np.concatenate([np.full(each.size, _largest(each)) for each in values]),
+        rounded_size=lambda: np.concatenate(
             [
-                packed_magnitude(op.base_values[output], info)
+                packed_magnitude(op.rounded_sizes[output], info)
                 for output, info in zip(outputs, infos, strict=True)
             ]
         ),
-        moves=operations.budget.limit(packed_moves(op, number, outputs)),
-        evaluate_complex=None if in_complex is None else packed_complex_function(in_complex, number, outputs),
+        moves=operations.budget.limit(packed_moves(op, input_index, outputs)),
+        evaluate_complex=None
+        if in_complex is None
+        else packed_complex_function(in_complex, input_index, outputs),
         may_round=bool(op.quantisers),
     )
+
+
+def _largest(values: Float) -> float:
+    """Return the largest of the finite magnitudes, 0 if there's none."""
+    return float(np.max(values, where=np.isfinite(values), initial=0.0))
 
 
 def pairs_at(

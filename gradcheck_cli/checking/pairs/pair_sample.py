@@ -1,4 +1,4 @@
-"""What was found of one pair at one sample point, element by element: of all, of the possible, or of some."""
+"""The verdicts on one pair at one sample point: for all elements, for the sparse ones, or for probed ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Stopped:
-    """What `stop_gradient`s make of a pair's derivative, if it isn't said whether they are meant.
+    """How `stop_gradient`s change a pair's derivative, where the spec doesn't say whether they are meant.
 
     Attributes:
         places: where they are, as `file:line`.
@@ -41,20 +41,20 @@ class Stopped:
         return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
 
     @staticmethod
-    def joined(found: Sequence[Stopped]) -> Stopped | None:
+    def joined(stops: Sequence[Stopped]) -> Stopped | None:
         """Return what was found at several points as one."""
-        if not found:
+        if not stops:
             return None
-        places = tuple(dict.fromkeys(place for one in found for place in one.places))
-        return Stopped(places, max(one.change for one in found))
+        places = tuple(dict.fromkeys(place for stop in stops for place in stop.places))
+        return Stopped(places, max(stop.change for stop in stops))
 
 
 @dataclass(frozen=True)
 class PairSample:
     """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
 
-    Arrays are of one shape, (r, c). Of a whole Jacobian that is its own; of a sparse one a row's slots; of
-    one that was probed at random the elements that the probes led to, (r, 1).
+    All arrays have one shape, (r, c): that of the whole Jacobian; for a sparse one, (rows, slots); for one
+    that was probed at random, (r, 1), the elements that the probes led to.
 
     Attributes:
         analytic: from the gradient under test.
@@ -67,24 +67,24 @@ class PairSample:
         evaluations: of the forward.
         method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
         numeric_dtype: the dtype that was differenced in.
-        not_float64: why it isn't float64 that it was judged in; empty where it is.
-        noisy: how many elements' tolerance was widened, since the forward is noisy.
+        not_float64: why it wasn't judged in float64; empty where it was.
+        noisy: how many elements got a wider tolerance because the forward is noisy.
         shape: (m, n) of the Jacobian; `None` where every element of it was judged.
         rows: row of each element, broadcast to (r, c); `None` for 0 to m - 1.
         columns: column of each element; `None` for 0 to n - 1.
-        miss_probability: of probes, that an error of a relative size in one element isn't seen.
-        miss_size: that size.
-        is_zero: of probes, whether no probe saw the gradient, or the output, differ from zero.
-        probe_error: the largest of the probes' errors, relative to what it was seen among.
-        probe_bound: what was allowed there.
-        doubt: why probes couldn't decide, or a stop leaves it open; empty where neither does.
-        stopped: where a `stop_gradient` leaves it open, which one.
-        is_held: whether it was judged with the stops of a reference held, which nothing else is.
+        miss_probability: for probes, the probability of missing an error of `miss_size` in one element.
+        miss_size: that size, relative.
+        is_zero: for probes, whether the gradient, and the output's movement, were zero in every probe.
+        probe_error: the largest of the probes' errors, relative to the terms of that probe.
+        probe_bound: the error that was allowed there.
+        doubt: why probes couldn't decide, or why a stop leaves it open; empty otherwise.
+        stopped: the `stop_gradient` that leaves it open, if one does.
+        is_held: whether it was judged with the stops of a reference held.
         rtol: the part of the tolerance that is relative to the element.
-        rounding: what rounding of the output alone may leave of a slope that is zero, in the gradient and in
-            differences.
-        remark: what is to be said where it mismatches; empty where the elements say it.
-        approximate: of probes, how far an element is off that is right as an approximation only; 0 for none.
+        rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the
+            output alone.
+        remark: the message for a mismatch; empty where the elements say it.
+        approximate: for probes, the error of an element that is right only approximately; 0 for none.
     """
 
     analytic: Float
@@ -143,13 +143,13 @@ class PairSample:
         if columns is None or self.rows is not None:
             return self
 
-        def written(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        def write_out(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
             out = np.zeros(self.size, values.dtype)
             np.put_along_axis(out, columns, values, axis=1)
             return out
 
         names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
-        arrays: dict[str, Any] = {name: written(getattr(self, name)) for name in names}
+        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in names}
         return replace(self, **arrays, shape=None, columns=None)
 
     @cached_property

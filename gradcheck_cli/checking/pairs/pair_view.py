@@ -1,4 +1,4 @@
-"""A pair as it was judged, element by element: a run's own numbers and verdicts, for whoever shows them."""
+"""A judged pair, element by element: the run's own numbers and verdicts, for display."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Judged:
 
     @property
     def telling(self) -> int:
-        """Number the point that tells most: the first with a mismatch, else the first undecided, else 0."""
+        """The index of the point to show: the first with a mismatch, else the first undecided, else 0."""
         ranks = [
             2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0
             for sample in self.samples
@@ -76,16 +76,18 @@ class PairView:
     def rows(self, index: tuple[int, ...] | None, part: str | None = None) -> npt.NDArray[np.int64]:
         """Return the packed rows of one element of the output, or of all, for one upstream or for all."""
         size = self.output.size
-        own = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
+        elements = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
         starts = [place * size for place, name in enumerate(self.parts) if part in {None, name}]
-        return np.concatenate([start + own for start in starts])
+        return np.concatenate([start + elements for start in starts])
 
-    def joined(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
+    def join_parts(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
         """Join real and imaginary columns, as TensorFlow has gradients: dL/dRe + i dL/dIm."""
         if not self.taken.is_complex:
             return values
-        joined: npt.NDArray[np.inexact] = values[:, : self.taken.size] + 1j * values[:, self.taken.size :]
-        return joined
+        complex_values: npt.NDArray[np.inexact] = (
+            values[:, : self.taken.size] + 1j * values[:, self.taken.size :]
+        )
+        return complex_values
 
 
 def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:

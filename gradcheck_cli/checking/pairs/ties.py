@@ -1,9 +1,9 @@
-"""Holds rows at ties to how the function moves along all of its inputs together; see `joint_slopes`.
+"""Judge rows at ties by moving all their inputs together; see `joint_slopes`.
 
-Element by element, a gradient at a tie lies between slopes and passes, or is the slope of the very piece
-that no single element shows, and doesn't. Here the row is judged as one, over all the inputs it depends on.
-What it finds replaces the elements' verdicts: a row inside is at a kink, and right, whatever they say; one
-outside is wrong.
+At a tie, judging element by element can go wrong both ways. An element between two slopes passes even if the
+elements don't belong together, and the right slope of a piece that no single element shows doesn't pass. So
+the row is judged as a whole, over all the inputs it depends on, and the result replaces the elements'
+verdicts: a row inside the set of slopes is at a kink, and right; a row outside is wrong.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
-# With so few inputs in ties, each is a direction of its own. With more, random directions stand for them, two
-# more than the widest tie has inputs: a random projection of so few to so many is one to one, so that nothing
-# is lost. Of a tie too wide for that, fewer show what they happen to see, beside what moves all alike and
-# what moves all in proportion.
+# With at most EACH inputs in ties, each input is a direction of its own. With more, random directions stand
+# for them: two more than the widest tie has inputs, since such a random projection is one to one and loses
+# nothing. A tie wider than that gets OF_MORE random directions, which may miss something. Two directions are
+# always added: one moves all inputs equally, the other in proportion to their size.
 EACH = 12
 MOST, OF_MORE = 32, 12
 # A multiple of this is exact as a step, whatever the input's precision.
@@ -54,14 +54,16 @@ def hold_ties(
         pairs: those of one sample point; one that is expected to be wrong stands for itself.
         judged: the verdicts on elements.
     """
-    found = dict(judged)
+    samples = dict(judged)
     for output in sorted({output for output, _ in judged}):
-        own = [pairs[key] for key in judged if key[0] == output and _can_be_held(pairs[key], judged[key])]
-        together = [pair for pair in own if not pair.is_expected_wrong]
-        for group in [together, *([pair] for pair in own if pair.is_expected_wrong)]:
+        holdable = [
+            pairs[key] for key in judged if key[0] == output and _can_be_held(pairs[key], judged[key])
+        ]
+        together = [pair for pair in holdable if not pair.is_expected_wrong]
+        for group in [together, *([pair] for pair in holdable if pair.is_expected_wrong)]:
             if group:
-                _hold(group, found)
-    return found
+                _hold(group, samples)
+    return samples
 
 
 def _can_be_held(pair: Pair, sample: PairSample) -> bool:
@@ -73,32 +75,32 @@ def _can_be_held(pair: Pair, sample: PairSample) -> bool:
     )
 
 
-def _hold(group: Sequence[Pair], found: dict[PairKey, PairSample]) -> None:
-    """Judge the rows of one output over some inputs, and put what is found in place of the elements' word."""
-    tied = _Tied(group, [found[pair.key] for pair in group])
+def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
+    """Judge the rows of one output over some inputs, and replace the elements' verdicts by the result."""
+    tied = _Tied(group, [samples[pair.key] for pair in group])
     rows = tied.rows
     if not rows.size:
         return
-    known = tied.judge(rows)
-    is_open = (known.place == Place.OUTSIDE) | (known.place == Place.UNKNOWN)
+    finding = tied.judge(rows)
+    is_open = (finding.place == Place.OUTSIDE) | (finding.place == Place.UNKNOWN)
     guilty: list[Pair] = []
     if len(group) > 1 and is_open.any():
-        # Whose fault it is: an input that is wrong by itself speaks for itself, and the others are held anew.
+        # Find the input at fault: one that is wrong by itself is set apart, and the rest are judged again.
         for pair in group:
-            alone = _Tied([pair], [found[pair.key]])
-            own = np.intersect1d(alone.rows, rows[is_open])
-            if own.size:
-                known_alone = alone.judge(own)
-                found[pair.key] = alone.told(own, known_alone)[0]
-                if (known_alone.place == Place.OUTSIDE).any():
+            tied_input = _Tied([pair], [samples[pair.key]])
+            own_rows = np.intersect1d(tied_input.rows, rows[is_open])
+            if own_rows.size:
+                own_finding = tied_input.judge(own_rows)
+                samples[pair.key] = tied_input.apply(own_rows, own_finding)[0]
+                if (own_finding.place == Place.OUTSIDE).any():
                     guilty.append(pair)
-        tied.see([found[pair.key] for pair in group])
+        tied.see([samples[pair.key] for pair in group])
     if guilty:
-        known.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
-    found.update(zip([pair.key for pair in group], tied.told(rows, known), strict=True))
+        finding.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
+    samples.update(zip([pair.key for pair in group], tied.apply(rows, finding), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
-        _hold(rest, found)
+        _hold(rest, samples)
 
 
 class _Tied:
@@ -108,24 +110,26 @@ class _Tied:
         self.op, self.numbers = group[0].operations.differenced, [pair.input_index for pair in group]
         self.output = group[0].output_index
         op = self.op
-        self.sizes = [packed_size(op.inputs[number]) for number in self.numbers]
+        self.sizes = [packed_size(op.inputs[input_index]) for input_index in self.numbers]
         self.starts = np.cumsum([0, *self.sizes])
-        points = [packed_point(op, number) for number in self.numbers]
+        points = [packed_point(op, input_index) for input_index in self.numbers]
         self.scale = np.concatenate(
             [scales(point, pair.scale).step for point, pair in zip(points, group, strict=True)]
         )
-        rooms = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
+        domains = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
         self.point = np.concatenate(points)
-        self.below = np.concatenate([room.below for room in rooms])
-        self.above = np.concatenate([room.above for room in rooms])
-        self.precisions = [working_precision(op, op.inputs[number].dtype) for number in self.numbers]
+        self.below = np.concatenate([domain.below for domain in domains])
+        self.above = np.concatenate([domain.above for domain in domains])
+        self.precisions = [
+            working_precision(op, op.inputs[input_index].dtype) for input_index in self.numbers
+        ]
         self.value_precision = working_precision(op, op.outputs[self.output].dtype)
         self.generator = np.random.default_rng([SEED, self.output])
         self.see(samples)
         self.bent = np.zeros(packed_size(op.outputs[self.output]), dtype=bool)
 
     def see(self, samples: list[PairSample]) -> None:
-        """Take the verdicts as they are known by now."""
+        """Take over the current verdicts."""
         self.samples = samples
         self.tied = [self._is_tied(sample) for sample in samples]
 
@@ -137,8 +141,8 @@ class _Tied:
 
     def _evaluate(self, points: Float) -> Float:
         batch = {
-            number: unpack(part, self.op.inputs[number])
-            for number, part in zip(self.numbers, self._parts(points), strict=True)
+            input_index: unpack(part, self.op.inputs[input_index])
+            for input_index, part in zip(self.numbers, self._parts(points), strict=True)
         }
         return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
 
@@ -174,12 +178,12 @@ class _Tied:
             if sample.columns is None:
                 total += part @ values.T
             else:
-                total += np.stack([(one[sample.columns] * values).sum(axis=1) for one in part])
+                total += np.stack([(direction[sample.columns] * values).sum(axis=1) for direction in part])
         return total
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows to be held: those at more than one kink, and those that bend where no element shows it."""
+        """The rows to judge: those at more than one kink, and those that bend where no element shows it."""
         kinks, open_elements, lost = (np.zeros(self.bent.size, dtype=np.int64) for _ in range(3))
         for sample, is_tied in zip(self.samples, self.tied, strict=True):
             kinks += (sample.verdict == Verdict.KINK).sum(axis=1)
@@ -205,21 +209,21 @@ class _Tied:
         """Return the inputs that take part in a row's tie, and its gradient for them, in units of scale."""
         columns, gradient = [], []
         for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
-            own = np.arange(sample.verdict.shape[1])
+            elements = np.arange(sample.verdict.shape[1])
             if not self.bent[row]:
-                own = np.flatnonzero(is_tied[row])
+                elements = np.flatnonzero(is_tied[row])
             places = (
-                own
+                elements
                 if sample.columns is None
-                else np.broadcast_to(sample.columns, sample.verdict.shape)[row, own]
+                else np.broadcast_to(sample.columns, sample.verdict.shape)[row, elements]
             )
             columns.append(start + places)
-            gradient.append(sample.analytic[row, own] * self.scale[start + places])
+            gradient.append(sample.analytic[row, elements] * self.scale[start + places])
         return np.concatenate(columns), np.concatenate(gradient)
 
     def judge(self, rows: np.ndarray) -> Found:
         """Judge rows over all inputs together."""
-        sizes = np.where(self.bent, self.point.size, sum(each.sum(axis=1) for each in self.tied))
+        sizes = np.where(self.bent, self.point.size, sum(is_tied.sum(axis=1) for is_tied in self.tied))
         widest = int(sizes[rows].max())
         near = self._near(self._active(rows))
         self.directions = self._directions(np.flatnonzero(near.can_move), widest)
@@ -227,7 +231,7 @@ class _Tied:
             rows,
             lambda directions: self._dot(directions, "analytic")[:, rows],
             lambda directions: self._dot(directions, "allowed")[:, rows],
-            lambda number: self._involved(int(rows[number])),
+            lambda index: self._involved(int(rows[index])),
             widest,
         )
         return judge_rows(near, claims, self.directions)
@@ -238,11 +242,11 @@ class _Tied:
             return np.arange(self.point.size)
         active = np.zeros(self.point.size, dtype=bool)
         for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
-            row, own = np.nonzero(is_tied[rows])
+            row, elements = np.nonzero(is_tied[rows])
             columns = (
-                own
+                elements
                 if sample.columns is None
-                else np.broadcast_to(sample.columns, is_tied.shape)[rows[row], own]
+                else np.broadcast_to(sample.columns, is_tied.shape)[rows[row], elements]
             )
             active[start + columns] = True
         return np.flatnonzero(active)
@@ -256,34 +260,34 @@ class _Tied:
             return chosen
         count = widest + 2 if widest + 2 <= MOST else OF_MORE
         chosen = np.zeros((count + 2, size))
-        for one in chosen[:count]:
-            one[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
-        # Alike, as what is tied by being equal does; and in proportion, as what is tied by size does.
+        for direction in chosen[:count]:
+            direction[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
+        # Inputs that are tied by being equal move equally; inputs that are tied by size move in proportion.
         chosen[count, active] = self.scale[active].min() / self.scale[active]
         chosen[count + 1, active] = self.point[active] / self.scale[active]
         return chosen[chosen.any(axis=1)]
 
-    def told(self, rows: np.ndarray, known: Found) -> list[PairSample]:
-        """Return the samples with what is known of some rows."""
-        is_outside = known.place == Place.OUTSIDE
-        outside = zip(rows[is_outside], known.lack[is_outside], strict=True)
+    def apply(self, rows: np.ndarray, finding: Found) -> list[PairSample]:
+        """Return the samples with the verdicts on some rows replaced by a joint finding."""
+        is_outside = finding.place == Place.OUTSIDE
+        outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)
         lacks = {int(row): self._lack(int(row), lack) for row, lack in outside}
-        told = []
-        for number, sample in enumerate(self.samples):
-            part = slice(self.starts[number], self.starts[number + 1])
+        updated = []
+        for index, sample in enumerate(self.samples):
+            part = slice(self.starts[index], self.starts[index + 1])
             verdict, reason = sample.verdict.copy(), sample.reason.copy()
             numeric, uncertainty = sample.numeric.copy(), sample.uncertainty.copy()
             columns = np.arange(verdict.shape[1])[None] if sample.columns is None else sample.columns
             columns = np.broadcast_to(columns, verdict.shape)
             inside, unknown, blur = (np.zeros((len(verdict), 1)) for _ in range(3))
-            inside[rows[known.place == Place.INSIDE]] = 1
-            unknown[rows[(known.place == Place.UNKNOWN) & known.is_tie]] = 1
-            blur[rows, 0] = known.doubt
+            inside[rows[finding.place == Place.INSIDE]] = 1
+            unknown[rows[(finding.place == Place.UNKNOWN) & finding.is_tie]] = 1
+            blur[rows, 0] = finding.doubt
             blur = blur / self.scale[part][columns]
-            right = (inside > 0) & self.tied[number]
+            right = (inside > 0) & self.tied[index]
             verdict[right], reason[right] = Verdict.KINK, Reason.NONE
             numeric[right], uncertainty[right] = sample.analytic[right], blur[right]
-            lost = (unknown > 0) & self.tied[number] & (verdict != Verdict.INCONCLUSIVE)
+            lost = (unknown > 0) & self.tied[index] & (verdict != Verdict.INCONCLUSIVE)
             verdict[lost], reason[lost] = Verdict.INCONCLUSIVE, Reason.TIES
             for row, lack in lacks.items():
                 off = lack[part][columns[row]]
@@ -293,7 +297,7 @@ class _Tied:
                 verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.NONE
             was_right = not (sample.verdict == Verdict.MISMATCH).any()
             remark = LOOSE if was_right and (verdict == Verdict.MISMATCH).any() else sample.remark
-            told.append(
+            updated.append(
                 replace(
                     sample,
                     verdict=verdict,
@@ -303,10 +307,10 @@ class _Tied:
                     remark=remark,
                 )
             )
-        return told
+        return updated
 
     def _lack(self, row: int, lack: Float) -> Float:
-        """Return what a row's gradient lies outside by, (n,): the least change that would bring it inside."""
+        """Return the least change, (n,), that would bring a row's gradient inside the set of slopes."""
         among, _ = self._involved(row)
         off = np.zeros(self.point.size)
         off[among] = np.linalg.pinv(self.directions[:, among]) @ lack / self.scale[among]

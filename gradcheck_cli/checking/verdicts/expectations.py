@@ -1,4 +1,4 @@
-"""Apply what a spec expects of a pair, strictly: what it expects must be so, of every pair that it covers."""
+"""Apply what a spec expects of a pair. An expectation must hold for every pair that it covers."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-def expect_of_pair(
+def apply_expectation(
     result: PairResult,
     rule: PairRule | None,
     samples: list[PairSample],
     output: TensorInfo,
-    taken: TensorInfo,
+    input_info: TensorInfo,
 ) -> PairResult:
-    """Return the pair's result as its rule sees it.
+    """Return a pair's result with its rule's expectation applied.
 
     Args:
-        result: as the numbers say.
+        result: the result by the numbers alone.
         rule: the spec's rule for this pair, if any.
         samples: the pair at each sample point; for `expect: zero`.
-        output: what is differentiated.
-        taken: by what.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
     """
     if rule is None:
         return result
@@ -50,32 +50,32 @@ def expect_of_pair(
     if expect == "disconnected":
         return _expect_disconnected(result)
     if expect == "zero":
-        return _expect_zero(result, samples, output, taken)
+        return _expect_zero(result, samples, output, input_info)
     return result
 
 
 def rule_of(case: Case, label: str) -> PairRule | None:
-    """Return what the spec says of a pair: its own rule's word, else the one for the whole case."""
+    """Return the spec's rule for a pair: its own, else the one for the whole case."""
     rule = rule_for(case.pairs, label)
     if case.expect != "mismatch" or (rule is not None and rule.expect):
         return rule
-    own = rule or PairRule("*")
-    return replace(own, glob="*", expect="mismatch", kind=case.expect_kind)
+    base_rule = rule or PairRule("*")
+    return replace(base_rule, glob="*", expect="mismatch", kind=case.expect_kind)
 
 
-def skipped(label: str, output: str, taken: str, rule: PairRule) -> PairResult:
+def make_skipped_result(label: str, output: str, input_name: str, rule: PairRule) -> PairResult:
     """Return the result of a pair that the spec asks not to check."""
     note = rule.reason or "expect: skip"
-    return PairResult(label, output, taken, Status.SKIPPED, method="none", note=note)
+    return PairResult(label, output, input_name, Status.SKIPPED, method="none", note=note)
 
 
 def _expect_mismatch(result: PairResult, rule: PairRule) -> PairResult:
     if result.status is Status.MISMATCHED and rule.kind not in ("", result.mismatch):
-        told = f" {result.message}" if result.message else ""
+        suffix = f" {result.message}" if result.message else ""
         return replace(
             result,
             message=f"the spec expects a mismatch of the kind {rule.kind}, but this one is of the kind "
-            f"{result.mismatch}.{told}",
+            f"{result.mismatch}.{suffix}",
         )
     if result.status is Status.MISMATCHED:
         reason = f": {rule.reason}" if rule.reason else ""
@@ -107,7 +107,7 @@ def _expect_disconnected(result: PairResult) -> PairResult:
 
 
 def _expect_zero(
-    result: PairResult, samples: list[PairSample], output: TensorInfo, taken: TensorInfo
+    result: PairResult, samples: list[PairSample], output: TensorInfo, input_info: TensorInfo
 ) -> PairResult:
     if not result.connected:
         return replace(
@@ -122,10 +122,10 @@ def _expect_zero(
             status=Status.MISMATCHED,
             message="the spec expects zeros, but the gradient isn't zero.",
             mismatch="value",
-            **largest_gradient(samples, output, taken),
+            **largest_gradient(samples, output, input_info),
         )
-    # Of a staircase the numbers can't tell whether its steps are meant (an element picked by a maximum), or
-    # what rounding leaves of a slope. The spec says that they are: the gradient is zero between them.
+    # The numbers can't tell whether a staircase is meant (an element picked by a maximum) or is what rounding
+    # leaves of a slope. Here the spec says that it is meant: the gradient is zero between the steps.
     undecided = any(
         bool((~np.isin(sample.reason, (Reason.NONE, Reason.STAIRCASE))).any() or sample.doubt)
         for sample in samples
@@ -138,25 +138,25 @@ def _expect_zero(
 _NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
 
 
-def rules_of(case: Case, op: Operation, known: Sequence[str]) -> dict[PairKey, PairRule | None]:
-    """Return what a spec says of each pair of an op; `None` where it says nothing.
+def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[PairKey, PairRule | None]:
+    """Return the spec's rule for each pair of an op; `None` for a pair without one.
 
     Args:
         case: the case.
-        op: the op, whose pairs they are.
-        known: labels of pairs that are checked elsewhere: rules may be meant for those.
+        op: the op that has the pairs.
+        known_labels: labels of pairs that are checked elsewhere; rules may be meant for those.
 
     Raises:
         CaseFailedError: a rule matches no pair.
     """
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
-    every = [*known, *labels.values()]
-    # Those that match nothing yet may be meant for the second order, whose pairs aren't known here.
-    unmatched = () if case.second_order else unmatched_rules(case.pairs, every)
+    all_labels = [*known_labels, *labels.values()]
+    # Rules without a match may be meant for the second order, whose pairs aren't known here.
+    unmatched = () if case.second_order else unmatched_rules(case.pairs, all_labels)
     if unmatched:
         globs = ", ".join(repr(rule.glob) for rule in unmatched)
         raise CaseFailedError(
-            "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(every) or 'there are none'}."
+            "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(all_labels) or 'there are none'}."
         )
     rules = {pair: rule_of(case, label) for pair, label in labels.items()}
     return {
@@ -170,7 +170,7 @@ def rules_of(case: Case, op: Operation, known: Sequence[str]) -> dict[PairKey, P
 
 
 def _is_closed_by_numpy(op: Operation, pair: PairKey) -> bool:
-    """Whether a gradient is `None` since TensorFlow can't go through NumPy, which isn't a slope of zero."""
+    """Whether a gradient is `None` because TensorFlow can't go through NumPy; the slope may be non-zero."""
     try:
         return op.passes_numpy(*pair) and not op.is_connected(*pair)
     except GradientFormError:  # a finding, which comes up again where it is looked for

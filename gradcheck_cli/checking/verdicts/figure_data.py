@@ -1,4 +1,4 @@
-"""Take from a judged pair what a picture needs: few cells of its Jacobians, its worst element's ladder."""
+"""Extract the data of a judged pair's pictures: cells of its Jacobians, and its worst element's ladder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Codes = npt.NDArray[np.int8]
 
 LETTERS = {Verdict.PASS: ".", Verdict.KINK: "k", Verdict.MISMATCH: "x", Verdict.INCONCLUSIVE: "?"}
-# What is drawn of a whole Jacobian fits into memory several times.
+# A whole Jacobian is drawn up to this size, which fits into memory several times.
 _MOST_ELEMENTS = 4_000_000
 _MOST_COLUMNS = 40_000  # of an input whose ladder is taken: each rung is a point of so many coordinates
 _DIGITS = 5  # that a picture can show
@@ -44,12 +44,12 @@ def is_plain(pair: PairResult) -> bool:
 
 def figure_of(judged: Judged) -> Figure | None:
     """Return a pair's figure without its ladder; `None` where none of its elements was judged."""
-    grave = [
-        (_gravity(sample), number) for number, sample in enumerate(judged.samples) if sample.verdict.size
+    candidates = [
+        (_gravity(sample), index) for index, sample in enumerate(judged.samples) if sample.verdict.size
     ]
-    if not grave:
+    if not candidates:
         return None
-    point = max(grave, key=lambda one: (one[0], -one[1]))[
+    point = max(candidates, key=lambda candidate: (candidate[0], -candidate[1]))[
         1
     ]  # where the worst element is that the table shows
     sample = judged.samples[point]
@@ -66,7 +66,7 @@ def _gravity(sample: PairSample) -> tuple[int, float]:
 
 
 def worst_element(sample: PairSample) -> tuple[int, int]:
-    """Return where in a sample's arrays the element is that tells most: the gravest, by its share."""
+    """Return a sample's worst element: the gravest verdict, then the largest share of its bound."""
     rank = np.vectorize(_RANK.__getitem__, otypes=[np.int8])(sample.verdict)
     share = np.where(rank == rank.max(), _share(sample), -1.0)
     row, column = np.unravel_index(int(np.argmax(share)), share.shape)
@@ -85,14 +85,14 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     Returns:
         The ladder; `None` where the forward can't be evaluated there, or is too large.
     """
-    output, number = pair
-    here = worst_element(sample)
-    row, column = sample.place(*here)
-    point = packed_point(op, number)
+    output, input_index = pair
+    element = worst_element(sample)
+    row, column = sample.place(*element)
+    point = packed_point(op, input_index)
     if point.size > _MOST_COLUMNS:
         return None
-    tensor = case.tensors[number]
-    precision = working_precision(op, op.inputs[number].dtype)
+    tensor = case.tensors[input_index]
+    precision = working_precision(op, op.inputs[input_index].dtype)
     scale = scales(point, tensor.scale).step[[column]]
     steps = power_of_two(scale)[:, None] * 0.25 ** np.arange(_RUNGS)
     domain = Domain.around(point, *tensor.domain).take(np.array([column]))
@@ -100,7 +100,7 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     points = np.tile(point, (2 * _RUNGS + 1, 1))
     points[1 : _RUNGS + 1, column], points[_RUNGS + 1 :, column] = moved.up[0], moved.down[0]
     try:
-        values = packed_function(op, number, [output])(points)[:, row]
+        values = packed_function(op, input_index, [output])(points)[:, row]
     except (CaseFailedError, GradientFormError):
         return None
     up, down = moved.step_up[0], moved.step_down[0]
@@ -108,17 +108,17 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
         rise, fall = values[1 : _RUNGS + 1] - values[0], values[0] - values[_RUNGS + 1 :]
         above, below = rise / np.where(up, up, np.nan), fall / np.where(down, down, np.nan)
         central = (rise + fall) / np.where((up > 0) & (down > 0), up + down, np.nan)
-    produced, taken = op.outputs[output], op.inputs[number]
+    output_info, input_info = op.outputs[output], op.inputs[input_index]
     return Ladder(
-        f"{_name(row, produced)} / {_name(column, taken)}",
+        f"{_name(row, output_info)} / {_name(column, input_info)}",
         _plain(steps[0]),
         tuple(central.tolist()),  # in full: what is drawn is how far they are off
         tuple(above.tolist()),
         tuple(below.tolist()),
-        float(sample.analytic[here]),
-        float(sample.numeric[here]),
-        float(sample.uncertainty[here]),
-        float(sample.allowed[here]),
+        float(sample.analytic[element]),
+        float(sample.numeric[element]),
+        float(sample.uncertainty[element]),
+        float(sample.allowed[element]),
         float(scale[0] * FIRST_STEP[precision.name]),
     )
 
@@ -136,12 +136,12 @@ def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
     row_step, column_step = -(-rows // MOST_CELLS), -(-columns // MOST_CELLS)
     share = _share(sample)
     tops, lefts = range(0, rows, row_step), range(0, columns, column_step)
-    at = [
+    elements = [
         [_shown(share, sample.verdict, top, left, (row_step, column_step)) for left in lefts] for top in tops
     ]
 
     def cells(values: Float) -> tuple[tuple[float, ...], ...]:
-        return tuple(_plain(np.array([values[place] for place in line])) for line in at)
+        return tuple(_plain(np.array([values[place] for place in line])) for line in elements)
 
     return HeatMap(
         tuple(_name(top, judged.output) for top in tops),
@@ -151,7 +151,7 @@ def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
         cells(sample.analytic),
         cells(sample.numeric),
         cells(share),
-        tuple("".join(LETTERS[Verdict(int(sample.verdict[place]))] for place in line) for line in at),
+        tuple("".join(LETTERS[Verdict(int(sample.verdict[place]))] for place in line) for line in elements),
     )
 
 

@@ -1,4 +1,4 @@
-"""From verdicts to results: pairs with their diagnosis and expectation, or malformed gradients."""
+"""Turn verdicts into results: pairs with diagnosis and expectation, or pairs with malformed gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
 from gradcheck_cli.checking.diagnosis.diagnose import diagnose
 from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.verdicts.expectations import expect_of_pair, skipped
+from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.results import PairResult, Status
 
@@ -39,15 +39,15 @@ def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
     Args:
         case: the case.
         op: the declared op.
-        rules: what the spec says of each pair.
-        samples: the verdicts of each pair, at each sample point.
+        rules: the spec's rule for each pair.
+        samples: the verdicts on each pair, at each sample point.
         scenes: the sample points.
-        upstream_faults: what is wrong with the use of the upstream, of pairs that are expected to be wrong.
+        upstream_faults: how pairs that are expected to be wrong misuse the upstream.
     """
     results = tuple(
         _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, "")) for pair in pair_keys(op)
     )
-    return _diagnosed(op, results, samples, scenes)
+    return _diagnose_mismatches(op, results, samples, scenes)
 
 
 def _result(  # noqa: PLR0913, PLR0917 (a pair, and all that was found of it)
@@ -58,120 +58,128 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all that was found of it)
     samples_of: Mapping[PairKey, list[PairSample]],
     upstream_fault: str,
 ) -> PairResult:
-    output, number = pair
+    output, input_index = pair
     label = label_of(op, pair)
     if rule is not None and is_skipped(rule):
-        return skipped(label, op.outputs[output].name, op.inputs[number].name, rule)
+        return make_skipped_result(label, op.outputs[output].name, op.inputs[input_index].name, rule)
     samples = samples_of.get(pair, [])
     result = summarise(
         label,
         op.outputs[output],
-        op.inputs[number],
+        op.inputs[input_index],
         samples,
         may_be_zero="all_zero" in case.checks_off or _is_straight(op, pair, samples_of),
-        leads=op.leads_to(output, number),
+        leads=op.leads_to(output, input_index),
     )
     if upstream_fault and result.status is Status.PASSED:
         result = replace(result, status=Status.MISMATCHED, message=upstream_fault, mismatch="value")
-    return expect_of_pair(
-        with_dtype_fault(op, number, result), rule, samples, op.outputs[output], op.inputs[number]
+    return apply_expectation(
+        with_dtype_fault(op, input_index, result), rule, samples, op.outputs[output], op.inputs[input_index]
     )
 
 
 def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, list[PairSample]]) -> bool:
-    """Whether a pair of second order may well be zero: its gradient was seen to move, by other inputs.
+    """Whether a second-order pair may be zero, since its gradient was seen to move with another input.
 
-    The gradient of what is linear, or made of straight parts, has no slope in its input. That something was
-    tested shows in the upstream: the gradient moves with that, unless it is zero itself.
+    The gradient of a linear or piecewise linear function has no slope in its input. It moves with its
+    upstream, unless it is zero itself: that shows that something was tested.
     """
     return bool(op.outputs[pair[0]].of) and any(
         not sample.numeric_is_zero
-        for other, samples in samples_of.items()
-        if other[0] == pair[0] and other != pair
+        for other_pair, samples in samples_of.items()
+        if other_pair[0] == pair[0] and other_pair != pair
         for sample in samples
     )
 
 
-def _diagnosed(
+def _diagnose_mismatches(
     op: Operation,
     results: tuple[PairResult, ...],
     samples: Mapping[PairKey, list[PairSample]],
     scenes: Sequence[Scene],
 ) -> tuple[PairResult, ...]:
-    """Add to each mismatch what it looks like."""
-    told = []
+    """Add a diagnosis to each mismatch."""
+    diagnosed = []
     for pair, result in zip(pair_keys(op), results, strict=True):
-        found = samples.get(pair, [])
-        output, number = pair
-        others = [
+        pair_samples = samples.get(pair, [])
+        output, input_index = pair
+        other_pairs = [
             {
-                op.inputs[other[1]].name: theirs[place]
-                for other, theirs in samples.items()
-                if other[0] == output and other[1] != number and place < len(theirs)
+                op.inputs[other_pair[1]].name: other_samples[place]
+                for other_pair, other_samples in samples.items()
+                if other_pair[0] == output and other_pair[1] != input_index and place < len(other_samples)
             }
-            for place in range(len(found))
+            for place in range(len(pair_samples))
         ]
         is_form = result.mismatch == FORM  # the message says it all; zeros stood in for the gradient
         with np.errstate(all="ignore"):  # what overflows in a hypothesis explains nothing
-            lines = () if is_form else diagnose(found, op.outputs[output], op.inputs[number], others, scenes)
-        told.append(replace(result, diagnosis=lines) if lines else result)
-    return tuple(told)
+            lines = (
+                ()
+                if is_form
+                else diagnose(pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, scenes)
+            )
+        diagnosed.append(replace(result, diagnosis=lines) if lines else result)
+    return tuple(diagnosed)
 
 
-def malformed(
+def report_malformed(
     op: Operation, rules: Mapping[PairKey, PairRule | None], error: GradientFormError
 ) -> tuple[PairResult, ...]:
-    """Report a gradient of wrong form: its pairs mismatch; of the others nothing could be said."""
+    """Report a gradient of wrong form: its pairs mismatch, and the other pairs are undecided."""
     results: list[PairResult] = []
     for pair in pair_keys(op):
-        output, number = pair
+        output, input_index = pair
         rule = rules[pair]
-        label, produced, taken = label_of(op, pair), op.outputs[output].name, op.inputs[number].name
+        label, output_name, input_name = (
+            label_of(op, pair),
+            op.outputs[output].name,
+            op.inputs[input_index].name,
+        )
         if rule is not None and is_skipped(rule):
-            results.append(skipped(label, produced, taken, rule))
+            results.append(make_skipped_result(label, output_name, input_name, rule))
             continue
-        guilty = not error.inputs or number in error.inputs
+        guilty = not error.inputs or input_index in error.inputs
         result = PairResult(
             label,
-            produced,
-            taken,
+            output_name,
+            input_name,
             Status.MISMATCHED if guilty else Status.INCONCLUSIVE,
             method="none",
-            elements=op.outputs[output].size * op.inputs[number].size,
+            elements=op.outputs[output].size * op.inputs[input_index].size,
             message=error.message if guilty else "not checked, since another gradient has the wrong form.",
             mismatch=FORM if guilty else "",
         )
-        results.append(expect_of_pair(result, rule, [], op.outputs[pair[0]], op.inputs[pair[1]]))
+        results.append(apply_expectation(result, rule, [], op.outputs[pair[0]], op.inputs[pair[1]]))
     return tuple(results)
 
 
-def raised(
+def report_raised(
     op: Operation, rules: Mapping[PairKey, PairRule | None], error: CaseFailedError
 ) -> tuple[PairResult, ...]:
-    """Report a gradient that raises as the spec expects it to; of other pairs nothing could be said.
+    """Report a gradient that raises, as the spec expects it to; the other pairs couldn't be checked.
 
     Returns:
-        None where no rule expects it: then it is an error like any other.
+        Nothing where no rule expects it: then it is an error like any other.
     """
     if not any(rule is not None and rule.kind == RAISES for rule in rules.values()):
         return ()
     results: list[PairResult] = []
     for pair in pair_keys(op):
         rule = rules[pair]
-        label, produced, taken = label_of(op, pair), op.outputs[pair[0]].name, op.inputs[pair[1]].name
+        label, output_name, input_name = label_of(op, pair), op.outputs[pair[0]].name, op.inputs[pair[1]].name
         if rule is not None and is_skipped(rule):
-            results.append(skipped(label, produced, taken, rule))
+            results.append(make_skipped_result(label, output_name, input_name, rule))
             continue
         is_meant = rule is not None and rule.kind == RAISES
         result = PairResult(
             label,
-            produced,
-            taken,
+            output_name,
+            input_name,
             Status.MISMATCHED if is_meant else Status.ERROR,
             method="none",
             elements=op.outputs[pair[0]].size * op.inputs[pair[1]].size,
             message=f"{'' if is_meant else 'not checked: '}{error.message}",
             mismatch=RAISES if is_meant else "",
         )
-        results.append(expect_of_pair(result, rule, [], op.outputs[pair[0]], op.inputs[pair[1]]))
+        results.append(apply_expectation(result, rule, [], op.outputs[pair[0]], op.inputs[pair[1]]))
     return tuple(results)

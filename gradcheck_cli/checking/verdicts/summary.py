@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.all_zero import UNTESTED_NONE, untested
+from gradcheck_cli.checking.checks.all_zero import UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.packing import index_of, part_of
-from gradcheck_cli.checking.pairs.bound_width import too_wide
+from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
 from gradcheck_cli.checking.pairs.pair_sample import Stopped
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import PairResult, Status, WorstElement
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 
-_TELLING = ("forward_mode", "ladder")  # what one sample alone needed is what the pair took
+_TELLING = ("forward_mode", "ladder")  # a pair reports these methods even if only one sample needed them
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ def _errors(sample: PairSample) -> _Errors:
         relative = np.where(absolute == 0, 0.0, absolute / size)
         bound = sample.allowed + sample.uncertainty
         ratio = np.where(absolute == 0, 0.0, absolute / bound)
-    # An element that can't be decided has an infinite uncertainty: it stands before those that passed.
+    # An undecided element has an infinite uncertainty; it is shown before those that passed.
     undecided = sample.verdict == Verdict.INCONCLUSIVE
     ratio = np.where(undecided, np.maximum(np.nan_to_num(ratio, nan=0.0), 1.0), ratio)
     return _Errors(absolute, np.nan_to_num(relative, nan=np.inf), np.nan_to_num(ratio, nan=np.inf))
 
 
 _NONE_IS_NOT_ZERO = "the gradient is None (no path), but the numeric derivative isn't zero: None is not zero."
-# By verdict code: what stands before what when one element is to be shown.
+# By verdict code: the element with the highest rank is shown.
 RANK = np.zeros(len(Verdict), np.int8)
 RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
@@ -83,14 +83,14 @@ def _why_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
 
 
 def _why_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
-    """Say why nothing was tested of a pair that passed, in a sentence and in a word; nothing where it was."""
+    """Say why a passing pair tested nothing, in a sentence and in a word; both empty where it did."""
     is_connected = any(sample.is_connected for sample in samples)
     can_be_untested = bool(samples[0].elements) and not may_be_zero
-    if can_be_untested and is_connected and (told := untested(samples)):
-        return told, "all_zero"
-    if told := too_wide(samples):
-        return told, "bound"
-    # With nothing held, the forward was seen to move.
+    if can_be_untested and is_connected and (message := explain_untested(samples)):
+        return message, "all_zero"
+    if message := explain_wide_bound(samples):
+        return message, "bound"
+    # A sample that was judged with stops held has a forward that moves without them.
     if can_be_untested and not is_connected and leads and not any(sample.is_held for sample in samples):
         return UNTESTED_NONE, "all_zero"
     return "", ""
@@ -103,7 +103,7 @@ def _stopped(samples: Sequence[PairSample]) -> Stopped | None:
 def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     label: str,
     output: TensorInfo,
-    taken: TensorInfo,
+    input_info: TensorInfo,
     samples: Sequence[PairSample],
     *,
     may_be_zero: bool = False,
@@ -113,9 +113,9 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
 
     Args:
         label: `dOUT/dIN`.
-        output: what is differentiated.
-        taken: by what.
-        samples: one or more sample points.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
+        samples: the pair at one or more sample points.
         leads: whether the forward leads from the input to the output, as far as can be told.
         may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
     """
@@ -126,7 +126,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
     elements = first.elements
     errors = [_errors(sample) for sample in samples]
-    worst, where = _worst(samples, errors, output, taken)
+    worst, where = _worst(samples, errors, output, input_info)
     is_connected = any(sample.is_connected for sample in samples)
     status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
@@ -141,10 +141,12 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         mismatch=_kind(samples) if wrong else "",
         undecided=undecided_word,
         output=output.name,
-        input=taken.name,
+        input=input_info.name,
         status=status,
         connected=is_connected,
-        method=next((name for name in _TELLING if any(one.method == name for one in samples)), first.method),
+        method=next(
+            (name for name in _TELLING if any(sample.method == name for sample in samples)), first.method
+        ),
         reference_dtype=first.numeric_dtype,
         evaluations=sum(sample.evaluations for sample in samples),
         columns=sum(sample.size[1] for sample in samples if sample.evaluations),
@@ -169,7 +171,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
 
 
 def _kind(samples: Sequence[PairSample]) -> str:
-    """Say in what way a gradient is wrong: None, a number that isn't finite, another number."""
+    """Say how a gradient is wrong: `None`, not finite, or another number."""
     kinds = set()
     for sample in samples:
         wrong = sample.verdict == Verdict.MISMATCH
@@ -192,11 +194,11 @@ def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
 
 
 def _worst(
-    samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, taken: TensorInfo
+    samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, input_info: TensorInfo
 ) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
     """Find the element with the largest ratio of error to bound; wrong ones stand before undecided ones."""
     best: tuple[tuple[int, float], int, tuple[int, int]] | None = None
-    for number, (sample, error) in enumerate(zip(samples, errors, strict=True)):
+    for sample_index, (sample, error) in enumerate(zip(samples, errors, strict=True)):
         if not sample.verdict.size:
             continue
         rank = RANK[sample.verdict]
@@ -207,36 +209,36 @@ def _worst(
         row, column = (int(index) for index in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
         key = (gravest if gravest > 1 else 0, float(ratio[row, column]))
         if best is None or key > best[0]:
-            best = (key, number, (row, column))
+            best = (key, sample_index, (row, column))
     if best is None:
         return None, None
-    _, number, (row, column) = best
-    sample = samples[number]
-    return _element(sample, row, column, output, taken), (number, (row, column))
+    _, sample_index, (row, column) = best
+    sample = samples[sample_index]
+    return _element(sample, row, column, output, input_info), (sample_index, (row, column))
 
 
 def _element(
-    sample: PairSample, row: int, column: int, output: TensorInfo, taken: TensorInfo
+    sample: PairSample, row: int, column: int, output: TensorInfo, input_info: TensorInfo
 ) -> WorstElement:
     at_row, at_column = sample.place(row, column)
     return WorstElement(
         output_index=index_of(at_row, output),
-        input_index=index_of(at_column, taken),
+        input_index=index_of(at_column, input_info),
         analytic=float(sample.analytic[row, column]),
         numeric=float(sample.numeric[row, column]),
         uncertainty=float(sample.uncertainty[row, column]),
         output_part=part_of(at_row, output),
-        input_part=part_of(at_column, taken),
+        input_part=part_of(at_column, input_info),
     )
 
 
 def _shown(
     samples: Sequence[PairSample], errors: Sequence[_Errors], probes: PairSample
 ) -> tuple[float, float]:
-    """Return error and bound of the element that the table shows.
+    """Return the error and the bound of the worst element, which the table shows.
 
-    It is the worst. One at a kink, which is held to two slopes and not to one, stands behind those that are
-    right, and behind what random probes found.
+    An element at a kink is compared with two slopes, not one. It ranks behind right elements and behind what
+    random probes found.
     """
     best = ((0, 0.0), 0.0, 0.0)
     if probes.probe_bound:
@@ -260,10 +262,12 @@ def _shown(
     return best[1], best[2]
 
 
-def largest_gradient(samples: Sequence[PairSample], output: TensorInfo, taken: TensorInfo) -> dict[str, Any]:
-    """Return what a result shows of a gradient that should be zero: its largest element, and their number.
+def largest_gradient(
+    samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo
+) -> dict[str, Any]:
+    """Describe a gradient that should be zero: its largest element, and how many elements aren't zero.
 
-    Of random probes, which looked at few elements one by one, there may be none.
+    Random probes look at few elements one by one, so there may be nothing to show.
     """
     best: tuple[float, WorstElement] | None = None
     count = 0
@@ -274,7 +278,7 @@ def largest_gradient(samples: Sequence[PairSample], output: TensorInfo, taken: T
             continue
         row, column = (int(index) for index in np.unravel_index(int(np.argmax(size)), size.shape))
         if best is None or size[row, column] > best[0]:
-            best = float(size[row, column]), _element(sample, row, column, output, taken)
+            best = float(size[row, column]), _element(sample, row, column, output, input_info)
     if best is None:
         return {}
     return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}

@@ -48,12 +48,12 @@ def command(
 
     def blame(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
-            found = blame_case(case, picked.label)
-        code = exit_code_of(found)
+            path_blames = blame_case(case, picked.label)
+        code = exit_code_of(path_blames)
         if form == "json":
-            click.echo(blame_json(case, found, code), nl=False)
+            click.echo(blame_json(case, path_blames, code), nl=False)
         else:
-            print_lines(console_for(sys.stdout), blame_lines(case, found, width=terminal_width()))
+            print_lines(console_for(sys.stdout), blame_lines(case, path_blames, width=terminal_width()))
         return code
 
     ctx.exit(each_case(cases, blame))

@@ -32,22 +32,22 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     from gradcheck_cli.serial import plain
 
     before, after = read_report(old), read_report(new)
-    found, unasked = compare_reports(before, after)
+    findings, unasked = compare_reports(before, after)
     if unasked:
         asked = (
             "" if after.selection is None else " ".join([*after.selection.paths, *after.selection.options])
         )
         click.echo(f"{new}: wasn't asked for {unasked:,} of the pairs in {old} (it is of {asked})", err=True)
     if form == "json":
-        content = {"schema_version": 1, "changes": plain(list(found), LAYOUTS)}
+        content = {"schema_version": 1, "changes": plain(list(findings), LAYOUTS)}
         content |= {"old": before.facts, "new": after.facts}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     elif form == "html":
         from gradcheck_cli.reporting.html.side_by_side import to_html
 
-        click.echo(to_html((str(old), before), (str(new), after), found), nl=False)
+        click.echo(to_html((str(old), before), (str(new), after), findings), nl=False)
     else:
         lines = version_lines((str(old), before), (str(new), after))
-        lines += baseline_lines(found, terminal_width(), title=f"{old} -> {new}")
+        lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")
         print_lines(console_for(sys.stdout), lines)
-    ctx.exit(1 if any(finding.is_failure for finding in found) else 0)
+    ctx.exit(1 if any(finding.is_failure for finding in findings) else 0)

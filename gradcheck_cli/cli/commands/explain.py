@@ -31,21 +31,21 @@ def command(code: str | None) -> None:
     from gradcheck_cli.reporting.codes import CODES, find_code, page_of
 
     if code is None:
-        width = max(len(one.name) for one in CODES)
-        for one in CODES:
-            click.echo(f"{one.number}  {one.name:{width}}  {one.title}")
+        width = max(len(listed.name) for listed in CODES)
+        for listed in CODES:
+            click.echo(f"{listed.number}  {listed.name:{width}}  {listed.title}")
         return
-    found = find_code(code)
-    if found is None:
+    match = find_code(code)
+    if match is None:
         raise UsageError(_unknown(code))
     if not sys.stdout.isatty():
-        click.echo(page_of(found), nl=False)
+        click.echo(page_of(match), nl=False)
         return
     from rich.markdown import Markdown
 
     from gradcheck_cli.cli.console import console_for
 
-    console_for(sys.stdout).print(Markdown(page_of(found).removeprefix("#")))
+    console_for(sys.stdout).print(Markdown(page_of(match).removeprefix("#")))
 
 
 def _unknown(text: str) -> str:

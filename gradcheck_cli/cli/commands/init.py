@@ -74,11 +74,11 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.running.views.drafting_process import DraftingProcess
 
     failures = 0
-    wanted = () if missing is not None and not targets else targets or (str(op_type),)
+    requested = () if missing is not None and not targets else targets or (str(op_type),)
     with DraftingProcess() as process:
-        for number, target in enumerate(wanted):
+        for index, target in enumerate(requested):
             try:
-                _write_one(_drafted(target, process), output, force=force, is_next=number > 0)
+                _write_one(_drafted(target, process), output, force=force, is_next=index > 0)
             except GradcheckError as error:  # noqa: PERF203 (each takes seconds)
                 if missing is None:
                     raise

@@ -88,14 +88,14 @@ def _specs_by_name(folder: str) -> dict[str, list[str]]:
     from gradcheck_cli.spec.models.versions import cases_by_type
 
     cases = load([folder]).cases
-    found = {
+    specs = {
         name: [case.spec for case in covering]
         for name, covering in cases_by_type(cases, _tensorflow()).items()
     }
     for case in cases:
         if case.forward is not None:
-            found.setdefault(case.forward.target, []).append(case.spec)
-    return {name: list(dict.fromkeys(places)) for name, places in found.items()}
+            specs.setdefault(case.forward.target, []).append(case.spec)
+    return {name: list(dict.fromkeys(places)) for name, places in specs.items()}
 
 
 def _tensorflow() -> str:
@@ -111,15 +111,15 @@ def _is_glob(pattern: str) -> bool:
 def _choose(
     entries: Sequence[GradientEntry], pattern: str | None, statuses: Sequence[str]
 ) -> list[GradientEntry]:
-    wanted = set(STATUSES.values())
+    chosen = set(STATUSES.values())
     if statuses and "all" not in statuses:
-        wanted = {STATUSES[status] for status in statuses}
+        chosen = {STATUSES[status] for status in statuses}
     elif not statuses and (pattern is None or _is_glob(pattern)):
-        wanted.discard("none")
+        chosen.discard("none")
     # Brackets are literal: `module:Class.method` and op types hold none, and nobody should have to escape.
     glob = re.escape(pattern or "*").replace(r"\*", ".*").replace(r"\?", ".")
     matches = re.compile(glob, re.IGNORECASE | re.DOTALL).fullmatch
-    return [entry for entry in entries if entry.status in wanted and matches(entry.name)]
+    return [entry for entry in entries if entry.status in chosen and matches(entry.name)]
 
 
 def _print(

@@ -44,10 +44,10 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     if reports:
         go_on_without_output()
-    given = {str(file): read_report(file) for file in files}
-    if len(given) < len(files):
+    report_by_file = {str(file): read_report(file) for file in files}
+    if len(report_by_file) < len(files):
         raise click.UsageError("a report is named twice.", ctx)
-    report = merge(given)
+    report = merge(report_by_file)
     width = terminal_width()
     if form == "table":
         console = console_for(sys.stdout)

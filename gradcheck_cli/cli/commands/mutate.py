@@ -29,11 +29,11 @@ UNCHECKED = 3
 
 def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
     """Return the shapes that the cases of each op have: a size that is always the same hides its number."""
-    found: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
+    shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
     for case in cases:
         shapes = tuple(tensor.shape for tensor in case.tensors)
-        found.setdefault((case.path, case.op), set()).add(shapes)
-    return found
+        shapes_by_op.setdefault((case.path, case.op), set()).add(shapes)
+    return shapes_by_op
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class MutateOptions:
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
 @click.option("-v", "--verbose", is_flag=True, help="List what is caught, too.")
-@option_group("asked", MutateOptions)
+@option_group("options", MutateOptions)
 @click.pass_context
-def command(ctx: click.Context, /, *, asked: MutateOptions) -> None:
+def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     """Corrupt the gradients that the specs in PATHS describe, one way at a time, and check each again.
 
     A corruption that is called a mismatch is caught; one that leaves a pair undecided fails a run as well;
@@ -94,9 +94,9 @@ def command(ctx: click.Context, /, *, asked: MutateOptions) -> None:
     from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load_cases
 
-    cases = asked.named.choose(load_cases(asked.paths or default_paths(), seed=asked.seed))
-    cases = _with_corruptions(cases, asked.kinds or tuple(CORRUPTIONS))
-    workers = start_workers(ctx, asked.workers)
+    cases = options.named.choose(load_cases(options.paths or default_paths(), seed=options.seed))
+    cases = _with_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
+    workers = start_workers(ctx, options.workers)
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.cli.progress import run_and_print
     from gradcheck_cli.reporting.terminal.mutants import Tally, case_lines
@@ -104,14 +104,14 @@ def command(ctx: click.Context, /, *, asked: MutateOptions) -> None:
     width = terminal_width()
 
     def lines_of(result: CaseResult) -> Sequence[Text]:
-        return case_lines(result, width=width, verbose=asked.verbose) if asked.form == "table" else []
+        return case_lines(result, width=width, verbose=options.verbose) if options.form == "table" else []
 
-    report = run_and_print(workers, cases, lines_of, seed=asked.seed)
+    report = run_and_print(workers, cases, lines_of, seed=options.seed)
     tally = Tally.of(report)
-    _print(report, tally, asked.form)
+    _print(report, tally, options.form)
     if report.interrupted:
         ctx.exit(report.exit_code)
-    least = asked.fail_under
+    least = options.fail_under
     too_few = least is not None and (tally.share is None or 100 * tally.share < least)
     ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)
 

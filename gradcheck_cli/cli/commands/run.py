@@ -98,9 +98,9 @@ class RunOptions:
 )
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @verbosity_options
-@option_group("asked", RunOptions)
+@option_group("options", RunOptions)
 @click.pass_context
-def command(ctx: click.Context, /, *, asked: RunOptions) -> None:
+def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     """Check the gradients that the specs in PATHS describe.
 
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
@@ -110,56 +110,56 @@ def command(ctx: click.Context, /, *, asked: RunOptions) -> None:
     command line comes before the environment, and that before the file.
     """
     began = time.monotonic()
-    if asked.show_config:
+    if options.show_config:
         _print_settings(ctx)
         return
-    if asked.verbosity.quiet and asked.verbosity.verbose:
+    if options.verbosity.quiet and options.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
-    baseline = Baseline(ctx, asked.baseline, asked.changes.seed)
-    if asked.reports or asked.baseline.update is not None:
+    baseline = Baseline(ctx, options.baseline, options.changes.seed)
+    if options.reports or options.baseline.update is not None:
         go_on_without_output()
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.project import default_paths
 
-    folders = asked.paths or default_paths()
-    changes, selection = asked.changes, asked.selection
+    folders = options.paths or default_paths()
+    changes, selection = options.changes, options.selection
 
     def read() -> tuple[Case, ...]:
         return changes.applied_to(selection.select(changes.load(folders)).cases)
 
-    if asked.is_watching:
+    if options.is_watching:
         from gradcheck_cli.cli.commands.watching import watch_command
 
-        ctx.exit(watch_command(ctx, folders, read, asked.workers))
+        ctx.exit(watch_command(ctx, folders, read, options.workers))
     if selection.collect_only:
-        list_cases(selection.select(changes.load(folders)).cases, asked.form)
+        list_cases(selection.select(changes.load(folders)).cases, options.form)
         return
-    ctx.exit(_run(ctx, asked, folders, baseline, began))
+    ctx.exit(_run(ctx, options, folders, baseline, began))
 
 
 def _run(
-    ctx: click.Context, asked: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
+    ctx: click.Context, options: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
 ) -> int:
     """Check the cases, print and write what was found, and return the exit code."""
     # First: TensorFlow is imported beside all that follows.
-    workers = start_workers(ctx, asked.workers, files_of(asked.reports))
+    workers = start_workers(ctx, options.workers, files_of(options.reports))
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.baseline.expected import selection_of
     from gradcheck_cli.running.selection.history import write_history
 
-    policy = Policy(asked.strict, asked.strict_precision)
-    changes, selection = asked.changes, asked.selection
+    policy = Policy(options.strict, options.strict_precision)
+    changes, selection = options.changes, options.selection
     loaded = changes.load(folders)
-    coverage = Coverage.begin(ctx, folders, asked.to_cover)
+    coverage = Coverage.begin(ctx, folders, options.to_cover)
     selected = selection.select(loaded)
-    kinds = {asked.form, *(one.kind for one in asked.reports)}
+    kinds = {options.form, *(target.kind for target in options.reports)}
     cases = _as_asked(changes.applied_to(selected.cases), kinds, is_remembered=baseline.is_used)
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
         from gradcheck_cli.cli.progress import run_and_print
 
-        lines_of = _lines_of(asked.verbosity, policy) if asked.form == "table" else lambda _: []
+        lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
         report = run_and_print(workers, cases, lines_of, seed=changes.seed, stopper=stopper)
     else:
@@ -173,9 +173,9 @@ def _run(
     )
     report = coverage.added_to(baseline.compared(report))
     write_history(selection.cache_folder, report)
-    _print_end(report, asked.form, asked.verbosity, missing=coverage.names_missing)
+    _print_end(report, options.form, options.verbosity, missing=coverage.names_missing)
     unwritten = max(baseline.write(report), coverage.write(report.coverage))
-    return write_reports(asked.reports, asked.form, report) or unwritten
+    return write_reports(options.reports, options.form, report) or unwritten
 
 
 def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:

@@ -65,5 +65,5 @@ def _print(form: str, faults: Sequence[Fault]) -> None:
         click.echo(faults_sarif(faults, root_folder()), nl=False)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _count(amount: int, noun: str) -> str:
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"

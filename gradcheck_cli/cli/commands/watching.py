@@ -56,9 +56,9 @@ def watch_command(
     Returns:
         The exit code.
     """
-    given = ctx.params
-    refused = [option for name, option in _ENDS.items() if given[name]]
-    refused += [f"--format {given['form']}"] if given["form"] != "table" else []
+    params = ctx.params
+    refused = [option for name, option in _ENDS.items() if params[name]]
+    refused += [f"--format {params['form']}"] if params["form"] != "table" else []
     refused += ["-j 0"] if options.jobs == 0 else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
@@ -68,12 +68,12 @@ def watch_command(
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
-    policy = Policy(given["strict"], given["strict_precision"])
+    policy = Policy(params["strict"], params["strict_precision"])
     console = console_for(sys.stdout)
 
     def show(case: CaseResult) -> None:
-        if not (given["quiet"] and policy.is_fine(case)):
-            print_lines(console, case_lines(case, width=terminal_width(), verbose=given["verbose"]))
+        if not (params["quiet"] and policy.is_fine(case)):
+            print_lines(console, case_lines(case, width=terminal_width(), verbose=params["verbose"]))
 
     return watch(workers, paths, read, show, policy)
 
@@ -98,7 +98,7 @@ def watch(
         The exit code of what is known last.
     """
     watched = FileWatch(paths)
-    known: dict[tuple[str, str, str, str], CaseResult] = {}
+    results: dict[tuple[str, str, str, str], CaseResult] = {}
     changed: frozenset[Path] | None = None
     try:
         while True:
@@ -110,17 +110,17 @@ def watch(
             else:
                 todo = cases if changed is None else watched.touched(cases, changed)
                 watched.follow(cases)
-                _run(workers, todo, known, show)
-                _forget_gone(known, cases)
-                wrong = sum(not policy.is_fine(result) for result in known.values())
+                _run(workers, todo, results, show)
+                _forget_gone(results, cases)
+                wrong = sum(not policy.is_fine(result) for result in results.values())
                 took = time.perf_counter() - began
-                click.echo(_summary(len(todo), len(known), wrong, watched.count, took))
+                click.echo(_summary(len(todo), len(results), wrong, watched.count, took))
             changed = watched.wait()
             names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
             more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
             click.echo(f"\n-- {names}{more} changed")
     except KeyboardInterrupt:
-        return policy.exit_code(known.values()) if known else INTERRUPTED
+        return policy.exit_code(results.values()) if results else INTERRUPTED
     finally:
         workers.close()
 
@@ -128,14 +128,14 @@ def watch(
 def _run(
     workers: Workers,
     cases: Sequence[Case],
-    known: dict[tuple[str, str, str, str], CaseResult],
+    results: dict[tuple[str, str, str, str], CaseResult],
     show: Callable[[CaseResult], None],
 ) -> None:
     with redirect_stdout(sys.stderr):
         try:
             for event in workers.run(cases):
                 if isinstance(event, Ended):
-                    known[_place(event.result)] = event.result
+                    results[_place(event.result)] = event.result
                     show(event.result)
         except CaseFailedError as error:
             click.echo(str(error), err=True)
@@ -145,11 +145,11 @@ def _place(result: CaseResult) -> tuple[str, str, str, str]:
     return result.op, result.case, result.mode, result.dtype
 
 
-def _forget_gone(known: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
+def _forget_gone(results: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
     """Drop the results of cases that aren't there any more."""
     there = {(case.op, case.name, case.mode, case.dtype) for case in cases}
-    for place in [place for place in known if place not in there]:
-        del known[place]
+    for place in [place for place in results if place not in there]:
+        del results[place]
 
 
 def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:

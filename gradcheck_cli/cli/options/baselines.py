@@ -100,8 +100,8 @@ class Baseline:
         from gradcheck_cli.running.baseline.expected import Expected
         from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 
-        found = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
-        return replace(report, baseline=found)
+        findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
+        return replace(report, baseline=findings)
 
     def write(self, report: Report) -> int:
         """Write the lock file, if that was asked for, and say on standard error what has changed in it.

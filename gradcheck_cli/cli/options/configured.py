@@ -94,11 +94,11 @@ class ConfiguredCommand(click.Command):
         """Raise for unknown keys of the file, and warn of variables that look like one of ours."""
         if self.only:  # `run` checks the other keys
             return
-        known = [*keys, "specs"]
+        known_keys = [*keys, "specs"]
         faults = [
-            f"{settings.place(key)}: unknown key.{_meant(key, known)}"
+            f"{settings.place(key)}: unknown key.{_meant(key, known_keys)}"
             for key in settings.table
-            if key not in known
+            if key not in known_keys
         ]
         if faults:
             raise UsageError("\n".join(faults))
@@ -181,11 +181,11 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
         return value
     values = value if isinstance(value, list) else [value]
     if (isinstance(value, list) and not option.multiple) or not all(
-        isinstance(one, str | int | float) and not isinstance(one, bool) for one in values
+        isinstance(item, str | int | float) and not isinstance(item, bool) for item in values
     ):
         kind = "a text, a number, or a list of them" if option.multiple else "a text or a number"
         raise UsageError(f"{place}: must be {kind}, but got {value!r}")
-    texts = [str(one) for one in values]
+    texts = [str(item) for item in values]
     if isinstance(option.type, click.Path):
         texts = [settings.below(text) for text in texts]
     elif option.name in _BEFORE_FILE:
@@ -204,12 +204,12 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple | list):
-        return " ".join(_text(one) for one in value)
+        return " ".join(_text(item) for item in value)
     if isinstance(value, Path):
         return value.as_posix()
     return str(value)
 
 
-def _meant(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-    return f" Did you mean '{close[0]}'?" if close else f" Possible keys: {', '.join(sorted(known))}."
+def _meant(key: str, known_keys: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), known_keys, n=1)
+    return f" Did you mean '{close[0]}'?" if close else f" Possible keys: {', '.join(sorted(known_keys))}."

@@ -43,13 +43,13 @@ def _reports(
     _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[CoverageReport, ...]:
     """Read `KIND` or `KIND:FILE`."""
-    found = []
+    reports = []
     for value in values:
         kind, separator, name = value.partition(":")
         if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
             raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
-        found.append(CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind])))
-    return tuple(found)
+        reports.append(CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind])))
+    return tuple(reports)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,10 @@ class Coverage:
             files = changed_files(changed)
             packages = tuple(package.within(files) for package in packages)
         modules = [module for package in packages for module in package.paths]
-        excuses = {one.op_type: f"{one.kind}: {one.reason}" for one in load(list(folders)).exceptions}
+        excuses = {
+            exception.op_type: f"{exception.kind}: {exception.reason}"
+            for exception in load(list(folders)).exceptions
+        }
         return cls(
             packages,
             Importing(modules, places),
@@ -154,13 +157,13 @@ class Coverage:
             return report
         from gradcheck_cli.coverage.measure import measure
 
-        found = measure(self.packages, report.cases, self.importing.result(), self.excuses)
-        return replace(report, coverage=replace(found, fail_under=self.fail_under, changed=self.changed))
+        coverage = measure(self.packages, report.cases, self.importing.result(), self.excuses)
+        return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
 
     @property
     def names_missing(self) -> bool:
         """Whether what isn't covered is to be named."""
-        return any(one.kind == TERM for one in self.reports)
+        return any(report.kind == TERM for report in self.reports)
 
     def write(self, coverage: GradientCoverage | None) -> int:
         """Write the files that were asked for, say which can't be, and return the exit code for that."""
@@ -175,9 +178,9 @@ class Coverage:
         texts = {"json": coverage_json, "markdown": coverage_markdown}
         failures = [
             failure
-            for one in self.reports
-            if one.file is not None
-            for failure in write_file(one.file, texts[one.kind](coverage))
+            for report in self.reports
+            if report.file is not None
+            for failure in write_file(report.file, texts[report.kind](coverage))
         ]
         for failure in failures:
             click.echo(failure, err=True)
@@ -195,7 +198,9 @@ def _least(ctx: click.Context, option: str) -> float | None:
     if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
         return value
     if any(ctx.params[name] for name in _SELECTING):
-        told = f"--{option.replace('_', '-')}: only some cases were selected, so it isn't held against them"
-        click.echo(told, err=True)
+        message = (
+            f"--{option.replace('_', '-')}: only some cases were selected, so it isn't held against them"
+        )
+        click.echo(message, err=True)
         return None
     return value

@@ -40,25 +40,30 @@ class Wanted:
 
 def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[Wanted, ...]:
     """Read `KIND=FILE`, and find out before the run whether FILE can be written after it."""
-    found: list[Wanted] = []
+    targets: list[Wanted] = []
     for value in values:
         kind, separator, name = value.partition("=")
         if value == "github":
-            found.append(Wanted("github"))
+            targets.append(Wanted("github"))
             continue
         if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
         file = Path(name)
         _require_place(file)
-        taken = next(
-            (one for one in found if one.file is not None and one.file.absolute() == file.absolute()), None
+        clashing = next(
+            (
+                target
+                for target in targets
+                if target.file is not None and target.file.absolute() == file.absolute()
+            ),
+            None,
         )
-        if taken is not None:
+        if clashing is not None:
             raise click.BadParameter(
-                f"'{name}' is to hold two reports, {taken.kind} and {kind}; name two files."
+                f"'{name}' is to hold two reports, {clashing.kind} and {kind}; name two files."
             )
-        found.append(Wanted(kind, file))
-    return tuple(found)
+        targets.append(Wanted(kind, file))
+    return tuple(targets)
 
 
 def _require_place(file: Path) -> None:
@@ -96,7 +101,7 @@ def report_options(function: Function) -> Function:
 
 def files_of(reports: Sequence[Wanted]) -> tuple[Path, ...]:
     """Return the files that reports go to."""
-    return tuple(one.file for one in reports if one.file is not None)
+    return tuple(target.file for target in reports if target.file is not None)
 
 
 def root_folder() -> Path:
@@ -140,12 +145,12 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
         The report's own exit code; in place of a 0, 2 where a file can't be written.
     """
     failures = []
-    for one in reports:
-        if one.file is not None:
-            failures += write_file(one.file, render(one.kind, report, root_folder()))
+    for target in reports:
+        if target.file is not None:
+            failures += write_file(target.file, render(target.kind, report, root_folder()))
         elif form != "github":
             print_commands(render("github", report, root_folder()), err=form != "table")
-    if form == "github" or any(one.kind == "github" for one in reports):
+    if form == "github" or any(target.kind == "github" for target in reports):
         failures += _append_summary(report)
     for failure in failures:
         click.echo(failure, err=True)

@@ -60,7 +60,7 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     """
     rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
     fails = verdict == Verdict.MISMATCH
-    size = np.maximum(np.abs(problem.value[rows]), resolution.value)
+    size = np.fmax(problem.size_of_terms[rows], resolution.value)
     absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
     with np.errstate(invalid="ignore"):
         is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))

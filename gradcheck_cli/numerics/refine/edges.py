@@ -40,6 +40,8 @@ FAR_BEYOND = (64.0, 1024.0)
 TREAD = 0.1
 NEARBY = 8
 TREADS = 0.35
+# What is more than half of the tallest increment is a riser.
+RISER = 0.5
 # Stairs of height J that start at distance d hide slopes up to J / d; four times that, as either is rough.
 HIDDEN = 4.0
 
@@ -63,7 +65,10 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True)
 class Stairs:
-    """(e,) each, 0 where there are none: the slope they may hide, their height, how many risers were seen."""
+    """(e,) each, 0 where there are none: the slope they may hide, their height, how many risers they climb.
+
+    Risers that take f back to where it was climb nothing: a box's two edges hide no slope.
+    """
 
     hidden: Float
     height: Float
@@ -139,7 +144,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     sampler, domain = problem.sampler, problem.domain
     slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
-    count = np.zeros(slope.shape, dtype=np.int64)
+    top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of what the risers add up to
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
     groups, owner = np.unique(
@@ -164,7 +169,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
             base = batch.base[row]
             with np.errstate(all="ignore"):
                 rest = values - base - sign * slope[which] * step
-                moved = np.abs(np.diff(rest, axis=0))
+                change = np.diff(rest, axis=0)
+                moved = np.abs(change)
                 height = moved.max(axis=0)
                 around = sliding_window_view(
                     np.pad(moved, ((NEARBY, NEARBY), (0, 0))), 2 * NEARBY + 1, axis=0
@@ -184,14 +190,17 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                     slope[which[is_stair]],
                 )
                 is_stair |= ~np.isfinite(height)
-                risers = np.where(is_stair, (moved > 0.5 * height).sum(axis=0), 0)
+                climbed = np.cumsum(np.where(is_stair & (moved > RISER * height), change, 0.0), axis=0)
                 width = np.maximum(step[0], step[1] - step[0])
                 found = np.where(is_stair, HIDDEN * height / width, 0.0)
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(found), found, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
-            count[which] += risers
-    return Stairs(hidden, heights, count)
+            top[which] = np.fmax(top[which], climbed.max(axis=0))
+            bottom[which] = np.fmin(bottom[which], climbed.min(axis=0))
+    with np.errstate(all="ignore"):
+        risers = np.ceil((top - bottom) / heights - RISER)
+    return Stairs(hidden, heights, np.nan_to_num(risers, nan=0.0, posinf=0.0))
 
 
 def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:

@@ -201,7 +201,7 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     numeric = doubtful.trusted.copy()
     numeric[rows, where] = np.where(is_sure, size, 0.0)
     scale = row_scale(numeric, problem.weights)
-    value = np.abs(np.where(np.isfinite(problem.value), problem.value, 0.0))
+    value, rounded = problem.size, problem.size_of_terms[rows]
     # Noise seen in one column is in the row's values, whichever input moves.
     noise, bias = (_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias))
     with np.errstate(all="ignore"):
@@ -218,14 +218,19 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
         problem.rule,
         (given, known),
         scale[rows],
-        np.maximum(value[rows], resolution.value),
+        np.maximum(rounded, resolution.value),
         problem.step_scale[sampled.columns],
         rtol,
     )
     # A gradient and a slope that are both lost in the forward's noise (an attention key's bias, which softmax
     # takes no notice of) are equal as far as can be told. That says enough where the noise is what the table
-    # grants beside the row's largest slope, here beside the value itself: all slopes of the row may be zero.
-    floor = problem.rule.ratol * value[rows] / problem.step_scale[sampled.columns]
+    # grants beside the row's largest slope, here beside the output's largest value: all slopes of the row may
+    # be zero, and it as well.
+    floor = (
+        problem.rule.ratol
+        * np.maximum(rounded, problem.size_beside[rows])
+        / problem.step_scale[sampled.columns]
+    )
     with np.errstate(all="ignore"):
         is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
         is_lost &= np.maximum(np.abs(given), np.abs(resolution.slope)) <= resolution.uncertainty

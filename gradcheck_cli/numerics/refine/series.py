@@ -162,8 +162,8 @@ def sample(
         measured = BOUND_PER_SIGMA * np.nan_to_num(noise, nan=0.0, posinf=0.0)
         yield Series(
             which=which,
-            at=differences(sides, unit[row], measured, problem.size[row]),
-            size=problem.size[row],
+            at=differences(sides, unit[row], measured, problem.size_of_terms[row]),
+            size=problem.size_of_terms[row],
             step=np.maximum(sides.step_up, sides.step_down),
             sentinels=len(sentinels),
             base=base,

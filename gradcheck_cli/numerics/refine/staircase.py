@@ -33,9 +33,16 @@ WIDEST = 8.0
 NARROWER = 4.0
 INTERVALS = 32
 RISERS = 3
+CLIMBS = 0.8  # the part of all rises that a slope's stairs keep (empirical): all of them, but for rounding
+RISER = 4.0  # errors of a value, that a rise is no rounding
 # Risers are of one height: within twice of each other, as those of a rounding are on both sides of a power of
 # two; a little more for what rounds them.
 ALIKE = 2.1
+
+# A row that is no larger than this many roundings of its output's largest element, and moves by no more, is
+# what is left of terms that cancel (a Sobel filter where the border is a mirror). The slope that half of the
+# scale may hide then is 64 u of that element over the scale: of what the table grants, a part in 10,000.
+CANCELLED = 16.0
 
 # Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
 # steps below that, of which the least is 64 ulp of x; and a movement of eight roundings that isn't there.
@@ -81,12 +88,15 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
         return found
     rows, change = rows[moves], change[:, moves]
     total = np.abs(change[-1])
-    base = np.maximum(np.abs(problem.sampler.base[rows]), total)
+    base = np.maximum(problem.size_of_terms[rows], total)
     error = 2 * problem.unit[rows] * base + np.finfo(np.float64).tiny
+    left = CANCELLED * problem.unit[rows] * problem.size_beside[rows]
+    is_left = base <= left
+    error = np.where(is_left, np.maximum(left / RISER, error), error)
     with np.errstate(all="ignore"):
         # Where rounding alone explains the flat part, the slope goes on beneath it; as far as it may reach,
         # twice the step that is still flat.
-        is_rounded = total * along[np.argmax(change != 0, axis=0)] <= 8 * error
+        is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
     is_stair = ~np.isfinite(total) | _has_stairs(problem, rows, direction, narrow, error)
     found[rows] = np.where(is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT))
     return found
@@ -107,6 +117,11 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
         return found
     sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
     here, room = problem.chosen, problem.domain.take(problem.chosen)
+    # Rounding of the inputs moves a row by this, times their unit roundoff. Less may be lost on the way to a
+    # value that is smaller, as where a mean is subtracted.
+    rounded = np.maximum(
+        problem.size_of_terms, (np.abs(jacobian) * np.abs(problem.sampler.point)[problem.table]).sum(axis=1)
+    )
     for exponent in FINE:
         moved = np.zeros(problem.sampler.point.size)
         size = power_of_two(problem.step_scale[here]) * 2.0**exponent
@@ -115,7 +130,7 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
             expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
         rows = np.arange(found.size)
         change = _changes(problem, rows, moved, np.ones(1))[0]
-        found |= (change == 0) & (expected > FINE_ULP * problem.unit * problem.size)
+        found |= (change == 0) & (expected > FINE_ULP * problem.unit * rounded)
     return found
 
 
@@ -128,8 +143,9 @@ def _has_stairs(
     while reach >= narrow:
         values = _changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
         with np.errstate(all="ignore"):
-            height = np.abs(np.diff(values, axis=0))
-            is_riser = height > 4 * error
+            rise = np.diff(values, axis=0)
+            height = np.abs(rise)
+            is_riser = height > RISER * error
             tallest = height.max(axis=0)
             least = np.where(is_riser, height, np.inf).min(axis=0)
             count = is_riser.sum(axis=0)
@@ -137,6 +153,11 @@ def _has_stairs(
             adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
             is_even = (tallest <= ALIKE * least) & (count >= RISERS) & (count < INTERVALS / 2)
             is_even &= adjoining <= count / RISERS / 2
+            if not problem.may_round:
+                # What goes back as well hides no slope: the elements of a pool, of which each is now the
+                # largest, now not. A sum of roundings may do so too.
+                net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
+                is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
         found |= is_even
         reach /= NARROWER
     return found

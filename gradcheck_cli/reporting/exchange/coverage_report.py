@@ -32,7 +32,7 @@ def headline(coverage: GradientCoverage) -> str:
         return f"hand-written gradients of {where}: there are none"
     parts = [f"{covered:,} of {covered + missing:,} covered ({_share(coverage)})"]
     parts += [f"{excused:,} excused"] if excused else []
-    modules = sum(one.line == 0 for one in coverage.gradients)
+    modules = sum(gradient.line == 0 for gradient in coverage.gradients)
     parts += [f"{layout.count(modules, 'module')} not imported"] if modules else []
     if coverage.falls_short:
         parts.append(f"--cov-fail-under {coverage.fail_under:g} isn't reached")
@@ -54,11 +54,13 @@ def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> 
     """
     lines = []
     if missing or coverage.falls_short:
-        for one in coverage.gradients:
-            if one.status is not CoverageStatus.COVERED:
-                head = Text(f"  {one.status}", style=_STYLES[one.status])
-                lines.append(head + Text(f"  {layout.clean(f'{one.name}  {_place(one)}')}", style=""))
-                lines += layout.wrap(one.reason, width=width, indent=4)
+        for gradient in coverage.gradients:
+            if gradient.status is not CoverageStatus.COVERED:
+                head = Text(f"  {gradient.status}", style=_STYLES[gradient.status])
+                lines.append(
+                    head + Text(f"  {layout.clean(f'{gradient.name}  {_place(gradient)}')}", style="")
+                )
+                lines += layout.wrap(gradient.reason, width=width, indent=4)
     style = "bold red" if coverage.falls_short else "bold"
     return [*lines, *layout.wrap(headline(coverage), width=width, indent=0, style=style)]
 
@@ -68,10 +70,12 @@ def branch_lines(report: Report) -> list[Text]:
     seen, every = report.sides
     if report.branch_fail_under is None or not every:
         return []
-    told = f"sides of branches: {seen:,} of {every:,} seen ({int(1000 * seen / every) / 10:.1f} %)"
+    message = f"sides of branches: {seen:,} of {every:,} seen ({int(1000 * seen / every) / 10:.1f} %)"
     if not report.branches_fall_short:
-        return [Text(told, style="bold")]
-    return [Text(f"{told}, --branch-fail-under {report.branch_fail_under:g} isn't reached", style="bold red")]
+        return [Text(message, style="bold")]
+    return [
+        Text(f"{message}, --branch-fail-under {report.branch_fail_under:g} isn't reached", style="bold red")
+    ]
 
 
 def _place(gradient: WrittenGradient) -> str:
@@ -89,9 +93,12 @@ def coverage_markdown(coverage: GradientCoverage) -> str:
     heading = ("", "gradient", "where", "cases or reason")
     for is_covered in (False, True):
         rows = [
-            (_MARKS[one.status], *map(escape, (one.name, _place(one), ", ".join(one.cases) or one.reason)))
-            for one in coverage.gradients
-            if (one.status is CoverageStatus.COVERED) is is_covered
+            (
+                _MARKS[gradient.status],
+                *map(escape, (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)),
+            )
+            for gradient in coverage.gradients
+            if (gradient.status is CoverageStatus.COVERED) is is_covered
         ]
         if not rows:
             continue

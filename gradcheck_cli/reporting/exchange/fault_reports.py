@@ -50,16 +50,16 @@ def excerpt(fault: Fault) -> list[str]:
 
 def _span(text: str, fault: Fault) -> tuple[int, int]:
     """Return where in a line a fault's place is: its value, or its key where that is at fault."""
-    at, found = 0, None
+    at, last_match = 0, None
     for part in re.findall(r"[^.\[\]]+", fault.place):
         match = re.compile(rf"(?<![\w.-])['\"]?{re.escape(part)}['\"]?\s*:\s*").search(text, at)
         if match is not None:
-            found, at = match, match.end()
-    if found is None:
+            last_match, at = match, match.end()
+    if last_match is None:
         start = len(text) - len(text.lstrip())
         return start, len(text.rstrip())
     if "unknown" in fault.message or at >= len(text.rstrip()):
-        return found.start(), found.start() + len(found.group().rstrip(": "))
+        return last_match.start(), last_match.start() + len(last_match.group().rstrip(": "))
     if text[at] in "[{":
         return at, len(text.rstrip().rstrip("}")) if text[at] == "[" else len(text.rstrip())
     end = _END.search(text, at)
@@ -81,8 +81,8 @@ def faults_github(faults: Sequence[Fault], root: Path) -> str:
             "title": "gradcheck: spec",
         }
         named = ",".join(f"{key}={escape_property(value)}" for key, value in properties.items())
-        told = f"{fault.place}: {fault.message}" if fault.place else fault.message
-        lines.append(f"::error {named}::{escape_data(told)}\n")
+        message = f"{fault.place}: {fault.message}" if fault.place else fault.message
+        lines.append(f"::error {named}::{escape_data(message)}\n")
     return "".join(lines)
 
 
@@ -92,7 +92,7 @@ def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
     driver = {"name": "gradcheck", "version": __version__, "rules": [rule_of(code)]}
     results = []
     for fault in faults:
-        told = f"{fault.place}: {fault.message}" if fault.place else fault.message
+        message = f"{fault.place}: {fault.message}" if fault.place else fault.message
         location: dict[str, object] = {"artifactLocation": artifact(relative(fault.path, root))}
         if fault.line:
             location["region"] = {"startLine": fault.line}
@@ -104,7 +104,7 @@ def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
                 "ruleId": code.number,
                 "ruleIndex": 0,
                 "level": "error",
-                "message": {"text": told},
+                "message": {"text": message},
                 "partialFingerprints": {"gradcheck/v1": identity.hexdigest()[:32]},
                 "locations": [{"physicalLocation": location}],
             }

@@ -89,24 +89,24 @@ class Finding:
 
 def findings_of(report: Report) -> tuple[Finding, ...]:
     """Return everything that a report found, case by case, then what concerns the whole run."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for case in report.cases:
-        found += _of_case(case, report)
+        findings += _of_case(case, report)
     cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
-    found += [
+    findings += [
         _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
     unchecked = code_of("unchecked")
-    found += _of_coverage(report)
-    found += [
+    findings += _of_coverage(report)
+    findings += [
         Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked)
         for text in report.unchecked
     ]
     if report.interrupted:
         text = "interrupted: cases that hadn't ended weren't checked"
-        found.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
-    return tuple(found)
+        findings.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
+    return tuple(findings)
 
 
 def name_of(case: CaseResult) -> str:
@@ -235,13 +235,15 @@ def _of_coverage(report: Report) -> Iterator[Finding]:
     if report.coverage is None:
         return
     outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED
-    for one in report.coverage.gradients:
-        if one.status is CoverageStatus.MISSING:
-            title = f"{one.name}: not covered"
-            text = f"{title}: {one.reason}; `gradcheck init {one.name}` writes a spec to start from"
-            told = text if one.line else f"{title}: {one.reason}"
+    for gradient in report.coverage.gradients:
+        if gradient.status is CoverageStatus.MISSING:
+            title = f"{gradient.name}: not covered"
+            text = f"{title}: {gradient.reason}; `gradcheck init {gradient.name}` writes a spec to start from"
+            message = text if gradient.line else f"{title}: {gradient.reason}"
             code = code_of("uncovered")
-            yield Finding("uncovered", outcome, one.name, title, told, one.file, one.line, code=code)
+            yield Finding(
+                "uncovered", outcome, gradient.name, title, message, gradient.file, gradient.line, code=code
+            )
 
 
 def _reason(case: CaseResult) -> list[str]:

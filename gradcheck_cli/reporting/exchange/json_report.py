@@ -64,7 +64,7 @@ def _unfold_case(content: Object, place: str) -> Object:
     where = f"{place}.not_differentiated"
     outputs = serial.read(tuple[dict[str, str], ...], content["not_differentiated"], where)
     try:
-        pairs = [[one["output"], one["dtype"]] for one in outputs]
+        pairs = [[entry["output"], entry["dtype"]] for entry in outputs]
     except KeyError as error:
         raise TypeFault(f"{where} lacks {error}") from None
     output = {"lines": [], "file": None} if content["output"] is None else content["output"]

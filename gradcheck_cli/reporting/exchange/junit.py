@@ -42,7 +42,7 @@ def to_junit(report: Report, *, now: datetime | None = None) -> str:
         "testsuite",
         {
             "name": "gradcheck",
-            **{name: str(number) for name, number in counts.items()},
+            **{name: str(count) for name, count in counts.items()},
             "time": f"{report.duration_s:.3f}",
             "timestamp": (now or datetime.now(timezone.utc)).isoformat(),
             "hostname": _clean(platform.node()),

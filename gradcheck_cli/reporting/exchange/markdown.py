@@ -56,10 +56,12 @@ def to_markdown(report: Report, root: Path) -> str:
         lines += table_lines(
             ("", "op", "what", "details", "where"), [_row_of(finding, root) for finding in wrong]
         )
-    told = [finding for finding in findings if finding.rule.startswith("baseline/") and finding not in wrong]
-    if told:
+    changes = [
+        finding for finding in findings if finding.rule.startswith("baseline/") and finding not in wrong
+    ]
+    if changes:
         lines += ["Since the baseline, without a fault:", ""]
-        lines += _limited([f"- {escape(finding.text)}" for finding in told], "changes")
+        lines += _limited([f"- {escape(finding.text)}" for finding in changes], "changes")
         lines.append("")
     pairs = [finding for finding in findings if finding.pair is not None]
     if pairs:

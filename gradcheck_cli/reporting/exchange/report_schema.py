@@ -82,7 +82,7 @@ def report_schema() -> Schema:
 
 def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
     hints, layout = typing.get_type_hints(kind), LAYOUTS.get(kind, Layout())
-    every = {one.name: _of(hints[one.name], definitions) for one in fields(kind)}
+    every = {field.name: _of(hints[field.name], definitions) for field in fields(kind)}
     properties = {name: schema for name, schema in every.items() if name not in layout.left_out}
     properties |= {name: {"type": ["string", "null"]} for name in layout.null}
     properties |= _WRITTEN.get(kind, {})
@@ -94,12 +94,12 @@ def _of(kind: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401, P
     if origin in (typing.Union, types.UnionType):
         if complex in inner:
             return {"$ref": "#/$defs/complex"}
-        (only,) = [one for one in inner if one is not type(None)]
+        (only,) = [argument for argument in inner if argument is not type(None)]
         return {"anyOf": [_of(only, definitions), {"type": "null"}]}
     if origin is tuple and inner[-1] is Ellipsis:
         return {"type": "array", "items": _of(inner[0], definitions)}
     if origin is tuple:
-        items = [_of(one, definitions) for one in inner]
+        items = [_of(argument, definitions) for argument in inner]
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _of(inner[1], definitions)}
@@ -112,6 +112,6 @@ def _of(kind: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401, P
             definitions[name] = _object(typing.cast("type", kind), definitions)
         return {"$ref": f"#/$defs/{name}"}
     if issubclass(kind, Enum):
-        return {"enum": [one.value for one in kind]}
+        return {"enum": [member.value for member in kind]}
     plain = {bool: {"type": "boolean"}, int: {"type": "integer"}, float: _NUMBER, str: _TEXT}
     return plain[kind]

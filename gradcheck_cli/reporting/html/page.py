@@ -69,12 +69,12 @@ def to_html(report: Report, root: Path) -> str:
     """
     findings = findings_of(report)
     pairs = [finding for finding in findings if finding.pair is not None]
-    anchors = {id(finding): f"f{number}" for number, finding in enumerate(findings)}
+    anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
     telling = [finding for finding in pairs if _is_telling(finding)]
     telling.sort(key=_gravity)
     details = [
-        _detail(finding, anchors[id(finding)], root, is_drawn=number < MOST_DRAWN)
-        for number, finding in enumerate(telling[:_MOST_DETAILS])
+        _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
+        for index, finding in enumerate(telling[:_MOST_DETAILS])
     ]
     shown = {detail["anchor"] for detail in details}
     others = [
@@ -347,13 +347,13 @@ class Source:
 def _end_of_block(lines: Sequence[str], line: int) -> int:
     """Return how many lines there are up to the end of the function that begins on a line."""
     indent = _indent(lines[line - 1]) if line <= len(lines) else 0
-    for number in range(line, min(len(lines), line + _AFTER)):
+    for index in range(line, min(len(lines), line + _AFTER)):
         if (
-            lines[number].strip()
-            and _indent(lines[number]) <= indent
-            and not lines[number].lstrip().startswith(")")
+            lines[index].strip()
+            and _indent(lines[index]) <= indent
+            and not lines[index].lstrip().startswith(")")
         ):
-            return number
+            return index
     return min(len(lines), line + _AFTER)
 
 
@@ -375,9 +375,7 @@ def _source(where: str, root: Path) -> Source | None:
     return Source(
         f"{relative(file, root)}:{line}",
         [
-            SourceLine(
-                f"{number + 1:>{width}}", layout.clean(lines[number].expandtabs(4)), number + 1 == line
-            )
-            for number in range(start, stop)
+            SourceLine(f"{index + 1:>{width}}", layout.clean(lines[index].expandtabs(4)), index + 1 == line)
+            for index in range(start, stop)
         ],
     )

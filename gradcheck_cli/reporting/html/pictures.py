@@ -63,8 +63,8 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
     """
     with mpl.rc_context(_STYLE):
         return [
-            Picture(title, words, _svg(canvas, f"{label}{number}"))
-            for number, (title, words, canvas) in enumerate(_drawn(figure, kinks=kinks))
+            Picture(title, words, _svg(canvas, f"{label}{index}"))
+            for index, (title, words, canvas) in enumerate(_drawn(figure, kinks=kinks))
         ]
 
 
@@ -101,32 +101,32 @@ class _Part(NamedTuple):
 
 
 def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
-    found = []
+    parts = []
     drawn, ladder = figure.map, figure.ladder
     if drawn is not None:
         size = f"{figure.shape[0]:,} x {figure.shape[1]:,} elements"
         for kind, values in (("analytic", drawn.analytic), ("numeric", drawn.numeric)):
             words = f"{kind} Jacobian, {size}, from {_extreme(values, min)} to {_extreme(values, max)}"
-            found.append(_Part(f"{kind} Jacobian", words, kind, drawn))
+            parts.append(_Part(f"{kind} Jacobian", words, kind, drawn))
         wrong = sum(row.count("x") for row in drawn.verdicts)
         words = (
             f"error over what is allowed, {size}; at most {_extreme(drawn.share, max)}; {wrong} cells wrong"
         )
-        found.append(_Part("error / allowed", words, "share", drawn))
+        parts.append(_Part("error / allowed", words, "share", drawn))
     if ladder is not None:
         off = abs(ladder.analytic - ladder.numeric)
         words = (
             f"error of the difference by step, for {ladder.element}: the gradient is off by {off:.3g}, "
             f"{ladder.allowed + ladder.uncertainty:.2g} is allowed"
         )
-        found.append(_Part("differences by step", words, "ladder", ladder))
+        parts.append(_Part("differences by step", words, "ladder", ladder))
         if kinks:
             words = (
                 f"slopes from above and from below by step, for {ladder.element}; the gradient is "
                 f"{ladder.analytic:.4g}"
             )
-            found.append(_Part("slopes from either side", words, "slopes", ladder))
-    return found
+            parts.append(_Part("slopes from either side", words, "slopes", ladder))
+    return parts
 
 
 def _drawn(figure: Figure, *, kinks: bool) -> Iterable[tuple[str, str, Canvas]]:
@@ -171,8 +171,8 @@ def _draw_map(axes: Axes, drawn: HeatMap, kind: str) -> None:
                         )
     else:
         values = np.array(drawn.analytic if kind == "analytic" else drawn.numeric)
-        both = np.abs(np.array([drawn.analytic, drawn.numeric]))
-        largest = float(np.max(both, initial=0.0, where=np.isfinite(both))) or 1.0
+        jacobians = np.abs(np.array([drawn.analytic, drawn.numeric]))
+        largest = float(np.max(jacobians, initial=0.0, where=np.isfinite(jacobians))) or 1.0
         image = axes.imshow(values, cmap="RdBu_r", norm=Normalize(-largest, largest), aspect="auto")
         axes.figure.colorbar(image, ax=axes, fraction=0.08)
     _name_ticks(axes.yaxis, drawn.rows, drawn.row_step)

@@ -30,27 +30,29 @@ COLUMNS = (
 )
 
 
-def to_html(old: Side, new: Side, found: Sequence[BaselineFinding]) -> str:
+def to_html(old: Side, new: Side, findings: Sequence[BaselineFinding]) -> str:
     """Render two reports side by side.
 
     Args:
         old: the file's name, and the report.
         new: the same.
-        found: what has changed.
+        findings: what has changed.
 
     Returns:
         The page.
     """
     changes: dict[Key, BaselineFinding] = {}
-    for one in sorted(found, key=lambda one: not one.is_failure):  # of several, a failure is what is shown
-        changes.setdefault((one.op, one.case, one.dtype, one.mode, one.pair), one)
+    for finding in sorted(
+        findings, key=lambda finding: not finding.is_failure
+    ):  # of several, a failure is what is shown
+        changes.setdefault((finding.op, finding.case, finding.dtype, finding.mode, finding.pair), finding)
     before, after = _pairs(old[1]), _pairs(new[1])
     rows = [
         _row(key, before.get(key), after.get(key), changes.get(key))
         for key in sorted({*before, *after, *changes})
     ]
     rows.sort(key=lambda row: (not row["is_failure"], not row["change"]))
-    failed = sum(one.is_failure for one in found)
+    failed = sum(finding.is_failure for finding in findings)
     verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
     sides = [{"name": name, "facts": report.facts} for name, report in (old, new)]
     names = list(dict.fromkeys(name for side in sides for name in side["facts"]))

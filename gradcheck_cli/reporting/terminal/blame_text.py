@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gradcheck_cli.checking.blame.blame_result import LISTED, sentence, told_of
+from gradcheck_cli.checking.blame.blame_result import LISTED, describe_op, sentence
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.trace_text import heading, place_json
 from gradcheck_cli.results import Status
@@ -23,31 +23,31 @@ STYLES = {Status.PASSED: "green", Status.MISMATCHED: "bold red", Status.INCONCLU
 MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all
 
 
-def blame_lines(case: Case, found: Sequence[PathBlame], *, width: int = 80) -> list[Text]:
+def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80) -> list[Text]:
     """Lay out what was found: a heading and a sentence for each output, and the other ops in doubt.
 
     Args:
         case: where it comes from.
-        found: one for each output.
+        path_blames: one for each output.
         width: columns there are.
 
     Returns:
         The lines.
     """
     lines: list[Text] = []
-    for one in found:
-        lines += heading(case, one.output, one.inputs, width)
-        blame = one.blame
+    for path_blame in path_blames:
+        lines += heading(case, path_blame.output, path_blame.inputs, width)
+        blame = path_blame.blame
         lines += layout.wrap(f"blame: {sentence(blame)}", width=width, indent=2, style=STYLES[blame.status])
-        others = [*blame.named[1:], *(blame.undecided if blame.named else blame.undecided[LISTED:])]
-        for op in others[:MAX_OTHERS]:
+        other_ops = [*blame.named[1:], *(blame.undecided if blame.named else blame.undecided[LISTED:])]
+        for op in other_ops[:MAX_OTHERS]:
             word = "wrong" if op.status is Status.MISMATCHED else "undecided"
             why = op.evidence if op.status is Status.MISMATCHED else op.reason
-            lines += layout.wrap(f"{word} too: {told_of(op.place)}: {why}", width=width, indent=4)
-        if len(others) > MAX_OTHERS:
-            lines.append(Text(f"    and {len(others) - MAX_OTHERS:,} more; --format json has all"))
+            lines += layout.wrap(f"{word} too: {describe_op(op.place)}: {why}", width=width, indent=4)
+        if len(other_ops) > MAX_OTHERS:
+            lines.append(Text(f"    and {len(other_ops) - MAX_OTHERS:,} more; --format json has all"))
         if blame.ops:
-            point = f" at sample point {one.sample}" if one.sample else ""
+            point = f" at sample point {path_blame.sample}" if path_blame.sample else ""
             lines += layout.wrap(f"{_counts(blame)}{point}", width=width, indent=2, style="dim")
     return lines
 
@@ -60,7 +60,7 @@ def _counts(blame: Blame) -> str:
     )
 
 
-def blame_json(case: Case, found: Sequence[PathBlame], exit_code: int) -> str:
+def blame_json(case: Case, path_blames: Sequence[PathBlame], exit_code: int) -> str:
     """Render what was found as JSON text, every op included."""
     content = {
         "schema_version": 1,
@@ -71,13 +71,13 @@ def blame_json(case: Case, found: Sequence[PathBlame], exit_code: int) -> str:
         "exit_code": exit_code,
         "paths": [
             {
-                "output": one.output,
-                "inputs": list(one.inputs),
-                "sample": one.sample,
-                "status": str(one.blame.status),
-                "agrees": one.blame.agrees,
-                "named": one.blame.named[0].place.name if one.blame.named else None,
-                "message": sentence(one.blame),
+                "output": path_blame.output,
+                "inputs": list(path_blame.inputs),
+                "sample": path_blame.sample,
+                "status": str(path_blame.blame.status),
+                "agrees": path_blame.blame.agrees,
+                "named": path_blame.blame.named[0].place.name if path_blame.blame.named else None,
+                "message": sentence(path_blame.blame),
                 "ops": [
                     {
                         **place_json(op.place),
@@ -86,10 +86,10 @@ def blame_json(case: Case, found: Sequence[PathBlame], exit_code: int) -> str:
                         "evidence": op.evidence,
                         "contributes": op.contributes,
                     }
-                    for op in one.blame.ops
+                    for op in path_blame.blame.ops
                 ],
             }
-            for one in found
+            for path_blame in path_blames
         ],
     }
     return json.dumps(content, allow_nan=False, ensure_ascii=False) + "\n"

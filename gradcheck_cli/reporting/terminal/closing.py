@@ -65,8 +65,10 @@ def version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text
     if not differing:
         return []
     return [
-        Text(layout.clean(f"{name}: " + ", ".join(f"{what} {known.get(what) or '?'}" for what in differing)))
-        for (name, _), known in zip((old, new), facts, strict=True)
+        Text(
+            layout.clean(f"{name}: " + ", ".join(f"{what} {facts_of.get(what) or '?'}" for what in differing))
+        )
+        for (name, _), facts_of in zip((old, new), facts, strict=True)
     ]
 
 
@@ -108,28 +110,30 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
     title = title or "since the baseline"
     lines = []
     groups: dict[tuple[str, ...], list[BaselineFinding]] = {}
-    for finding in sorted(findings, key=lambda one: not one.is_failure):
+    for finding in sorted(findings, key=lambda finding: not finding.is_failure):
         # A tolerance that is stated once, for an op, is one thing to look at.
-        own = (
+        case_key = (
             ()
             if finding.change is Change.LOOSENED
             else (finding.case, finding.dtype, finding.mode, finding.pair)
         )
-        groups.setdefault((finding.change, finding.op, finding.message, *own), []).append(finding)
+        groups.setdefault((finding.change, finding.op, finding.message, *case_key), []).append(finding)
     for group in groups.values():
         lines += _change_lines(group, width)
     counts = Counter(finding.change for finding in findings)
-    parts = [f"{number:,} {str(change).replace('_', ' ')}" for change, number in sorted(counts.items())]
+    parts = [
+        f"{change_count:,} {str(change).replace('_', ' ')}" for change, change_count in sorted(counts.items())
+    ]
     failed = any(finding.is_failure for finding in findings)
-    told = layout.wrap(
+    lines_of_counts = layout.wrap(
         f"{title}: {', '.join(parts) or 'no change'}",
         width=width,
         indent=0,
         style="bold red" if failed else "bold",
     )
     if found_by_run and failed:
-        told += layout.wrap(_NEXT, width=width, indent=0)
-    return [*lines, *told]
+        lines_of_counts += layout.wrap(_NEXT, width=width, indent=0)
+    return [*lines, *lines_of_counts]
 
 
 def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:

@@ -34,8 +34,8 @@ def concise_line(finding: Finding) -> str:
     word = finding.outcome.value if finding.pair is None else str(finding.pair.status)
     code = f" {finding.code}" if finding.code is not None else ""
     parts = [where, about, f"{word}{code}"]
-    told = _numbers(finding) if finding.pair is not None else first_line(finding.text or finding.title)
-    return layout.clean(": ".join(part for part in [*parts, told] if part))
+    details = _numbers(finding) if finding.pair is not None else first_line(finding.text or finding.title)
+    return layout.clean(": ".join(part for part in [*parts, details] if part))
 
 
 def _numbers(finding: Finding) -> str:

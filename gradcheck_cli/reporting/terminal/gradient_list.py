@@ -110,8 +110,8 @@ def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:
     counts = Counter(entry.status for entry in entries)
     parts = [f"{counts[status]:,} {status}" for status in STYLES if counts[status]]
     noun = "entry" if len(entries) == 1 else "entries"
-    found = f": {', '.join(parts)}" if parts else ""
-    return f"{len(entries):,} {noun}{found} · {op_types:,} op types in this TensorFlow"
+    by_status = f": {', '.join(parts)}" if parts else ""
+    return f"{len(entries):,} {noun}{by_status} · {op_types:,} op types in this TensorFlow"
 
 
 def _columns(entry: GradientEntry, specs: Covering | None) -> list[str]:
@@ -124,5 +124,5 @@ def _columns(entry: GradientEntry, specs: Covering | None) -> list[str]:
 
 
 def _cells(entry: GradientEntry, specs: Sequence[str]) -> list[object]:
-    own = [entry.name, entry.status, entry.function, entry.file, entry.line or None, entry.origin]
-    return [*own, " ".join(specs)]
+    cells_of_entry = [entry.name, entry.status, entry.function, entry.file, entry.line or None, entry.origin]
+    return [*cells_of_entry, " ".join(specs)]

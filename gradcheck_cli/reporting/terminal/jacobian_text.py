@@ -78,12 +78,12 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
 
 
 def _arrays(view: PairView) -> dict[str, Float]:
-    found = view.found
+    sample = view.found
     return {
-        "analytic": found.analytic,
-        "numeric": found.numeric,
-        "uncertainty": found.uncertainty,
-        "allowed": found.allowed,
+        "analytic": sample.analytic,
+        "numeric": sample.numeric,
+        "uncertainty": sample.uncertainty,
+        "allowed": sample.allowed,
     }
 
 
@@ -138,7 +138,7 @@ def jacobian_text(
 
 def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: str) -> Matrix:
     """Return the rows of one upstream, or one of them in the input's shape."""
-    joined = view.joined(values[view.rows(index, part)])
+    joined = view.join_parts(values[view.rows(index, part)])
     if values is view.found.uncertainty or values is view.found.allowed:
         joined = np.abs(joined)
     return joined if index is None else joined.reshape(view.taken.shape)
@@ -215,25 +215,29 @@ def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
 def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:
     """Say which elements don't simply pass, the gravest and furthest off first, and what is allowed."""
     rows = view.rows(index)
-    found = {name: values[rows] for name, values in _arrays(view).items()}
+    arrays = {name: values[rows] for name, values in _arrays(view).items()}
     verdict = view.found.verdict[rows]
-    error = np.abs(np.where(found["analytic"] == found["numeric"], 0.0, found["analytic"] - found["numeric"]))
+    error = np.abs(
+        np.where(arrays["analytic"] == arrays["numeric"], 0.0, arrays["analytic"] - arrays["numeric"])
+    )
     if (verdict == Verdict.PASS).all():
         if not error.size:
             return ["no elements"]
         place = np.unravel_index(int(np.argmax(error)), error.shape)
-        allowed = (found["allowed"] + found["uncertainty"])[place]
+        allowed = (arrays["allowed"] + arrays["uncertainty"])[place]
         return [f"equal: the largest difference is {error[place]:.3e}, where {allowed:.1e} is allowed"]
     places = np.argwhere(verdict != Verdict.PASS)
     size = np.nan_to_num(error[verdict != Verdict.PASS], nan=np.inf, posinf=np.inf)
     order = np.lexsort((-size, -RANK[verdict[verdict != Verdict.PASS]]))
     counts = [
-        f"{number:,} {_WORDS[code]}" for code in Verdict if (number := int(np.count_nonzero(verdict == code)))
+        f"{element_count:,} {_WORDS[code]}"
+        for code in Verdict
+        if (element_count := int(np.count_nonzero(verdict == code)))
     ]
     lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
     for row, column in places[order[:MAX_DIFFERENCES]]:
         first, second = layout.apart(
-            found["analytic"][row, column].item(), found["numeric"][row, column].item()
+            arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()
         )
         at = int(rows[row])
         where = (
@@ -243,9 +247,9 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         parts = [
             f"  {where}",
             f"analytic {first}",
-            f"numeric {second} ± {found['uncertainty'][row, column]:.1e}",
+            f"numeric {second} ± {arrays['uncertainty'][row, column]:.1e}",
             f"difference {error[row, column]:.3e}",
-            f"allowed {found['allowed'][row, column]:.1e}",
+            f"allowed {arrays['allowed'][row, column]:.1e}",
             _WORDS[verdict[row, column]],
         ]
         lines += layout.pack(parts, separator="   ", width=width, indent=6)
@@ -257,14 +261,16 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
 def _verdict_lines(view: PairView, width: int) -> list[str]:
     """Say what `run` says of the pair, over all sample points, and of its case where that fails."""
     result = view.result
-    told = [f"run: {VERDICTS[result.status][0]}" + (f"  {result.note}" if result.note else "")]
+    messages = [f"run: {VERDICTS[result.status][0]}" + (f"  {result.note}" if result.note else "")]
     if not result.connected:
-        told.append("the gradient is None (disconnected): zeros stand for it here")
-    told += [text for text in (result.message, *view.warnings) if text]
-    told += [f"check {one.name}: {VERDICTS[one.status][0]}: {one.message}" for one in view.failing]
+        messages.append("the gradient is None (disconnected): zeros stand for it here")
+    messages += [text for text in (result.message, *view.warnings) if text]
+    messages += [
+        f"check {check.name}: {VERDICTS[check.status][0]}: {check.message}" for check in view.failing
+    ]
     return [
         line.plain
-        for place, text in enumerate(told)
+        for place, text in enumerate(messages)
         for line in layout.wrap(text, width=width, indent=2 if place else 0)
     ]
 

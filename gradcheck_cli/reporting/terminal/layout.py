@@ -43,7 +43,7 @@ def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "
     Returns:
         The lines.
     """
-    found = []
+    wrapped = []
     for line in lines_of(text):
         inner = len(line) - len(line.lstrip())
         pieces = textwrap.wrap(
@@ -54,8 +54,8 @@ def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "
             break_long_words=False,
             break_on_hyphens=False,
         )
-        found += [Text(piece, style=style) for piece in pieces or [""]]
-    return found
+        wrapped += [Text(piece, style=style) for piece in pieces or [""]]
+    return wrapped
 
 
 def pack(parts: Sequence[str], *, separator: str, width: int, indent: int) -> list[str]:
@@ -113,6 +113,6 @@ def element(name: str, index: Sequence[int], part: str = "") -> str:
     return f"{part} {where}" if part else where
 
 
-def count(number: int, noun: str) -> str:
+def count(amount: int, noun: str) -> str:
     """Return `1 op`, `2 ops`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"

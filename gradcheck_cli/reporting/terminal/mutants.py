@@ -76,7 +76,7 @@ def _mutants(report: Report) -> Iterator[tuple[CaseResult, Mutant]]:
 
 def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
     """Lay out what was missed of one case, or all of it; nothing where there's nothing to tell."""
-    shown = [one for one in case.mutants if verbose or one.outcome != CAUGHT]
+    shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != CAUGHT]
     untried = _untried(case)
     if not shown and not untried:
         return []
@@ -87,8 +87,8 @@ def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[T
     if untried:
         lines += layout.wrap(untried, width=width, indent=2, style="yellow")
     for mutant in shown:
-        told = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
-        lines += layout.wrap(told, width=width, indent=2, hanging=4, style=STYLES[mutant.outcome])
+        message = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
+        lines += layout.wrap(message, width=width, indent=2, hanging=4, style=STYLES[mutant.outcome])
     return lines
 
 
@@ -129,9 +129,11 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
         cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
         lines.append(Text("  ".join(cells), style="" if place else "bold"))
     share = "" if tally.share is None else f" ({_percent(tally.share)})"
-    found = f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
-    parts = [f"{layout.count(len(report.cases), 'case')} · {found}"]
-    parts += [f"{tally.count(one):,} {one}" for one in OUTCOMES[1:] if tally.count(one)]
+    share_text = (
+        f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
+    )
+    parts = [f"{layout.count(len(report.cases), 'case')} · {share_text}"]
+    parts += [f"{tally.count(outcome):,} {outcome}" for outcome in OUTCOMES[1:] if tally.count(outcome)]
     if tally.untried:
         parts.append(f"{layout.count(tally.untried, 'case')} not tried")
     summary = Text(", ".join(parts), style="bold")
@@ -190,5 +192,5 @@ def mutants_csv(report: Report) -> str:
 
 
 def _row(case: CaseResult, mutant: Mutant) -> list[object]:
-    own = [case.op, case.case, case.spec, case.mode, case.dtype, mutant.pair, mutant.order]
-    return [*own, mutant.corruption, mutant.outcome, plain(mutant.change), plain(mutant.allowed)]
+    cells_of_case = [case.op, case.case, case.spec, case.mode, case.dtype, mutant.pair, mutant.order]
+    return [*cells_of_case, mutant.corruption, mutant.outcome, plain(mutant.change), plain(mutant.allowed)]

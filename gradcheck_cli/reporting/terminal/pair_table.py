@@ -139,8 +139,10 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         lines += [Text(f"    {line}", style="dim") for line in packed]
     if pair.not_float64:
         but_a_part = ", but for a part" if pair.reference_dtype == "float64" else ""
-        told = f"judged in {layout.clean(pair.reference_dtype)}{but_a_part}: {layout.clean(pair.not_float64)}"
-        lines += layout.wrap(told, width=width, indent=4)
+        message = (
+            f"judged in {layout.clean(pair.reference_dtype)}{but_a_part}: {layout.clean(pair.not_float64)}"
+        )
+        lines += layout.wrap(message, width=width, indent=4)
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
         analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
         where = (

@@ -82,15 +82,15 @@ def summary_lines(
     ]
     if report.interrupted:
         parts.insert(0, "interrupted")
-    found = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
+    outcomes = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
     if summary["failed_checks"]:
-        found.append(layout.count(summary["failed_checks"], "failed check"))
+        outcomes.append(layout.count(summary["failed_checks"], "failed check"))
     duration = f"{report.duration_s:.1f} s"
     texts = [" · ".join(parts)]
-    if found:
+    if outcomes:
         texts[0] += ":"
         room = width - len(duration) - 2
-        texts = layout.pack([texts[0], ", ".join(found)], separator=" ", width=room, indent=2)
+        texts = layout.pack([texts[0], ", ".join(outcomes)], separator=" ", width=room, indent=2)
     lines = [Text(text, style="bold red" if failed else "bold green") for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     if verbose and report.evaluations_per_element:
@@ -140,9 +140,9 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
 def _beside_checks(case: CaseResult, width: int) -> list[Text]:
     """Name the checks that passed without a word, and what the case cost."""
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
-    told = [f"checks passed: {', '.join(quiet)}"] if quiet else []
-    told += [f"work: {_work(case.work)}"] if case.work.calls else []
-    return [line for one in told for line in layout.wrap(one, width=width, indent=2, style="dim")]
+    messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
+    messages += [f"work: {_work(case.work)}"] if case.work.calls else []
+    return [line for message in messages for line in layout.wrap(message, width=width, indent=2, style="dim")]
 
 
 def _work(work: Work) -> str:
@@ -153,14 +153,14 @@ def _work(work: Work) -> str:
 
 def branch_line(case: CaseResult, *, most: int | None = None) -> str:
     """Say how many sides of a case's branches were seen, and which never were: `most` of them, or all."""
-    seen, every = side_counts(case.branches)
+    seen_count, side_count = side_counts(case.branches)
     never = [branch.label(side) for branch in case.branches for side in branch.unseen]
     shown = never[:most]
-    told = f"branches {seen} of {every}"
+    text = f"branches {seen_count} of {side_count}"
     if case.chosen_points:
-        told += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
-    told += f" · never: {', '.join(shown)}" if shown else ""
-    return f"{told} and {len(never) - len(shown)} more" if len(never) > len(shown) else told
+        text += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
+    text += f" · never: {', '.join(shown)}" if shown else ""
+    return f"{text} and {len(never) - len(shown)} more" if len(never) > len(shown) else text
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:

@@ -27,8 +27,8 @@ def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[
     parts = [case.path, case.op, case.dtype]
     if case.name != "default":
         parts.append(f"case {case.name}")
-    taken = inputs[0] if len(inputs) == 1 else f"({', '.join(inputs)})"
-    parts.append(f"d{output}/d{taken}")
+    input_names = inputs[0] if len(inputs) == 1 else f"({', '.join(inputs)})"
+    parts.append(f"d{output}/d{input_names}")
     packed = layout.pack([layout.clean(part) for part in parts], separator=" · ", width=width, indent=4)
     return [Text(line, style="bold") for line in packed]
 
@@ -45,16 +45,16 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
         The lines.
     """
     lines: list[Text] = []
-    for one in passes:
-        lines += heading(case, one.output, one.inputs, width)
-        lines += _table(one, width)
-        notes = one.notes or ("",) * len(one.inputs)
-        for name, gradient, note in zip(one.inputs, one.gradients, notes, strict=True):
+    for pass_trace in passes:
+        lines += heading(case, pass_trace.output, pass_trace.inputs, width)
+        lines += _table(pass_trace, width)
+        notes = pass_trace.notes or ("",) * len(pass_trace.inputs)
+        for name, gradient, note in zip(pass_trace.inputs, pass_trace.gradients, notes, strict=True):
             lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width=width, indent=2)
             if note:
                 lines += layout.wrap(f"^ {note}", width=width, indent=4, style="bold red")
-        if one.left_out:
-            what = layout.count(one.left_out, "Identity op")
+        if pass_trace.left_out:
+            what = layout.count(pass_trace.left_out, "Identity op")
             lines += layout.wrap(
                 f"left out: {what}, passing on what flows in (--type Identity)",
                 width=width,
@@ -64,18 +64,18 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
     return lines
 
 
-def _table(one: PassTrace, width: int) -> list[Text]:
-    if not one.ops:
+def _table(pass_trace: PassTrace, width: int) -> list[Text]:
+    if not pass_trace.ops:
         return [Text("  no op on the way")]
-    rows = [_rows(op) for op in one.ops]
+    rows = [_rows(op) for op in pass_trace.ops]
     widths = [
         max(layout.cells(row[column]) for row in [HEADINGS, *[part for parts in rows for part in parts]])
         for column in range(len(HEADINGS))
     ]
     if 2 + sum(widths) + 2 * (len(widths) - 1) > width:
-        return [line for op in one.ops for line in _folded(op, width)]
+        return [line for op in pass_trace.ops for line in _folded(op, width)]
     lines = [Text(_row(HEADINGS, widths), style="dim")]
-    for op, parts in zip(one.ops, rows, strict=True):
+    for op, parts in zip(pass_trace.ops, rows, strict=True):
         lines += [Text(_row(part, widths)) for part in parts]
         lines += _below(op, width)
     return lines
@@ -107,18 +107,18 @@ def _folded(op: TracedOp, width: int) -> list[Text]:
     for output, flow in op.upstreams:
         what = "upstream in" if len(op.upstreams) == 1 else f"upstream in at output {output}"
         lines += layout.wrap(f"{what}: {_tensor(flow)}", width=width, indent=4)
-    for (taken, gradient), local in zip(op.gradients, op.local, strict=True):
-        what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {taken}"
-        told = f" (local {_values(local)})" if local is not None else ""
-        lines += layout.wrap(f"{what}: {_tensor(gradient)}{told}", width=width, indent=4)
+    for (input_index, gradient), local in zip(op.gradients, op.local, strict=True):
+        what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {input_index}"
+        suffix = f" (local {_values(local)})" if local is not None else ""
+        lines += layout.wrap(f"{what}: {_tensor(gradient)}{suffix}", width=width, indent=4)
     return lines + _below(op, width)
 
 
 def _below(op: TracedOp, width: int) -> list[Text]:
     """Say where an op's gradient is written, and what first appears in it."""
     place = op.place
-    told = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
-    lines = layout.wrap(f"gradient function: {told}", width=width, indent=4, style="dim")
+    function_text = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
+    lines = layout.wrap(f"gradient function: {function_text}", width=width, indent=4, style="dim")
     for inside in place.inside:
         lines += layout.wrap(f"inside it: {gradient_at(*inside)}", width=width, indent=4, style="dim")
     if op.marks:
@@ -134,10 +134,10 @@ def _tensor(summary: TensorSummary | None) -> str:
         return "None"
     if summary.values is not None:
         return _values(summary.values)
-    told = f"{list(summary.shape)} norm {summary.norm:.3e}, {summary.low:.3e} to {summary.high:.3e}"
+    text = f"{list(summary.shape)} norm {summary.norm:.3e}, {summary.low:.3e} to {summary.high:.3e}"
     if summary.nans:
-        told += f", {summary.nans:,} NaN"
-    return told + f", {summary.infinities:,} infinite" if summary.infinities else told
+        text += f", {summary.nans:,} NaN"
+    return text + f", {summary.infinities:,} infinite" if summary.infinities else text
 
 
 def _values(values: object) -> str:
@@ -158,16 +158,17 @@ def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
         "dtype": case.dtype,
         "passes": [
             {
-                "output": one.output,
-                "inputs": list(one.inputs),
+                "output": pass_trace.output,
+                "inputs": list(pass_trace.inputs),
                 "gradients": {
-                    name: plain(gradient) for name, gradient in zip(one.inputs, one.gradients, strict=True)
+                    name: plain(gradient)
+                    for name, gradient in zip(pass_trace.inputs, pass_trace.gradients, strict=True)
                 },
-                "notes": dict(zip(one.inputs, one.notes, strict=False)),
-                "left_out": one.left_out,
-                "ops": [_op_json(op) for op in one.ops],
+                "notes": dict(zip(pass_trace.inputs, pass_trace.notes, strict=False)),
+                "left_out": pass_trace.left_out,
+                "ops": [_op_json(op) for op in pass_trace.ops],
             }
-            for one in passes
+            for pass_trace in passes
         ],
     }
     return json.dumps(content, allow_nan=False, ensure_ascii=False) + "\n"
@@ -192,8 +193,8 @@ def _op_json(op: TracedOp) -> dict[str, object]:
         **place_json(op.place),
         "upstreams": [{"output": output, "value": plain(flow)} for output, flow in op.upstreams],
         "gradients": [
-            {"input": taken, "value": plain(gradient), "local": plain(local)}
-            for (taken, gradient), local in zip(op.gradients, op.local, strict=True)
+            {"input": input_index, "value": plain(gradient), "local": plain(local)}
+            for (input_index, gradient), local in zip(op.gradients, op.local, strict=True)
         ],
         "first": list(op.marks),
     }

@@ -49,12 +49,12 @@ def compare(
         The findings, sorted by op, case and pair.
     """
     findings: list[BaselineFinding] = []
-    told: set[Key] = set()  # what concerns a whole case is reported with the first of its pairs
+    reported: set[Key] = set()  # what concerns a whole case is reported with the first of its pairs
     renamed = _renamed(old, new, is_expected)
     for key, pair in old.items():
         if key in renamed:
             now = new[renamed[key]]
-            was = " · ".join(part for part, other in zip(key, now.key, strict=True) if part != other)
+            was = " · ".join(part for part, new_part in zip(key, now.key, strict=True) if part != new_part)
             findings.append(
                 _finding(now, Change.RENAMED, f"was {was}; the gradient and its forward are the same")
             )
@@ -63,8 +63,8 @@ def compare(
             ]
         elif key in new:
             case = (*key[:-1], "")
-            if case not in told and (less := _less(pair, new[key])):
-                told.add(case)
+            if case not in reported and (less := _less(pair, new[key])):
+                reported.add(case)
                 findings.append(_finding(new[key], Change.WEAKENED, less))
             changes = _changes(pair, new[key], breaks=breaks)
             findings += [_finding(new[key], change, message) for change, message in changes]
@@ -89,15 +89,21 @@ def _renamed(
     gone = {key: pair for key, pair in old.items() if key not in new and is_expected(pair)}
     fresh = {key: pair for key, pair in new.items() if key not in old}
     fits = {
-        key: [other for other, now in fresh.items() if _is_alike(pair, now)] for key, pair in gone.items()
+        key: [new_key for new_key, now in fresh.items() if _is_alike(pair, now)] for key, pair in gone.items()
     }
-    taken = Counter(other for others in fits.values() for other in others)
-    return {key: others[0] for key, others in fits.items() if len(others) == 1 and taken[others[0]] == 1}
+    claims = Counter(new_key for candidates in fits.values() for new_key in candidates)
+    return {
+        key: candidates[0]
+        for key, candidates in fits.items()
+        if len(candidates) == 1 and claims[candidates[0]] == 1
+    }
 
 
 def _is_alike(old: LockedPair, new: LockedPair) -> bool:
     prints = (old.fingerprint, new.fingerprint)
-    is_known = all(known is not None and known.analytic and known.forward for known in prints)
+    is_known = all(
+        fingerprint is not None and fingerprint.analytic and fingerprint.forward for fingerprint in prints
+    )
     is_same_pair = old.key[2:] == new.key[2:] and old.status is new.status
     return is_known and is_same_pair and _moved(old, new) == ("", "")
 
@@ -147,10 +153,10 @@ def _less(old: LockedPair, new: LockedPair) -> str:
     if new.samples < old.samples:
         parts.append(f"was checked at {old.samples} points, and is at {new.samples} now")
     if old.sides is not None and new.sides is not None:
-        (seen, every), (sees, now) = old.sides, new.sides
+        (old_seen, old_sides), (sees, now) = old.sides, new.sides
         # A branch that was removed from the code counts neither as seen nor as unseen.
-        if sees < seen and now - sees > every - seen:
-            parts.append(f"saw {seen} of {every} sides of branches, and sees {sees} of {now} now")
+        if sees < old_seen and now - sees > old_sides - old_seen:
+            parts.append(f"saw {old_seen} of {old_sides} sides of branches, and sees {sees} of {now} now")
     return "; ".join(parts)
 
 
@@ -159,8 +165,8 @@ def _moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
     analytic, forward = _moved(old, new)
     if forward:  # errors and gradients are then those of another function
         what = "the forward and the gradient have changed" if analytic else "the forward has changed"
-        told = f" (error {old.error:.1e} -> {new.error:.1e})"
-        yield (Change.BOTH if analytic else Change.FORWARD), what + told
+        errors = f" (error {old.error:.1e} -> {new.error:.1e})"
+        yield (Change.BOTH if analytic else Change.FORWARD), what + errors
         return
     if analytic:
         yield Change.GRADIENT, f"the gradient has changed, its forward hasn't: {analytic}"

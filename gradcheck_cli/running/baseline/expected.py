@@ -36,8 +36,8 @@ def selection_of(
         modes: the modes that were asked for on the command line.
     """
     done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
-    known = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
-    left_out = tuple(key for key in known if key not in done)
+    loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
+    left_out = tuple(key for key in loaded_keys if key not in done)
     return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
 
 
@@ -81,33 +81,33 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)
     lost, were_lost = _without_pairs(after), _without_pairs(before)
-    found: list[BaselineFinding] = []
+    findings: list[BaselineFinding] = []
     for finding in compare(old, new, is_expected=is_expected, breaks=True):
         key = (finding.op, finding.case, finding.dtype, finding.mode, finding.pair)
         if finding.change is Change.NEW and key[:4] in were_lost:
-            told = f"{were_lost[key[:4]]}, and is {new[key].status} now"
-            found.append(replace(finding, change=Change.MENDED, message=told))
+            message = f"{were_lost[key[:4]]}, and is {new[key].status} now"
+            findings.append(replace(finding, change=Change.MENDED, message=message))
         elif not (finding.change is Change.NEW and not was_expected(new[key])) and key[:4] not in lost:
-            found.append(finding)
+            findings.append(finding)
     gone = {key: entry for key, entry in old.items() if key not in new}
     for key, entry in gone.items():
         if key[:4] in lost and entry.status in GREEN:
-            told = f"was {entry.status}, and {lost[key[:4]]} now"
-            found.append(BaselineFinding(*key, Change.BROKE, told, entry.spec))
-    found += _changed_checks(before, after)
+            message = f"was {entry.status}, and {lost[key[:4]]} now"
+            findings.append(BaselineFinding(*key, Change.BROKE, message, entry.spec))
+    findings += _changed_checks(before, after)
     unasked = sum(key[:4] not in lost and not is_expected(entry) for key, entry in gone.items())
-    return tuple(sorted(found)), unasked
+    return tuple(sorted(findings)), unasked
 
 
 def _without_pairs(report: Report) -> dict[tuple[str, str, str, str], str]:
     """Return why cases have no pairs that should have been checked, by case."""
-    found = {}
+    reasons = {}
     for case in report.cases:
         if not case.pairs:
             failing = next((check.message for check in case.checks), "")
             why = failing if case.error is None else f"{case.error.kind}: {case.error.message}"
-            found[_key(case)] = f"couldn't be checked ({case.status}{why and ', '}{why})"
-    return found
+            reasons[_key(case)] = f"couldn't be checked ({case.status}{why and ', '}{why})"
+    return reasons
 
 
 def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
@@ -118,14 +118,14 @@ def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
         if old is None or not case.pairs:
             continue
         for name in {**old, **new}:
-            told = None
+            change = None
             if name not in old:
-                told = Change.BROKE, f"didn't fail, and is {new[name]} now"
+                change = Change.BROKE, f"didn't fail, and is {new[name]} now"
             elif name not in new:
-                told = Change.MENDED, f"was {old[name]}, and no longer is"
-            if told is not None:
+                change = Change.MENDED, f"was {old[name]}, and no longer is"
+            if change is not None:
                 spec = case.spec.rpartition(":")[0] or case.spec
-                yield BaselineFinding(*_key(case), f"check {name}", *told, spec)
+                yield BaselineFinding(*_key(case), f"check {name}", *change, spec)
 
 
 def _key(case: CaseResult) -> tuple[str, str, str, str]:
@@ -133,4 +133,4 @@ def _key(case: CaseResult) -> tuple[str, str, str, str]:
 
 
 def _failing(case: CaseResult) -> Mapping[str, str]:
-    return {one.name: str(one.status) for one in case.checks if one.status in FAILING | UNDECIDED}
+    return {check.name: str(check.status) for check in case.checks if check.status in FAILING | UNDECIDED}

@@ -51,7 +51,7 @@ class Update:
             (self.kept, "as they were"),
             (self.left_out, "not right, so not taken up"),
         )
-        return ", ".join(f"{number} {what}" for number, what in counts if number) or "no pairs"
+        return ", ".join(f"{amount} {what}" for amount, what in counts if amount) or "no pairs"
 
 
 def read_lock(file: Path) -> dict[Key, LockedPair]:
@@ -72,25 +72,25 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     _require_merged(file, lines)
     if lines[0] != HEADER:
         raise UsageError(f"{file}:1: must be {HEADER}: is this a baseline, and of this gradcheck?")
-    found: dict[Key, LockedPair] = {}
+    entries: dict[Key, LockedPair] = {}
     faults = []
-    for number, line in enumerate(lines[1:], start=2):
+    for line_number, line in enumerate(lines[1:], start=2):
         try:
             entry = _read(serial.parse(line), file.parent)
         except ValueError as error:
-            faults.append(f"{file}:{number}: isn't a pair's line: {line[:40]!r} ({error})")
+            faults.append(f"{file}:{line_number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
-        if entry.key in found:
+        if entry.key in entries:
             faults.append(
-                f"{file}:{number}: {entry.op}, case {entry.case}, {entry.dtype}, {entry.pair} is there "
+                f"{file}:{line_number}: {entry.op}, case {entry.case}, {entry.dtype}, {entry.pair} is there "
                 "twice, as after a merge of two branches that changed it: delete one of the lines, and run "
                 "--update-baseline"
             )
-        found[entry.key] = entry
+        entries[entry.key] = entry
     if faults:
         faults[_SHOWN:] = [f"... and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         raise UsageError("\n".join(faults))
-    return found
+    return entries
 
 
 def update_pairs(
@@ -160,8 +160,8 @@ def _line(entry: LockedPair, folder: Path) -> str:
         # Not rounded: the next run would take a rounded tolerance for a loosened one.
         content |= {"rtol": tolerance.rtol, "scaled": tolerance.scaled, "atol": tolerance.atol}
     if entry.fingerprint is not None:
-        content["analytic"] = [_projection(one) for one in entry.fingerprint.analytic]
-        content["forward"] = [_projection(one) for one in entry.fingerprint.forward]
+        content["analytic"] = [_projection(projection) for projection in entry.fingerprint.analytic]
+        content["forward"] = [_projection(projection) for projection in entry.fingerprint.forward]
     return json.dumps(content, ensure_ascii=False)
 
 
@@ -175,11 +175,11 @@ def _projection(projection: Projection) -> str:
 
 def _require_merged(file: Path, lines: Sequence[str]) -> None:
     """Refuse a file with git's marks of a conflict, and say how to resolve it."""
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         if line.startswith(_CONFLICT):
             raise UsageError(
-                f"{file}:{number}: holds git's marks of a conflict. Keep the lines of both sides (where both "
-                "have a pair, one of the two), delete the marks, and run --update-baseline. The line "
+                f"{file}:{line_number}: holds git's marks of a conflict. Keep the lines of both sides (where "
+                "both have a pair, one of the two), delete the marks, and run --update-baseline. The line "
                 f"'{file.name} merge=union' in .gitattributes has git do so from then on."
             )
 
@@ -247,10 +247,10 @@ class _Line:
 
 
 def _number(value: str) -> float:
-    number = float(value)
-    if math.isnan(number) or number < 0:
+    parsed = float(value)
+    if math.isnan(parsed) or parsed < 0:
         raise ValueError(f"{value!r} is no size")
-    return number
+    return parsed
 
 
 def _projections(values: Sequence[str]) -> tuple[Projection, ...]:

@@ -68,8 +68,8 @@ class LockedPair:
 
 def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
     """Return the pairs of a run by their keys."""
-    found = (_entry(case, pair) for case in cases for pair in case.pairs)
-    return {entry.key: entry for entry in found}
+    entries = (_entry(case, pair) for case in cases for pair in case.pairs)
+    return {entry.key: entry for entry in entries}
 
 
 def _entry(case: CaseResult, pair: PairResult) -> LockedPair:

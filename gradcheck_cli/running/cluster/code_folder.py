@@ -65,15 +65,15 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
         for file in frozenset[Path]().union(*(dependencies(case).files for case in cases))
         if file.is_file() and not file.is_relative_to(inside) and not file.is_relative_to(_OWN)
     }
-    files = {*_below(folder), *(one for file in outside for one in _with_package(file))}
+    files = {*_below(folder), *(packed_file for file in outside for packed_file in _with_package(file))}
     places = (Path(entry) for entry in sys.path if entry and not is_installed(Path(entry)))
-    known = {inside, Path.cwd()}
+    known_folders = {inside, Path.cwd()}
     return CodeFolder(
         *_zipped(sorted(files), folder),
         tuple(
             str(place)
             for place in dict.fromkeys(places)
-            if place not in known and any(file.is_relative_to(place) for file in outside)
+            if place not in known_folders and any(file.is_relative_to(place) for file in outside)
         ),
     )
 
@@ -144,18 +144,18 @@ def lay_out(digest: str, archive: bytes, store: Path) -> Path:
 def moved(case: Case, root: Path) -> Case:
     """Return a case as one of a folder that was laid out below `root`."""
 
-    def tensor(one: InputSpec) -> InputSpec:
-        path = str(one.source.arguments.get("path", ""))
-        if one.source.kind != "file" or not Path(path).is_absolute():
-            return one
+    def tensor(spec: InputSpec) -> InputSpec:
+        path = str(spec.source.arguments.get("path", ""))
+        if spec.source.kind != "file" or not Path(path).is_absolute():
+            return spec
         return replace(
-            one, source=replace(one.source, arguments={**one.source.arguments, "path": below(root, path)})
+            spec, source=replace(spec.source, arguments={**spec.source.arguments, "path": below(root, path)})
         )
 
-    def argument(one: Argument) -> Argument:
-        return replace(one, tensors=tuple(tensor(inner) for inner in one.tensors))
+    def argument(spec: Argument) -> Argument:
+        return replace(spec, tensors=tuple(tensor(inner) for inner in spec.tensors))
 
-    arguments = tuple(argument(one) for one in case.arguments)
+    arguments = tuple(argument(spec_argument) for spec_argument in case.arguments)
     return replace(case, folder=below(root, case.folder), arguments=arguments)
 
 

@@ -83,20 +83,28 @@ def check_document(order: bytes, archive: bytes) -> bytes:
     Raises:
         Reschedule: the task was cancelled, or this worker is to end.
     """
-    asked = Order(**json.loads(order))
+    document_order = Order(**json.loads(order))
     worker = get_worker()
     there = {"worker": str(worker.name), "host": platform.node()}
-    tell(worker, asked, {"name": there["worker"], "host": there["host"]})
+    tell(worker, document_order, {"name": there["worker"], "host": there["host"]})
     try:
-        found = _checked(worker, asked, archive)
+        outcome = _checked(worker, document_order, archive)
     except GradcheckError as error:
         return json.dumps({**there, "failure": str(error)}).encode()
-    results = [replace(one, worker=there["worker"], host=there["host"]) for one in found.results]
+    results = [replace(result, worker=there["worker"], host=there["host"]) for result in outcome.results]
     answer = json.dumps(
-        {**there, "tensorflow": found.tensorflow, "results": wire.dumps(results), "printed": found.printed}
+        {
+            **there,
+            "tensorflow": outcome.tensorflow,
+            "results": wire.dumps(results),
+            "printed": outcome.printed,
+        }
     )
-    root = _root_of(worker, asked)
-    for prefix in (below(root, asked.directory) + "/", str(root)):  # as paths are there, where they are read
+    root = _root_of(worker, document_order)
+    for prefix in (
+        below(root, document_order.directory) + "/",
+        str(root),
+    ):  # as paths are there, where they are read
         answer = answer.replace(json.dumps(json.dumps(prefix)[1:-1])[1:-1], "")
     return answer.encode()
 
@@ -107,41 +115,43 @@ class _Found(NamedTuple):
     printed: dict[int, str]
 
 
-def tell(worker: Any, asked: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
+def tell(worker: Any, document_order: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
     """Tell whoever sent the order that a document has begun, or a case of it; Dask adds its `worker`."""
-    worker.log_event(TOPIC, {"run": asked.run, "document": asked.document, **what})
+    worker.log_event(TOPIC, {"run": document_order.run, "document": document_order.document, **what})
 
 
-def _root_of(worker: Any, asked: Order) -> Path:  # noqa: ANN401 (as above)
-    return _store(worker) / asked.digest
+def _root_of(worker: Any, document_order: Order) -> Path:  # noqa: ANN401 (as above)
+    return _store(worker) / document_order.digest
 
 
 def _store(worker: Any) -> Path:  # noqa: ANN401 (as above)
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _checked(worker: Any, asked: Order, archive: bytes) -> _Found:  # noqa: ANN401 (as above)
-    if asked.versions and asked.versions != versions():
+def _checked(worker: Any, document_order: Order, archive: bytes) -> _Found:  # noqa: ANN401 (as above)
+    if document_order.versions and document_order.versions != versions():
         fleet = Fleet({worker.address: versions()}, frozenset())
         raise wire.WireError(fleet.complaint())
-    cases: list[Case] = wire.loads(asked.cases)
-    root = lay_out(asked.digest, archive, _store(worker))
-    place = Place(below(root, asked.directory), tuple(below(root, one) for one in asked.path))
+    cases: list[Case] = wire.loads(document_order.cases)
+    root = lay_out(document_order.digest, archive, _store(worker))
+    place = Place(
+        below(root, document_order.directory), tuple(below(root, part) for part in document_order.path)
+    )
     Path(place.directory).mkdir(parents=True, exist_ok=True)
     key = worker.get_current_task()
-    workers, output = _servers.take((asked.timeout, asked.memory, str(_store(worker))))
-    found: dict[int, CaseResult] = {}
+    workers, output = _servers.take((document_order.timeout, document_order.memory, str(_store(worker))))
+    results: dict[int, CaseResult] = {}
     is_done = False
     try:
         for event in workers.run([moved(case, root) for case in cases], place=place):
             if isinstance(event, Started):
-                tell(worker, asked, {"case": event.index, "name": str(worker.name)})
+                tell(worker, document_order, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
-                found[event.index] = event.result
+                results[event.index] = event.result
             if not _is_wanted(worker, key):
                 raise Reschedule  # for whoever still wants it, elsewhere
         is_done = True
-        return _found(workers.tensorflow_version, found)
+        return _found(workers.tensorflow_version, results)
     finally:
         _servers.give(workers, output, is_fit=is_done)
 
@@ -152,16 +162,16 @@ def _is_wanted(worker: Any, key: Any) -> bool:  # noqa: ANN401 (as above; and a 
     return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
 
 
-def _found(tensorflow: str, found: dict[int, CaseResult]) -> _Found:
+def _found(tensorflow: str, results: dict[int, CaseResult]) -> _Found:
     """Take along what failed cases have printed, of which files were kept here."""
     printed = {}
-    for number, result in found.items():
+    for index, result in results.items():
         if result.output_file:
             with Path(result.output_file).open("rb") as kept:
-                printed[number] = kept.read(_MOST_PRINTED).decode(errors="replace")
+                printed[index] = kept.read(_MOST_PRINTED).decode(errors="replace")
             Path(result.output_file).unlink()
-            found[number] = replace(result, output_file="")
-    return _Found(tensorflow, [found[number] for number in sorted(found)], printed)
+            results[index] = replace(result, output_file="")
+    return _Found(tensorflow, [results[index] for index in sorted(results)], printed)
 
 
 _Key = tuple[float, "int | None", str]

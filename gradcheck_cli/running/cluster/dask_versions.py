@@ -65,14 +65,14 @@ class Fleet:
     @classmethod
     def of(cls, answers: Mapping[str, Any]) -> Fleet:
         """Read what `describe` returned for each address, or the exception that it couldn't be called for."""
-        told = {address: answer for address, answer in answers.items() if isinstance(answer, dict)}
+        facts = {address: answer for address, answer in answers.items() if isinstance(answer, dict)}
         nothing = dict.fromkeys(NAMES, "?") | {"gradcheck": MISSING}
         return cls(
             {
-                address: told[address]["versions"] if address in told else nothing
+                address: facts[address]["versions"] if address in facts else nothing
                 for address in sorted(answers)
             },
-            frozenset(name for answer in told.values() for name in answer["resources"]),
+            frozenset(name for answer in facts.values() for name in answer["resources"]),
         )
 
     def complaint(self, *, allows_skew: bool = False) -> str:

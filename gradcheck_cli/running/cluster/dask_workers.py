@@ -97,8 +97,14 @@ class DaskWorkers:
         self._news = queue.Queue()
         self._codes = {}
         numbered = [Numbered(index, case) for index, case in enumerate(cases)]
-        documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
-        self._open = {number: _Document(number, list(part)) for number, (_, part) in enumerate(documents)}
+        documents = groupby(
+            numbered,
+            key=lambda numbered_case: numbered_case.index if self._isolate else numbered_case.case.spec,
+        )
+        self._open = {
+            document_number: _Document(document_number, list(part))
+            for document_number, (_, part) in enumerate(documents)
+        }
         folders: dict[str, list[Case]] = {}
         for case in cases:
             folders.setdefault(case.folder, []).append(case)
@@ -131,7 +137,7 @@ class DaskWorkers:
         """Cancel whatever still runs, and leave the cluster; see `Workers.close`."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            futures = [one.future for one in self._open.values() if one.future is not None]
+            futures = [document.future for document in self._open.values() if document.future is not None]
             self._open, self._codes = {}, {}
             connection.close(futures)
 
@@ -156,7 +162,7 @@ class DaskWorkers:
         """Have a document checked; those that were submitted earlier come first."""
         from gradcheck_cli.running.cluster.dask_task import Order, check_document
 
-        cases = [one.case for one in document.cases]
+        cases = [numbered_case.case for numbered_case in document.cases]
         code, archive = self._codes[cases[0].folder]
         order = Order(
             run=self._run,
@@ -215,9 +221,9 @@ class DaskWorkers:
         if document is None:
             return
         if "case" in message:
-            one = document.cases[message["case"]]
-            self._running[document.number] = time.monotonic(), f"{one.case.op} on {message['name']}"
-            yield Started(one.index)
+            numbered_case = document.cases[message["case"]]
+            self._running[document.number] = time.monotonic(), f"{numbered_case.case.op} on {message['name']}"
+            yield Started(numbered_case.index)
             return
         document.begun.append(f"{message['name']} on {message['host']}")
         document.runs_on = message["worker"]
@@ -261,10 +267,10 @@ class DaskWorkers:
         self._version = self._version or answer["tensorflow"]
         self._end(document)
         results = wire.loads(answer["results"])
-        for place, (one, result) in enumerate(zip(document.cases, results, strict=True)):
+        for place, (numbered_case, result) in enumerate(zip(document.cases, results, strict=True)):
             printed = answer["printed"].get(str(place))
-            file = "" if printed is None else self._kept.keep_text(one.case, printed)
-            yield Ended(one.index, _name_worker(replace(result, output_file=file)))
+            file = "" if printed is None else self._kept.keep_text(numbered_case.case, printed)
+            yield Ended(numbered_case.index, _name_worker(replace(result, output_file=file)))
 
     def _end(self, document: _Document) -> None:
         del self._open[document.number]
@@ -282,8 +288,10 @@ class DaskWorkers:
         self._end(document)
         if document.future is not None:
             self._connect().client.cancel([document.future], force=True)
-        for one in document.cases:
-            yield Ended(one.index, failed_case(one.case, CaseError("worker", message), 0.0))
+        for numbered_case in document.cases:
+            yield Ended(
+                numbered_case.index, failed_case(numbered_case.case, CaseError("worker", message), 0.0)
+            )
 
 
 def _name_worker(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)

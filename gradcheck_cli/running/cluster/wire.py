@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `tuple[int, ...]`)
     """Yield the dataclasses and enumerations that values of some types are made of."""
-    waiting, seen = list(kinds), set[type]()
+    waiting, yielded = list(kinds), set[type]()
     while waiting:
         kind = waiting.pop()
-        if is_dataclass(kind) and isinstance(kind, type) and kind not in seen:
+        if is_dataclass(kind) and isinstance(kind, type) and kind not in yielded:
             waiting += typing.get_type_hints(kind, localns={"Mapping": Mapping}).values()
-            seen.add(kind)
+            yielded.add(kind)
             yield kind
         elif isinstance(kind, type) and issubclass(kind, Enum):
             yield kind
@@ -89,11 +89,11 @@ def _tagged(value: object, form: Any) -> object:  # noqa: ANN401 (JSON)
 
 def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
     if isinstance(plain, list):
-        return [_value(one) for one in plain]
+        return [_value(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
     if _KIND not in plain:
-        return {key: _value(one) for key, one in plain.items()}
+        return {key: _value(item) for key, item in plain.items()}
     kind, inner = plain[_KIND], _value(plain[_VALUE])
     if kind in _BUILT:
         return complex(*inner) if kind == "complex" else _BUILT[kind](inner)

@@ -78,10 +78,10 @@ def with_limit(error: CaseError, memory: int | None) -> CaseError:
 def signal_name(number: int) -> str:
     """Return a signal as `signal 11 (SIGSEGV: Segmentation fault)`."""
     try:
-        known = signal.Signals(number)
+        known_signal = signal.Signals(number)
     except ValueError:
         return f"signal {number}"
-    return f"signal {number} ({known.name}: {signal.strsignal(number)})"
+    return f"signal {number} ({known_signal.name}: {signal.strsignal(number)})"
 
 
 def user_frames(stacks: str) -> tuple[str, ...]:
@@ -91,14 +91,14 @@ def user_frames(stacks: str) -> tuple[str, ...]:
     """
     lines: list[str] = []
     for match in reversed(list(_FRAME.finditer(stacks))):
-        file, number, function = match["file"], int(match["line"]), match["function"]
-        code = linecache.getline(file, number).strip()
+        file, line, function = match["file"], int(match["line"]), match["function"]
+        code = linecache.getline(file, line).strip()
         if _GENERATED in file:
             place = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
         elif file.startswith("<") or str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES)):
             continue
         else:
-            place = f"{_shown(file)}:{number}: in {function}"
+            place = f"{_shown(file)}:{line}: in {function}"
         lines += [place, f"    {code}"] if code else [place]
     return tuple(lines)
 

@@ -90,7 +90,7 @@ class _Server:
             if self._orders.fileno() in ready and not self._obey((woken, wakes)):
                 return
 
-    def _obey(self, own: tuple[int, ...]) -> bool:
+    def _obey(self, own_descriptors: tuple[int, ...]) -> bool:
         """Carry out one order; return whether there can be another."""
         try:
             order, descriptors, _, _ = socket.recv_fds(self._orders, ORDER.size, DESCRIPTORS)
@@ -100,15 +100,15 @@ class _Server:
             return False
         what, task = ORDER.unpack(order)
         if what == FORK:
-            self._fork(task, descriptors, own)
-        for pid, number in self._tasks.items():
-            if number == task and what == KILL:
+            self._fork(task, descriptors, own_descriptors)
+        for pid, running_task in self._tasks.items():
+            if running_task == task and what == KILL:
                 process.kill_group(pid)
-            elif number == task and what == DUMP:
+            elif running_task == task and what == DUMP:
                 os.kill(pid, process.DUMP_SIGNAL)
         return True
 
-    def _fork(self, task: int, descriptors: list[int], own: tuple[int, ...]) -> None:
+    def _fork(self, task: int, descriptors: list[int], own_descriptors: tuple[int, ...]) -> None:
         parent = os.getpid()
         try:
             with warnings.catch_warnings():
@@ -122,7 +122,7 @@ class _Server:
             code = 1
             try:
                 signal.set_wakeup_fd(-1)
-                for descriptor in (*own, self._orders.detach(), self._reports.fileno()):
+                for descriptor in (*own_descriptors, self._orders.detach(), self._reports.fileno()):
                     os.close(descriptor)
                 from gradcheck_cli.running.processes.task import run_task
 

@@ -46,12 +46,12 @@ def default_jobs() -> int:
 
 def default_memory() -> int | None:
     """Return half of the machine's or the container's memory, in bytes; `None` if that is unknown."""
-    found = []
+    limits = []
     with suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     with suppress(OSError, ValueError):  # no such file, or "max"
-        found.append(int((_CGROUP / "memory.max").read_text()))
-    return min(found) // 2 if found else None
+        limits.append(int((_CGROUP / "memory.max").read_text()))
+    return min(limits) // 2 if limits else None
 
 
 def size_of(text: str) -> int | None:

@@ -75,7 +75,10 @@ class LocalWorkers:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
         self._options = self._options._replace(listing=listing, place=place)
         numbered = [Numbered(index, case) for index, case in enumerate(cases)]
-        documents = groupby(numbered, key=lambda one: one.index if self._isolate else one.case.spec)
+        documents = groupby(
+            numbered,
+            key=lambda numbered_case: numbered_case.index if self._isolate else numbered_case.case.spec,
+        )
         self._waiting.extend(list(document) for _, document in documents)
         while not self._version and not self._server.reports.poll(_TICK):
             self._server.wake()

@@ -79,8 +79,8 @@ def kill_group(leader: int) -> None:
 
 def children() -> list[int]:
     """Return this process's children, adopted ones too; none where the system doesn't tell. Linux only."""
-    found: list[int] = []
+    pids: list[int] = []
     for file in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, file.read_text().split())
-    return found
+            pids += map(int, file.read_text().split())
+    return pids

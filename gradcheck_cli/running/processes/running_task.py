@@ -76,7 +76,7 @@ class RunningTask:
         with theirs:
             server.fork(task_id, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
         with suppress(OSError):  # already dead: its exit will be reported
-            work = tuple(one.case for one in cases)
+            work = tuple(numbered_case.case for numbered_case in cases)
             self.connection.send(Task(work, options.limits.memory, options.listing, options.place))
 
     def receive(self) -> Message | None:

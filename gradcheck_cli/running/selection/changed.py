@@ -41,11 +41,11 @@ def _top() -> Path:
 
 
 def _is_touched(case: Case, changed: frozenset[Path], top: Path) -> bool:
-    found = dependencies(case)
-    if found.is_open or not Path(case.path).resolve().is_relative_to(top):
+    needed = dependencies(case)
+    if needed.is_open or not Path(case.path).resolve().is_relative_to(top):
         return True
     # A changed submodule is named by its folder.
-    return any(file in changed or not changed.isdisjoint(file.parents) for file in found.files)
+    return any(file in changed or not changed.isdisjoint(file.parents) for file in needed.files)
 
 
 def changed_files(revision: str) -> frozenset[Path]:

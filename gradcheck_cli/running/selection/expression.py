@@ -58,9 +58,9 @@ class _Parser:
         return self._tokens[self._next]
 
     def _takes(self, word: str) -> bool:
-        found = self._token.text == word and not self._token.is_name
-        self._next += found
-        return found
+        is_match = self._token.text == word and not self._token.is_name
+        self._next += is_match
+        return is_match
 
     def either(self, depth: int) -> Matcher:
         sides = [self._both(depth)]

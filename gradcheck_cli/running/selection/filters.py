@@ -51,10 +51,10 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
         ),
     )
     chosen = tuple(cases)
-    for asked, message, own in filters:
+    for requested, message, names_of in filters:
         # The names of cases are those of the ops that are asked for.
-        _require(asked, message, own, chosen if own is _names and case_filter.ops else cases)
-        chosen = tuple(case for case in chosen if not asked or set(asked) & set(own(case)))
+        _require(requested, message, names_of, chosen if names_of is _names and case_filter.ops else cases)
+        chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
     if case_filter.expression is not None:
         try:
             holds = compile_expression(case_filter.expression)
@@ -72,21 +72,21 @@ def _names(case: Case) -> Sequence[str]:
 
 
 def _require(
-    asked: Sequence[str], message: str, own: Callable[[Case], Sequence[str]], cases: Sequence[Case]
+    requested: Sequence[str], message: str, names_of: Callable[[Case], Sequence[str]], cases: Sequence[Case]
 ) -> None:
-    known = list(dict.fromkeys(name for case in cases for name in own(case)))
-    missing = [name for name in asked if name not in known]
+    known_names = list(dict.fromkeys(name for case in cases for name in names_of(case)))
+    missing = [name for name in requested if name not in known_names]
     if missing:
-        raise NoSpecsError("\n".join(message.format(name) + meant(name, known) for name in missing))
+        raise NoSpecsError("\n".join(message.format(name) + meant(name, known_names) for name in missing))
 
 
-def meant(name: str, known: Sequence[str]) -> str:
+def meant(name: str, known_names: Sequence[str]) -> str:
     """Return ` Did you mean 'x'?`, or, where nothing is near, the first names there are."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known_names, n=1)
     if close:
         return f" Did you mean '{close[0]}'?"
-    shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-    return f" There are: {shown}." if known else ""
+    shown = ", ".join(known_names[:_SHOWN]) + (", ..." if len(known_names) > _SHOWN else "")
+    return f" There are: {shown}." if known_names else ""
 
 
 def _described(case_filter: CaseFilter) -> str:
@@ -118,15 +118,17 @@ def shard_of(
     Returns:
         The cases, in order, and the note by which parts are joined again.
     """
-    known = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
-    usual = median(known.values()) if known else 1.0
-    cost = [known.get(key_of(case), usual) for case in cases]
+    durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
+    usual = median(durations.values()) if durations else 1.0
+    cost = [durations.get(key_of(case), usual) for case in cases]
     loads = [0.0] * count
     parts = [0] * len(cases)
-    for number in sorted(range(len(cases)), key=lambda number: (-cost[number], key_of(cases[number]))):
+    for case_index in sorted(
+        range(len(cases)), key=lambda case_index: (-cost[case_index], key_of(cases[case_index]))
+    ):
         # Of equally loaded parts the one with fewer cases: many that take no time at all would pile up.
         part = min(range(count), key=lambda part: (loads[part], parts.count(part + 1), part))
-        loads[part] += cost[number]
-        parts[number] = part + 1
+        loads[part] += cost[case_index]
+        parts[case_index] = part + 1
     mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
     return mine, Shard(index, count, tuple(key_of(case) for case in cases))

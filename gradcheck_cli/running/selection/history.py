@@ -45,9 +45,11 @@ def read_history(folder: Path) -> dict[Key, Past]:
         content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
     except (OSError, TypeFault):
         return {}
-    if content.version != VERSION or any(not one.is_possible for one in content.cases):
+    if content.version != VERSION or any(not entry.is_possible for entry in content.cases):
         return {}
-    return {(one.op, one.case, one.dtype): Past(one.failed, one.duration_s) for one in content.cases}
+    return {
+        (entry.op, entry.case, entry.dtype): Past(entry.failed, entry.duration_s) for entry in content.cases
+    }
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,12 @@ def write_history(folder: Path, report: Report) -> None:
         now[key] = Past(failed, (earlier.duration_s or 0.0) + case.duration_s)
     if report.shard is not None:
         now = {
-            key: one._replace(duration_s=past[key].duration_s if key in past else None)
-            for key, one in now.items()
+            key: past_run._replace(duration_s=past[key].duration_s if key in past else None)
+            for key, past_run in now.items()
         }
-    history = _History(VERSION, tuple(_Case(*key, *one) for key, one in sorted({**past, **now}.items())))
+    history = _History(
+        VERSION, tuple(_Case(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
+    )
     with suppress(OSError):  # a read-only checkout has no past
         if not folder.is_dir():
             folder.mkdir(parents=True)

@@ -56,9 +56,9 @@ class _Walk:
                 self.is_open |= required
             elif file is not None and not is_installed(file):
                 self.files.add(file)
-                found = _imports(file, name)
-                self.is_open |= found.is_open
-                waiting += [(one, False) for one in found.names]
+                imported = _imports(file, name)
+                self.is_open |= imported.is_open
+                waiting += [(module_name, False) for module_name in imported.names]
 
 
 def dependencies(case: Case) -> Dependencies:
@@ -66,13 +66,13 @@ def dependencies(case: Case) -> Dependencies:
     functions = [reference.target for reference in (case.forward, case.gradient, case.reference) if reference]
     classes = [target for argument in case.arguments for target in argument.form.targets]
     modules = tuple(target.partition(":")[0] for target in (*functions, *classes))
-    found = _of_modules(modules, (case.folder, str(Path.cwd())))
+    module_files = _of_modules(modules, (case.folder, str(Path.cwd())))
     files = {Path(case.path).resolve()}
     for tensor in case.tensors:
         if tensor.source.kind == "file":
             name = str(tensor.source.arguments.get("path", ""))
             files.add(Path(case.folder, name).resolve())
-    return Dependencies(found.files | files, found.is_open)
+    return Dependencies(module_files.files | files, module_files.is_open)
 
 
 def forget() -> None:
@@ -155,7 +155,7 @@ def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
         return {f"{base}.{alias.name}" for alias in node.names}
     spec = find(base, (str(file.parent), str(Path.cwd())))
     places = (spec and spec.submodule_search_locations) or ()
-    return {f"{base}.{found.stem}" for place in places for found in Path(place).glob("*.py")}
+    return {f"{base}.{module_file.stem}" for place in places for module_file in Path(place).glob("*.py")}
 
 
 def _imports_by_call(node: ast.Call) -> bool:

@@ -92,12 +92,12 @@ def modules_below(package: str, folders: Sequence[str]) -> tuple[str, ...]:
     """Return the dotted names of a package's modules and subpackages, sorted; not of its `__main__`."""
     spec = find(package, folders)
     places = [] if spec is None else list(spec.submodule_search_locations or ())
-    found = []
+    modules = []
     for module in pkgutil.iter_modules(places):
         name = f"{package}.{module.name}"
         if module.name != "__main__":
-            found += [name, *(modules_below(name, folders) if module.ispkg else ())]
-    return tuple(sorted(found))
+            modules += [name, *(modules_below(name, folders) if module.ispkg else ())]
+    return tuple(sorted(modules))
 
 
 def is_installed(file: Path) -> bool:

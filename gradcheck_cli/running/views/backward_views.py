@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, told_of
+from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, describe_op
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
 from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
@@ -163,7 +163,7 @@ def _again(
                 told = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
                 named = OpVerdict(maker, Status.MISMATCHED, evidence=told)
                 return replace(found, blame=Blame((named,), agrees=False))
-    makers = [told_of(place) for one in walks.values() for place in one.makers]
+    makers = [describe_op(place) for one in walks.values() for place in one.makers]
     if not makers:
         return found
     whose = f"{found.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"

@@ -51,7 +51,7 @@ def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
     """
     values = iter(tensors)
     return {
-        argument.name: _built(argument.form, values, argument.name)
+        argument.name: _build(argument.form, values, argument.name)
         for argument in case.arguments
         if not _is_variable(argument)
     }
@@ -71,11 +71,11 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     except (TypeError, ValueError):  # no Python function
         return
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    taken = [name for name, one in parameters.items() if one.kind is either]
-    own = [argument.name for argument in case.arguments if not _is_variable(argument)]
-    names = [name for name in own if name not in _by_keyword(function, own, case.attrs)]
-    if set(names) <= set(taken) and names != [name for name in taken if name in names]:
-        order = ", ".join(name for name in taken if name in names)
+    parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
+    argument_names = [argument.name for argument in case.arguments if not _is_variable(argument)]
+    names = [name for name in argument_names if name not in _by_keyword(function, argument_names, case.attrs)]
+    if set(names) <= set(parameter_names) and names != [name for name in parameter_names if name in names]:
+        order = ", ".join(name for name in parameter_names if name in names)
         raise CaseFailedError(
             "inputs",
             f"inputs are passed by position, in the order {', '.join(names)}, but the {role} "
@@ -86,15 +86,15 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
 
 def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
     """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
-    given = {**(case.build or {}), **case.attrs}
+    keywords = {**(case.build or {}), **case.attrs}
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # no Python function
         return dict(case.attrs)
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(case.attrs)
     names = {argument.name for argument in case.arguments}
-    return {name: value for name, value in given.items() if name in parameters and name not in names}
+    return {name: value for name, value in keywords.items() if name in parameters and name not in names}
 
 
 def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
@@ -103,9 +103,13 @@ def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]
-    room = [one for one in parameters if one.name not in (case.build or {})]
-    return case.build is not None and set(needed) <= set(case.build) and not room
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind in _POSITIONAL
+    ]
+    remaining = [parameter for parameter in parameters if parameter.name not in (case.build or {})]
+    return case.build is not None and set(needed) <= set(case.build) and not remaining
 
 
 def _is_variable(argument: Argument) -> bool:
@@ -119,20 +123,20 @@ def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) 
     except (TypeError, ValueError):  # no Python function: by position, as ever
         return []
     kinds = {parameter.kind for parameter in parameters.values()}
-    found = [
+    keyword_names = [
         name
         for name in names
         if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
     ]
     if inspect.Parameter.VAR_KEYWORD in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        room = sum(
+        capacity = sum(
             parameter.kind in _POSITIONAL and name not in attrs for name, parameter in parameters.items()
         )
-        found += [name for name in names if name not in found][room:]
-    return found
+        keyword_names += [name for name in names if name not in keyword_names][capacity:]
+    return keyword_names
 
 
-def _built(form: Form, values: Iterator[Any], name: str) -> Any:
+def _build(form: Form, values: Iterator[Any], name: str) -> Any:
     """Put an argument together of the next values."""
     if form.kind == "tensor":
         return next(values)
@@ -144,8 +148,8 @@ def _built(form: Form, values: Iterator[Any], name: str) -> Any:
     if form.kind in ("dict", "object"):
         labels = [f"{name}.{key}" for key in form.keys]
     else:
-        labels = [f"{name}[{number}]" for number in range(len(form.parts))]
-    parts = [_built(part, values, label) for part, label in zip(form.parts, labels, strict=True)]
+        labels = [f"{name}[{index}]" for index in range(len(form.parts))]
+    parts = [_build(part, values, label) for part, label in zip(form.parts, labels, strict=True)]
     if form.kind == "list":
         return parts
     if form.kind == "tuple":
@@ -157,16 +161,16 @@ def _built(form: Form, values: Iterator[Any], name: str) -> Any:
 def _sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...]) -> tf.SparseTensor:
     # Its rank is known however little else a trace may know, as it is where a SparseTensorSpec names it.
     indices = tf.ensure_shape(indices, [None, len(shape)])
-    made = tf.SparseTensor(indices, values, tf.ensure_shape(dense_shape, [len(shape)]))
+    tensor = tf.SparseTensor(indices, values, tf.ensure_shape(dense_shape, [len(shape)]))
     if values.shape[0] is not None:
-        made.set_shape(shape)
-    return made
+        tensor.set_shape(shape)
+    return tensor
 
 
 def _object(form: Form, fields: dict[str, Any], name: str) -> Any:
-    made = loading.load(form.target, f"inputs.{name}")
+    make = loading.load(form.target, f"inputs.{name}")
     try:
-        return made(**fields)
+        return make(**fields)
     except (CaseFailedError, KeyboardInterrupt):
         raise
     except BaseException as error:  # code of the user's may raise what it likes

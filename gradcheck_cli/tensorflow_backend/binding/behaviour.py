@@ -36,15 +36,15 @@ _NOT_IN_CALLS = {"v2", "eager", "resource_variables"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class Switches:
     """The switches that modules turned from TensorFlow 2's behaviour, and the graphs that they left open."""
 
     switches: dict[str, Any] = field(default_factory=dict)
     scene: private_v1.Scene | None = None
 
-    def __or__(self, other: Asked) -> Asked:
+    def __or__(self, later: Switches) -> Switches:
         """Add what another module asks for, after this one."""
-        return Asked({**self.switches, **other.switches}, other.scene or self.scene)
+        return Switches({**self.switches, **later.switches}, later.scene or self.scene)
 
     @property
     def turns_eager_off(self) -> bool:
@@ -52,7 +52,7 @@ class Asked:
         return "eager" in self.switches
 
 
-_RECORDS: weakref.WeakKeyDictionary[ModuleType, Asked] = weakref.WeakKeyDictionary()
+_RECORDS: weakref.WeakKeyDictionary[ModuleType, Switches] = weakref.WeakKeyDictionary()
 _NUMPY_CALLS = threading.RLock()  # switches are the process's; TensorFlow calls NumPy functions from threads
 
 
@@ -60,15 +60,15 @@ _NUMPY_CALLS = threading.RLock()  # switches are the process's; TensorFlow calls
 class _Case:
     """What the code of one case asks for, and what its traces share."""
 
-    caller: Asked  # what the program that calls gradcheck has switched
-    asked: Asked
+    caller: Switches  # what the program that calls gradcheck has switched
+    asked: Switches
     is_tracing: bool = False
     variables: dict[tuple[str, tuple[Any, ...]], dict[Any, Any]] = field(default_factory=dict)  # by dtype
     values: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # by id; the tensor, and its value
     sessions: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id of a graph
 
 
-_current = _Case(Asked(), Asked())
+_current = _Case(Switches(), Switches())
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def own() -> Iterator[None]:
     outer = _current
     is_own = _differences(switches) == {} and scene.is_eager
     if not is_own:
-        asked = outer.caller | Asked(_differences(switches), scene)
+        asked = outer.caller | Switches(_differences(switches), scene)
         _current = _Case(asked, asked)
         private_v1.set_switches(private_v1.OWN)
         private_v1.set_scene(private_v1.own_scene())
@@ -117,22 +117,22 @@ def import_module(name: str) -> ModuleType:
     parts = name.split(".")
     names = [".".join(parts[: place + 1]) for place in range(len(parts))]
     if name not in sys.modules:
-        with _put_back(), _watched():
+        with _put_back(), _watch_imports():
             if _current.caller.switches:
                 _enter(_current.caller)
-            for one in names:
-                if one in sys.modules:
-                    _replay([one])
+            for module_name in names:
+                if module_name in sys.modules:
+                    _replay([module_name])
                 else:
-                    __import__(one)
-    _current.asked = _asked_by(names)
+                    __import__(module_name)
+    _current.asked = _switches_of(names)
     return sys.modules[name]
 
 
-def _asked_by(names: list[str]) -> Asked:
+def _switches_of(names: list[str]) -> Switches:
     asked = _current.asked
     for name in names:
-        asked |= _RECORDS.get(sys.modules[name], Asked())
+        asked |= _RECORDS.get(sys.modules[name], Switches())
     return asked
 
 
@@ -148,14 +148,14 @@ def _put_back() -> Iterator[None]:
         private_v1.set_scene(scene)
 
 
-def _enter(asked: Asked) -> None:
+def _enter(asked: Switches) -> None:
     private_v1.set_switches(asked.switches)
     if asked.turns_eager_off:
         private_v1.set_scene(private_v1.graph_scene(asked.scene or private_v1.own_scene()))
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
+def _watch_imports() -> Iterator[None]:
     """Record what the modules that are imported within switch.
 
     One that was imported earlier, for another case, switches again what it switched then, where a module
@@ -174,16 +174,16 @@ def _watched() -> Iterator[None]:
         if level == 0 and (root in sys.stdlib_module_names or root in _NEVER_SWITCH):
             return original(name, globals, locals, fromlist, level)
         before = private_v1.switches()
-        names = _named(name, globals, fromlist, level)
-        known = [one for one in names if one in sys.modules]
+        names = _imported_names(name, globals, fromlist, level)
+        loaded = [module_name for module_name in names if module_name in sys.modules]
         result = original(name, globals, locals, fromlist, level)
         now = private_v1.switches()
-        _replay(known)
+        _replay(loaded)
         if now != before:
-            asked = Asked(_differences(now, before), private_v1.scene())
-            for one in names:
-                if one not in known and one in sys.modules:
-                    _RECORDS[sys.modules[one]] = asked
+            switches = Switches(_differences(now, before), private_v1.scene())
+            for module_name in names:
+                if module_name not in loaded and module_name in sys.modules:
+                    _RECORDS[sys.modules[module_name]] = switches
         return result
 
     builtins.__import__ = watching
@@ -194,13 +194,13 @@ def _watched() -> Iterator[None]:
 
 
 def _replay(names: list[str]) -> None:
-    for one in names:
-        asked = _RECORDS.get(sys.modules[one])
+    for module_name in names:
+        asked = _RECORDS.get(sys.modules[module_name])
         if asked is not None:
             _enter(asked)
 
 
-def _named(name: str, names: Any, fromlist: Any, level: int) -> list[str]:
+def _imported_names(name: str, names: Any, fromlist: Any, level: int) -> list[str]:
     """Return the absolute names of the modules that an import statement may load."""
     if level:
         package = (names or {}).get("__package__") or ""
@@ -209,8 +209,8 @@ def _named(name: str, names: Any, fromlist: Any, level: int) -> list[str]:
         except ImportError:  # it is about to be raised
             return []
     parts = name.split(".")
-    found = [".".join(parts[: place + 1]) for place in range(len(parts))]
-    return found + [f"{name}.{one}" for one in fromlist or ()]
+    packages = [".".join(parts[: place + 1]) for place in range(len(parts))]
+    return packages + [f"{name}.{attribute}" for attribute in fromlist or ()]
 
 
 def turns_eager_off() -> bool:
@@ -280,13 +280,13 @@ def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
         keywords["initial_value"] = private_v1.value_in_function(initial)
     keywords["use_resource"] = True
     with seeded(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
-        made = make(**keywords)
-    same = _current.variables.setdefault((name, tuple(made.shape.as_list() or ())), {})
-    if same and made.dtype not in same:
+        variable = make(**keywords)
+    same = _current.variables.setdefault((name, tuple(variable.shape.as_list() or ())), {})
+    if same and variable.dtype not in same:
         raise CaseFailedError(
-            "forward", f"the variable {made.name!r} follows the input's dtype: in another, it is another."
+            "forward", f"the variable {variable.name!r} follows the input's dtype: in another, it is another."
         )
-    return same.setdefault(made.dtype, made)
+    return same.setdefault(variable.dtype, variable)
 
 
 def _value(tensor: Any) -> Any:
@@ -295,46 +295,46 @@ def _value(tensor: Any) -> Any:
     Raises:
         CaseFailedError: of kind "forward": it can't be evaluated.
     """
-    known = _current.values.get(id(tensor))
-    if known is None:
+    entry = _current.values.get(id(tensor))
+    if entry is None:
         with tf.init_scope():
-            known = _current.values[id(tensor)] = _evaluated(tensor)
-    return known[-1]
+            entry = _current.values[id(tensor)] = _evaluate(tensor)
+    return entry[-1]
 
 
-def _evaluated(tensor: Any) -> tuple[Any, ...]:
+def _evaluate(tensor: Any) -> tuple[Any, ...]:
     """Return the tensor, what must live as long, and its value: for a variable, another's handle."""
     variable = private_v1.variable_of_handle(tensor) if tensor.dtype == tf.resource else None
-    used = f"the forward uses {tensor.name!r}, which its module made as it was imported, and which"
+    subject = f"the forward uses {tensor.name!r}, which its module made as it was imported, and which"
     if tensor.dtype == tf.resource and variable is None:
-        raise CaseFailedError("forward", f"{used} is a resource: it can't be had in another graph.")
+        raise CaseFailedError("forward", f"{subject} is a resource: it can't be had in another graph.")
     try:
         value = _read(tensor if variable is None else variable, tensor.graph)
     except tf.errors.OpError as error:
         raise CaseFailedError(
             "forward",
-            f"{used} can't be evaluated: {str(error.message).splitlines()[0]} Take what it depends on as an "
-            "argument.",
+            f"{subject} can't be evaluated: {str(error.message).splitlines()[0]} Take what it depends on as "
+            "an argument.",
         ) from error
     if variable is None:
         return tensor, tf.constant(value, tensor.dtype)
-    made = tf.Variable(value, name=variable.op.name, trainable=variable.trainable)
-    return tensor, made, made.handle
+    copy = tf.Variable(value, name=variable.op.name, trainable=variable.trainable)
+    return tensor, copy, copy.handle
 
 
-def _read(wanted: Any, graph: Any) -> np.ndarray[Any, Any]:
+def _read(tensor: Any, graph: Any) -> np.ndarray[Any, Any]:
     """Evaluate in the session that the module has open, or in a new one, with variables as they begin."""
     for session in _sessions_of(graph):
         with contextlib.suppress(tf.errors.FailedPreconditionError):  # it hasn't initialised its variables
-            return np.asarray(session.run(wanted))
+            return np.asarray(session.run(tensor))
     if id(graph) not in _current.sessions:
         _current.sessions[id(graph)] = (graph, private_v1.new_session(graph))
-    return np.asarray(_current.sessions[id(graph)][1].run(wanted))
+    return np.asarray(_current.sessions[id(graph)][1].run(tensor))
 
 
 def _sessions_of(graph: Any) -> list[Any]:
     scene = _current.asked.scene
-    found = [] if scene is None else list(scene.sessions)
+    sessions = [] if scene is None else list(scene.sessions)
     for module in list(_RECORDS):
-        found += [value for value in list(vars(module).values()) if private_v1.is_session(value)]
-    return [session for session in found if session.graph is graph]
+        sessions += [value for value in list(vars(module).values()) if private_v1.is_session(value)]
+    return [session for session in sessions if session.graph is graph]

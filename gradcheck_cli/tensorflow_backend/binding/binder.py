@@ -142,8 +142,8 @@ class Binder:
         It is given the attrs that it takes, and what builds the forward where it takes that.
         """
         function = self._load(self.case.reference, "reference")
-        given = replace(self, case=replace(self.case, attrs=attrs_of_reference(function, self.case)))
-        return Bound(self._of_symmetric(given._either(function, "reference")))  # noqa: SLF001 (of this class)
+        with_attrs = replace(self, case=replace(self.case, attrs=attrs_of_reference(function, self.case)))
+        return Bound(self._of_symmetric(with_attrs._either(function, "reference")))  # noqa: SLF001 (of this class)
 
     # How forward is called.
 
@@ -153,15 +153,15 @@ class Binder:
         It is the function of the whole matrix then, whichever triangle it reads: an element moves the one
         across by half, and TensorFlow's own gradient of this takes the gradient's symmetric part.
         """
-        which = [tensor.symmetric for tensor in self.case.tensors]
-        if not any(which):
+        is_symmetric_flags = [tensor.symmetric for tensor in self.case.tensors]
+        if not any(is_symmetric_flags):
             return call
 
         def of_parts(*tensors: Any) -> list[Any]:
             return call(
                 *[
                     (tensor + tf.linalg.adjoint(tensor)) / 2 if is_symmetric else tensor
-                    for tensor, is_symmetric in zip(tensors, which, strict=False)
+                    for tensor, is_symmetric in zip(tensors, is_symmetric_flags, strict=False)
                 ]
             )
 
@@ -186,7 +186,7 @@ class Binder:
             return self.built[ref.target]
         try:
             with seeded(self.case.seed), behaviour.switched():
-                made = target(**dict(self.case.build or {}))
+                built = target(**dict(self.case.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
         except BaseException as error:  # code of the user's may raise what it likes
@@ -195,14 +195,14 @@ class Binder:
                 f"build: {ref.target}(**build) raised {frames.first_line(error)}",
                 frames.user_frames(error),
             ) from error
-        if not callable(made):
+        if not callable(built):
             raise CaseFailedError(
                 role,
                 f"build: {ref.target}(**build) must return the function, layer or module to check, but "
-                f"returned a {type(made).__name__}.",
+                f"returned a {type(built).__name__}.",
             )
-        self.built[ref.target] = made
-        return made
+        self.built[ref.target] = built
+        return built
 
     def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
@@ -262,10 +262,8 @@ class Binder:
 
         def call(*tensors: Any) -> list[Any]:
             results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
-            for number, result in enumerate(results):
-                shape = (
-                    case.outputs[number].shape if self.output_shapes is None else self.output_shapes[number]
-                )
+            for index, result in enumerate(results):
+                shape = case.outputs[index].shape if self.output_shapes is None else self.output_shapes[index]
                 if shape is not None:
                     result.set_shape(self.shape_of(shape))
             return results
@@ -321,8 +319,8 @@ class Binder:
         return call
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(values: Any, other_values: Any) -> bool:
     """Whether two arrays hold the same values, NaN like NaN."""
-    if left.dtype.kind in "fcV":
-        return bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 (NaN)
-    return bool((left == right).all())
+    if values.dtype.kind in "fcV":
+        return bool(((values == other_values) | ((values != values) & (other_values != other_values))).all())  # noqa: PLR0124 (NaN)
+    return bool((values == other_values).all())

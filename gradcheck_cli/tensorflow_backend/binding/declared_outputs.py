@@ -19,54 +19,54 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-def names(case: Case, count: int, found: Sequence[str] = ()) -> list[str]:
+def names(case: Case, count: int, found_names: Sequence[str] = ()) -> list[str]:
     """Return the outputs' names: those found in what the forward returned, the spec's, y, or y0, y1, ..."""
-    if len(found) == count:
-        return list(found)
+    if len(found_names) == count:
+        return list(found_names)
     if len(case.outputs) == count:
         return [output.name for output in case.outputs]
-    return ["y"] if count == 1 else [f"y{number}" for number in range(count)]
+    return ["y"] if count == 1 else [f"y{index}" for index in range(count)]
 
 
 def infos(
-    case: Case, named: Sequence[str], found: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+    case: Case, named: Sequence[str], found_dtypes: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[TensorInfo, ...]:
     """Describe the outputs.
 
     Args:
         case: the case.
         named: the outputs' names.
-        found: the outputs' dtypes.
+        found_dtypes: the outputs' dtypes.
         shapes: their shapes at the base point.
     """
     owners = {output.name: output.gradient_of for output in case.outputs}
     return tuple(
         TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owners.get(name, ""))
-        for name, dtype, shape in zip(named, found, shapes, strict=True)
+        for name, dtype, shape in zip(named, found_dtypes, shapes, strict=True)
     )
 
 
 def check_dtypes(
-    case: Case, named: Sequence[str], found: Sequence[Any], dtype_of: Callable[[str], str], role: str
+    case: Case, named: Sequence[str], found_dtypes: Sequence[Any], dtype_of: Callable[[str], str], role: str
 ) -> None:
     """Hold the outputs' dtypes against the spec, and that they are what it names.
 
     Args:
         case: the case.
         named: the outputs' names.
-        found: their dtypes.
+        found_dtypes: their dtypes.
         dtype_of: maps a dtype that the spec names to the one that is traced.
         role: "forward" or "reference", for messages.
 
     Raises:
         CaseFailedError: of kind "outputs".
     """
-    by_name = dict(zip(named, found, strict=True))
+    by_name = dict(zip(named, found_dtypes, strict=True))
     declared = [output.name for output in case.outputs]
     if declared and not all(_stands_for(name, named) for name in declared):
         raise CaseFailedError(
             "outputs",
-            f"the {role} returns {len(found)} output(s), but the spec names {len(declared)}: "
+            f"the {role} returns {len(found_dtypes)} output(s), but the spec names {len(declared)}: "
             f"{', '.join(declared)}.",
         )
     for output in case.outputs:
@@ -88,11 +88,11 @@ def check_dtypes(
 
 
 def _stands_for(name: str, named: Sequence[str]) -> bool:
-    return any(one == name or _is_part(one, name) for one in named)
+    return any(output_name == name or _is_part(output_name, name) for output_name in named)
 
 
-def _is_part(name: str, of: str) -> bool:
-    return name.startswith((f"{of}.", f"{of}["))
+def _is_part(name: str, owner: str) -> bool:
+    return name.startswith((f"{owner}.", f"{owner}["))
 
 
 def check_shapes(case: Case, named: Sequence[str], values: Sequence[np.ndarray[Any, Any]]) -> None:
@@ -103,14 +103,14 @@ def check_shapes(case: Case, named: Sequence[str], values: Sequence[np.ndarray[A
     """
     by_name = dict(zip(named, values, strict=True))
     for declared in case.outputs:
-        wanted, value = declared.shape, by_name.get(declared.name)
+        expected, value = declared.shape, by_name.get(declared.name)
         if (
-            wanted is not None
+            expected is not None
             and value is not None
-            and not tf.TensorShape(wanted).is_compatible_with(value.shape)
+            and not tf.TensorShape(expected).is_compatible_with(value.shape)
         ):
             raise CaseFailedError(
                 "outputs",
-                f"output {declared.name} must have shape {shape_text(wanted)} by the spec, but "
+                f"output {declared.name} must have shape {shape_text(expected)} by the spec, but "
                 f"has {shape_text(value.shape)}.",
             )

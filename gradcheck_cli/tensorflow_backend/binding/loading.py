@@ -45,14 +45,18 @@ def importable(folder: str) -> Iterator[None]:
 def _forget_namesakes(front: list[str]) -> None:
     """Drop top-level modules (and their submodules) that `front` would now find in another place."""
     # This happens for each case: what the folders hold is a few names, what is imported are hundreds.
-    own: dict[str, Path] = {}
+    local_modules: dict[str, Path] = {}
     for folder in front:
-        own = {**_modules_in(folder), **own}
-    for name in own.keys() & sys.modules.keys() - {_OWN}:
+        local_modules = {**_modules_in(folder), **local_modules}
+    for name in local_modules.keys() & sys.modules.keys() - {_OWN}:
         found_at = _origin(sys.modules[name])
-        if found_at is None or own[name].resolve() == found_at or is_installed(found_at):
+        if found_at is None or local_modules[name].resolve() == found_at or is_installed(found_at):
             continue
-        for stale in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
+        for stale in [
+            module_name
+            for module_name in sys.modules
+            if module_name == name or module_name.startswith(f"{name}.")
+        ]:
             del sys.modules[stale]
 
 
@@ -63,13 +67,13 @@ def _modules_in(folder: str) -> dict[str, Path]:
             names = [entry.name for entry in entries]
     except OSError:  # gone meanwhile: importing from it says so
         return {}
-    found = {name.removesuffix(".py"): Path(folder, name) for name in names if name.endswith(".py")}
+    modules = {name.removesuffix(".py"): Path(folder, name) for name in names if name.endswith(".py")}
     # Only what is imported already is of interest: few folders are.
     for name in names:
         package = Path(folder, name, "__init__.py")
         if name in sys.modules and package.is_file():
-            found[name] = package
-    return found
+            modules[name] = package
+    return modules
 
 
 def _origin(module: object) -> Path | None:

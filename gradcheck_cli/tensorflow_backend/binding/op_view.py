@@ -26,8 +26,8 @@ class OpView:
     def get_attr(self, name: str) -> Any:
         """Return the attribute of that name; ValueError if the spec gives none, as `tf.Operation` does."""
         if name not in self.attrs:
-            known = ", ".join(sorted(self.attrs)) or "none"
+            attr_names = ", ".join(sorted(self.attrs)) or "none"
             raise ValueError(
-                f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {known}."
+                f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {attr_names}."
             )
         return self.attrs[name]

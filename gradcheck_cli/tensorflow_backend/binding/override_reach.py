@@ -36,12 +36,12 @@ def require_override(
     """
     on_path = graph_path.ops_between(inputs, outputs)
     if override.name in map(_override_of, on_path):
-        return _passed_by(graph, inputs, outputs, override)
-    found = sorted({op.type for op in on_path} - _BOOKKEEPING - set(_CALLS))
-    wanted = override.op_types[0]
+        return _find_missed(graph, inputs, outputs, override)
+    types_on_path = sorted({op.type for op in on_path} - _BOOKKEEPING - set(_CALLS))
+    op_type = override.op_types[0]
     message = (
-        f"the override of {wanted} took effect on no op between the inputs and the outputs; "
-        f"op types found there: {', '.join(found) or 'none'}."
+        f"the override of {op_type} took effect on no op between the inputs and the outputs; "
+        f"op types found there: {', '.join(types_on_path) or 'none'}."
     )
     inside = []
     for op in on_path:
@@ -58,17 +58,21 @@ def require_override(
                 inside.append(f"{op.name} ({op.type}, calls {', '.join(graph_path.function_names(op))})")
     if inside:
         message += (
-            f" A {wanted} is inside a tf.function or a loop's or a branch's body, which no override enters: "
+            f" A {op_type} is inside a tf.function or a loop's or a branch's body, which no override enters: "
             f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: "
             "custom_gradient."
         )
-    elif wanted in found:
+    elif op_type in types_on_path:
         message += (
-            f" The {wanted} is made by a tf.function, whose body no override enters: check the Python "
+            f" The {op_type} is made by a tf.function, whose body no override enters: check the Python "
             "function without tf.function, or use binding: custom_gradient."
         )
-    elif found:
-        near = [name for name in found if wanted.lower() in name.lower() or name.lower() in wanted.lower()]
+    elif types_on_path:
+        near = [
+            name
+            for name in types_on_path
+            if op_type.lower() in name.lower() or name.lower() in op_type.lower()
+        ]
         remedy = near[0] if near else "one of these"
         message += f" Set op_type to {remedy}."
     raise CaseFailedError("override_missed", message)
@@ -78,7 +82,7 @@ def _override_of(op: Any) -> str:
     return private_graphs.override_of(op.node_def)
 
 
-def _passed_by(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override) -> list[str]:
+def _find_missed(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override) -> list[str]:
     """Return the ops of the override's types that backpropagation visits, and that carry no override."""
     moving = graph_path.ops_after(inputs)
     missed = []
@@ -98,12 +102,12 @@ def _passed_by(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], overri
 
 def _nodes_met(graph: Any, names: Sequence[str], op_types: Collection[str]) -> list[Any]:
     """Return the nodes of some types between the arguments and the results of functions, with no override."""
-    library, waiting, seen, found = graph_path.library_of(graph), list(names), set(), []
+    library, waiting, visited, nodes_without_override = graph_path.library_of(graph), list(names), set(), []
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in library:
+        if name in visited or name not in library:
             continue
-        seen.add(name)
+        visited.add(name)
         body = library[name]
         nodes = {node.name: node for node in body.node_def}
         arguments = {arg.name for arg in body.signature.input_arg}
@@ -113,9 +117,9 @@ def _nodes_met(graph: Any, names: Sequence[str], op_types: Collection[str]) -> l
                 tf.as_dtype(node.attr["T"].type or tf.float32.as_datatype_enum)
             )
             if node.op in op_types and not private_graphs.override_of(node) and moves and is_float:
-                found.append(node)
+                nodes_without_override.append(node)
             waiting += [attr.func.name for attr in node.attr.values() if attr.HasField("func")]
-    return found
+    return nodes_without_override
 
 
 def _nodes_before(nodes: Mapping[str, Any], results: Iterable[str]) -> list[Any]:
@@ -130,13 +134,13 @@ def _nodes_before(nodes: Mapping[str, Any], results: Iterable[str]) -> list[Any]
         attr = private_graphs.override_of(node)
         unit = private_graphs.custom_gradient_named(attr) if attr else None
         if node.op != "StopGradient":
-            stack += [_source(one) for one in node.input[0 if unit is None else unit.results :]]
+            stack += [_source(input_name) for input_name in node.input[0 if unit is None else unit.results :]]
     return list(needed.values())
 
 
 def _depends(nodes: Mapping[str, Any], node: Any, arguments: Collection[str]) -> bool:
     return any(
-        _source(name) in arguments for other in _nodes_before(nodes, [node.name]) for name in other.input
+        _source(name) in arguments for earlier in _nodes_before(nodes, [node.name]) for name in earlier.input
     )
 
 

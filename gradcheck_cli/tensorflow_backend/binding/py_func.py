@@ -54,29 +54,33 @@ def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
         kind = type(inputs).__name__
         raise TypeError(f"inputs: must be a list of tensors, but is a {kind}; write [x] for a single one.")
     tensors = [tf.convert_to_tensor(value) for value in inputs]
-    gradient = guarded(grad, [f"input {number}" for number in range(len(tensors))])
+    gradient = guarded(grad, [f"input {index}" for index in range(len(tensors))])
     is_list = isinstance(Tout, list | tuple)
-    known = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
+    known_shapes = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
     if tf.executing_eagerly():
-        return _eager(func, tensors, Tout, gradient, known)
+        return _eager(func, tensors, Tout, gradient, known_shapes)
     registered = unique_name(name or str(getattr(func, "__name__", "py_func")))
     tf.RegisterGradient(registered)(gradient)
     mapping = dict.fromkeys(PY_FUNC_TYPES, registered)
     with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
         result = tf.compat.v1.py_func(func, tensors, Tout, stateful=stateful, name=name)
-    outputs = _with_shapes(list(result) if is_list else [result], known)
+    outputs = _with_shapes(list(result) if is_list else [result], known_shapes)
     return outputs if is_list else outputs[0]
 
 
 def _eager(
-    func: Callable[..., Any], tensors: list[Any], dtypes: Any, gradient: Callable[..., Any], known: list[Any]
+    func: Callable[..., Any],
+    tensors: list[Any],
+    dtypes: Any,
+    gradient: Callable[..., Any],
+    known_shapes: list[Any],
 ) -> Any:
     is_list = isinstance(dtypes, list | tuple)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def call(*values: Any) -> Any:
         result = tf.numpy_function(func, list(values), dtypes)
-        outputs = _with_shapes(list(result) if is_list else [result], known)
+        outputs = _with_shapes(list(result) if is_list else [result], known_shapes)
         view = OpView("PyFunc", "py_func", values, outputs, {})
         return outputs if is_list else outputs[0], lambda *upstream: gradient(view, *upstream)
 
@@ -97,8 +101,8 @@ def _known_shapes(
     return [None] * count
 
 
-def _with_shapes(outputs: list[Any], known: list[Any]) -> list[Any]:
+def _with_shapes(outputs: list[Any], known_shapes: list[Any]) -> list[Any]:
     return [
         output if shape is None else tf.ensure_shape(output, shape)
-        for output, shape in zip(outputs, known, strict=True)
+        for output, shape in zip(outputs, known_shapes, strict=True)
     ]

@@ -28,13 +28,13 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
     definition = private_graphs.op_def(op_type)
     if definition is None:
         raise CaseFailedError("op_type", unknown_op_type(op_type))
-    known = [argument.name for argument in definition.input_arg]
-    given = [argument.name for argument in case.arguments]
-    if set(known) != set(given):
+    expected = [argument.name for argument in definition.input_arg]
+    actual = [argument.name for argument in case.arguments]
+    if set(expected) != set(actual):
         raise CaseFailedError(
             "op_type",
-            f"op_type {op_type} takes the inputs {', '.join(known) or 'none'}, but the spec gives "
-            f"{', '.join(given) or 'none'}.",
+            f"op_type {op_type} takes the inputs {', '.join(expected) or 'none'}, but the spec gives "
+            f"{', '.join(actual) or 'none'}.",
         )
     attr_names = {attr.name for attr in definition.attr}
     unknown = sorted(set(case.attrs) - attr_names)
@@ -70,18 +70,18 @@ def _exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -
     Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other
     where there are several.
     """
-    taken = list(inspect.signature(exported).parameters)
+    parameters = list(inspect.signature(exported).parameters)
     inferred = {
         name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
     }
-    own = [arg.name for arg in definition.input_arg]
-    own += [attr.name for attr in definition.attr if attr.name not in inferred]
-    renamed = [name for name in own if name not in taken]
-    names = [name for name in taken if name not in own and name != "name"]
+    own_names = [arg.name for arg in definition.input_arg]
+    own_names += [attr.name for attr in definition.attr if attr.name not in inferred]
+    renamed = [name for name in own_names if name not in parameters]
+    names = [name for name in parameters if name not in own_names and name != "name"]
     if len(renamed) != len(names):
         return arguments
-    known = dict(zip(renamed, names, strict=True))
-    return {known.get(name, name): value for name, value in arguments.items()}
+    exported_name = dict(zip(renamed, names, strict=True))
+    return {exported_name.get(name, name): value for name, value in arguments.items()}
 
 
 def unknown_op_type(op_type: str) -> str:

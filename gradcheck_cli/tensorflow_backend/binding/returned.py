@@ -72,16 +72,16 @@ def flat_arrays(case: Case, result: Any) -> Any:
     return result if is_flat else [leaf.value for leaf in _named(case, result, "forward")]
 
 
-def unique(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+def unique(names: Sequence[str], used: Collection[str] = ()) -> list[str]:
     """Return names without what a label can't hold, counted up where they are the same."""
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names:
-        wanted, count = name, 0
-        while wanted in taken or wanted in found:
+        candidate, count = name, 0
+        while candidate in used or candidate in chosen:
             count += 1
-            wanted = f"{name}_{count}"
-        found.append(wanted)
-    return found
+            candidate = f"{name}_{count}"
+        chosen.append(candidate)
+    return chosen
 
 
 def _tensor(leaf: Leaf, role: str, *, is_root: bool) -> Any:
@@ -115,29 +115,29 @@ def _parts(value: Any) -> list[_Part] | None:
     if isinstance(value, Mapping):
         return [_keyed(key, value[key]) for key in _ordered(value)]
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return [_Part("", f"[{number}]", part) for number, part in enumerate(value)]
+        return [_Part("", f"[{index}]", part) for index, part in enumerate(value)]
     names = _field_names(value)
     return None if names is None else [_keyed(name, getattr(value, name)) for name in names]
 
 
 def _field_names(value: Any) -> list[str] | None:
     """Return the attributes that hold the parts of an object, composite tensors included."""
-    found: list[str] | None = None
+    fields: list[str] | None = None
     if isinstance(value, tf.SparseTensor):
-        found = ["indices", "values", "dense_shape"]
+        fields = ["indices", "values", "dense_shape"]
     elif isinstance(value, tf.RaggedTensor):
-        found = ["flat_values", "row_splits" if value.ragged_rank == 1 else "nested_row_splits"]
+        fields = ["flat_values", "row_splits" if value.ragged_rank == 1 else "nested_row_splits"]
     elif isinstance(value, tf.IndexedSlices):
-        found = ["values", "indices", *(["dense_shape"] if value.dense_shape is not None else [])]
+        fields = ["values", "indices", *(["dense_shape"] if value.dense_shape is not None else [])]
     elif isinstance(value, tuple):  # a named one
-        found = list(value._fields)  # type: ignore[attr-defined]
+        fields = list(value._fields)  # type: ignore[attr-defined]
     elif isinstance(value, tf.experimental.ExtensionType):
-        found = [name for name in vars(value) if not name.startswith("_tf_")]  # so begin its own notes
+        fields = [name for name in vars(value) if not name.startswith("_tf_")]  # so begin its own notes
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = [field.name for field in dataclasses.fields(value)]
+        fields = [field.name for field in dataclasses.fields(value)]
     elif hasattr(type(value), "__attrs_attrs__"):
-        found = [field.name for field in type(value).__attrs_attrs__]
-    return found
+        fields = [field.name for field in type(value).__attrs_attrs__]
+    return fields
 
 
 def _ordered(value: Mapping[Any, Any]) -> list[Any]:
@@ -193,7 +193,7 @@ def _of_sequence(
     parts: Sequence[_Part], leaves: Sequence[Leaf], named: Sequence[str], role: str
 ) -> list[Leaf]:
     """Name the leaves of what is known by place alone: by element, or each by itself."""
-    names = named or (["y"] if len(parts) == 1 else [f"y{number}" for number in range(len(parts))])
+    names = named or (["y"] if len(parts) == 1 else [f"y{index}" for index in range(len(parts))])
     if len(names) == len(parts):
         return [leaf for name, part in zip(names, parts, strict=True) for leaf in leaves_of(part.value, name)]
     if len(named) == len(leaves):

@@ -38,21 +38,21 @@ def form_faults_noted(note: Callable[[Any, str], None]) -> Iterator[None]:
         _note.reset(token)
 
 
-def _sound(gradients: list[Gradient], op: Any, names: Sequence[str]) -> list[Gradient]:
+def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str]) -> list[Gradient]:
     """Return gradients of right form: zeros for others, where these are noted.
 
     Raises:
         GradientFormError: one is malformed, and nobody takes note.
     """
     note, sound = _note.get(), list(gradients)
-    for number, name in enumerate(names):
-        tensor = op.inputs[number]
-        message = _fault(name, gradients[number], tensor)
+    for input_index, name in enumerate(names):
+        tensor = op.inputs[input_index]
+        message = _fault(name, gradients[input_index], tensor)
         if message and note is None:
-            raise GradientFormError((number,), message)
+            raise GradientFormError((input_index,), message)
         if message and note is not None:
             note(tensor, message)
-            sound[number] = tf.zeros_like(tensor)
+            sound[input_index] = tf.zeros_like(tensor)
     return sound
 
 
@@ -82,7 +82,7 @@ def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[...,
                 f"the gradient function must return {len(names)} gradient(s), one (or None) for each of "
                 f"{', '.join(names)}, but returned {len(gradients)}.",
             )
-        return _sound(gradients, op, names)
+        return _replace_malformed(gradients, op, names)
 
     return call
 
@@ -92,18 +92,18 @@ def _fault(name: str, value: Gradient, tensor: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, tf.Tensor | tf.IndexedSlices):
-        found = type(value).__module__ + "." + type(value).__qualname__
+        actual = type(value).__module__ + "." + type(value).__qualname__
         raise CaseFailedError(
             "gradient",
-            f"the gradient for {name} must be a tensor or None, but is a {found.removeprefix('builtins.')}; "
+            f"the gradient for {name} must be a tensor or None, but is a {actual.removeprefix('builtins.')}; "
             "return a tensor, such as tf.constant(...), or name a NumPy function as "
             "'gradient: {numpy: module:function}'.",
         )
     if not dtypes.is_differentiable(tensor.dtype):
         return ""
     if value.dtype != tensor.dtype:
-        wanted, found = tensor.dtype.name, value.dtype.name
-        return f"the gradient for {name} must be {wanted}, as its input is, but is {found}."
+        expected, actual = tensor.dtype.name, value.dtype.name
+        return f"the gradient for {name} must be {expected}, as its input is, but is {actual}."
     if not isinstance(value, tf.Tensor) or value.shape.is_compatible_with(tensor.shape):
         return ""
     return (
@@ -168,22 +168,25 @@ def from_numpy(
                 f"the NumPy gradient must return {len(names)} array(s), one (or None) for each of "
                 f"{', '.join(names)}, but returned {len(first)}.",
             )
-        returned = [number for number, value in enumerate(first) if value is not None]
+        returned = [input_index for input_index, value in enumerate(first) if value is not None]
         returned = _check_dtypes(first, returned, op, names)
         if not returned:  # a py_func without outputs is an operation, and nothing to return
             return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
             values = _as_list(function(*arrays))
-            return [np.asarray(values[number]) for number in returned]
+            return [np.asarray(values[input_index]) for input_index in returned]
 
         tensors = tf.compat.v1.py_func(
-            body, [*filled, *op.inputs], [op.inputs[number].dtype for number in returned], stateful=True
+            body,
+            [*filled, *op.inputs],
+            [op.inputs[input_index].dtype for input_index in returned],
+            stateful=True,
         )
         result: list[Gradient] = [None] * len(names)
         # Eagerly, one result comes without a list around it, and as an array.
-        for number, tensor in zip(returned, _as_list(tensors), strict=True):
-            result[number] = tf.convert_to_tensor(tensor)
+        for input_index, tensor in zip(returned, _as_list(tensors), strict=True):
+            result[input_index] = tf.convert_to_tensor(tensor)
         return result
 
     return gradient
@@ -192,19 +195,19 @@ def from_numpy(
 def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequence[str]) -> list[int]:
     """Return the numbers of arrays of their input's dtype: `py_func` would refuse others when run."""
     malformed = []
-    for number in returned:
-        expected, found = op.inputs[number].dtype, np.asarray(first[number]).dtype
-        if dtypes.is_differentiable(expected) and found != expected.as_numpy_dtype:
+    for input_index in returned:
+        expected, actual = op.inputs[input_index].dtype, np.asarray(first[input_index]).dtype
+        if dtypes.is_differentiable(expected) and actual != expected.as_numpy_dtype:
             message = (
-                f"the gradient for {names[number]} must be {expected.name}, as its input is, "
-                f"but is {found.name}; NumPy may have promoted it."
+                f"the gradient for {names[input_index]} must be {expected.name}, as its input is, "
+                f"but is {actual.name}; NumPy may have promoted it."
             )
             note = _note.get()
             if note is None:
-                raise GradientFormError((number,), message)
-            note(op.inputs[number], message)
-            malformed.append(number)
-    return [number for number in returned if number not in malformed]
+                raise GradientFormError((input_index,), message)
+            note(op.inputs[input_index], message)
+            malformed.append(input_index)
+    return [input_index for input_index in returned if input_index not in malformed]
 
 
 def _as_list(result: Any) -> list[Any]:

@@ -40,10 +40,10 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
             "variables: true, but the forward uses no trainable variable of a floating dtype; drop the key.",
         )
     names = _names(variables, given_names(target), {tensor.name for tensor in case.tensors})
-    found = tuple(
+    arguments = tuple(
         Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
     )
-    return replace(case, arguments=(*case.arguments, *found), variables=True)
+    return replace(case, arguments=(*case.arguments, *arguments), variables=True)
 
 
 def plain_name(variable: Any) -> str:
@@ -63,41 +63,41 @@ def given_names(target: Any) -> Mapping[int, str]:
         target: the forward: a layer, a `tf.Module`, a method of one, or a function around any.
     """
     owner = getattr(target, "__self__", target)
-    found: dict[int, str] = {}
-    for name, value in {**_seen_by(target), "": owner}.items():
+    names_by_id: dict[int, str] = {}
+    for name, value in {**_names_in_scope(target), "": owner}.items():
         if isinstance(value, tf.Variable):
-            found[id(value)] = name
+            names_by_id[id(value)] = name
         elif isinstance(value, tf.Module):
-            found |= private_variables.attribute_paths(value)
+            names_by_id |= private_variables.attribute_paths(value)
         else:
-            found |= private_variables.keras_paths(value)
-    return found
+            names_by_id |= private_variables.keras_paths(value)
+    return names_by_id
 
 
-def _seen_by(target: Any) -> dict[str, Any]:
+def _names_in_scope(target: Any) -> dict[str, Any]:
     """Return what a Python function finds under names outside of its own."""
     try:
-        seen = inspect.getclosurevars(inspect.unwrap(getattr(target, "python_function", target)))
+        names = inspect.getclosurevars(inspect.unwrap(getattr(target, "python_function", target)))
     except (TypeError, ValueError):  # no Python function
         return {}
-    return {**seen.globals, **seen.nonlocals}
+    return {**names.globals, **names.nonlocals}
 
 
-def _path(own: str, given: str | None) -> str:
+def _path(plain: str, found_name: str | None) -> str:
     """Return a variable's name, its parts apart by slashes.
 
     Keras' is the layer's path: TensorFlow may have counted it up. The place in a module or a function stands
     for a name where there is none.
     """
-    if given is None:
-        return own
-    return given if "/" in given or re.fullmatch(rf"{_UNNAMED}(_\d+)?", own) else own
+    if found_name is None:
+        return plain
+    return found_name if "/" in found_name or re.fullmatch(rf"{_UNNAMED}(_\d+)?", plain) else plain
 
 
-def _names(variables: Sequence[Any], given: Mapping[int, str], taken: set[str]) -> list[str]:
-    paths = [_path(plain_name(variable), given.get(id(variable))) for variable in variables]
+def _names(variables: Sequence[Any], found_names: Mapping[int, str], used: set[str]) -> list[str]:
+    paths = [_path(plain_name(variable), found_names.get(id(variable))) for variable in variables]
     parts = [path.split("/") for path in paths]
     # A layer's own name is counted up as layers are made; alone, it tells nothing.
     while all(len(path) > 1 and path[0] == parts[0][0] for path in parts):
         parts = [path[1:] for path in parts]
-    return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], taken)
+    return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], used)

@@ -57,7 +57,7 @@ class EagerCall:
 
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
             if is_met and isinstance(value, tf.Tensor):
-                self.stops.append((_stop_here(), value))
+                self.stops.append((_describe_stop_here(), value))
             return value
 
         def count() -> None:
@@ -86,8 +86,8 @@ class EagerCall:
 
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
             # One that the base point had none of: another branch is taken, or a loop goes on for longer.
-            found, held = next(noted, (None, value)) if is_met else (None, value)
-            is_held = found is not None and self.holds(found.key) and held.shape == value.shape
+            noted_stop, held = next(noted, (None, value)) if is_met else (None, value)
+            is_held = noted_stop is not None and self.holds(noted_stop.key) and held.shape == value.shape
             return held if is_held else value
 
         with contextlib.ExitStack() as stack:
@@ -132,9 +132,10 @@ class EagerCall:
         if not self._unsorted.before:
             return
         self.put_back()
-        again = self.function(*inputs)
+        repeated = self.function(*inputs)
         is_used = any(
-            not np.array_equal(one.numpy(), other.numpy()) for one, other in zip(again, outputs, strict=True)
+            not np.array_equal(repeated_value.numpy(), first_value.numpy())
+            for repeated_value, first_value in zip(repeated, outputs, strict=True)
         )
         (self.written if is_used else self.left).take(self._unsorted)
         self._sorted.take(self._unsorted)
@@ -161,7 +162,7 @@ class EagerCall:
                 self.put_back()
 
 
-def _stop_here() -> Stop:
+def _describe_stop_here() -> Stop:
     """Describe the `stop_gradient` that is being called."""
     frames = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
     lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames)]

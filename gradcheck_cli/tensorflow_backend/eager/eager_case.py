@@ -68,8 +68,10 @@ class CalledCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         names = declared_outputs.names(self.case, len(self.base), self._names)
-        found = [value.dtype for value in self.base]
-        return declared_outputs.infos(self.case, names, found, [tuple(one.shape) for one in self.base])
+        found_dtypes = [value.dtype for value in self.base]
+        return declared_outputs.infos(
+            self.case, names, found_dtypes, [tuple(value.shape) for value in self.base]
+        )
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -86,27 +88,29 @@ class CalledCase:
     ) -> list[dict[int, Any]]:
         """Call the forward once, and return the gradients by input for each row of upstreams."""
         sources = [*self.tensors, *self.state.variables]
-        wanted = {number: sources[number] for number in self.at.differentiable}
+        sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
         rows: list[dict[int, Any]] = []
         with self.call.unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
                     self.call.put_back()
                 if not rows or self.call.record.gives_once or self.call.must_begin_anew:
-                    tape, outputs = self._taped(call, list(wanted.values()))
+                    tape, outputs = self._taped(call, list(sources_by_input.values()))
                     self.call.reseed(self.call.seed + 1)  # what the gradient draws is no draw of forward's
                 targets = [outputs[output] for output in upstreams]
                 flows = [
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(wanted.values())), watching(), self.call.writes_sorted():
-                    found = tape.gradient(targets, list(wanted.values()), output_gradients=flows)
+                with in_users_words(list(sources_by_input.values())), watching(), self.call.writes_sorted():
+                    row_gradients = tape.gradient(
+                        targets, list(sources_by_input.values()), output_gradients=flows
+                    )
                 self.call.sort_writes(self.tensors, self.base)
                 rows.append(
                     {
-                        number: dense(gradient, wanted[number])
-                        for number, gradient in zip(wanted, found, strict=True)
+                        input_index: dense(gradient, sources_by_input[input_index])
+                        for input_index, gradient in zip(sources_by_input, row_gradients, strict=True)
                     }
                 )
         return rows
@@ -121,19 +125,19 @@ class CalledCase:
     def first_gradients(self) -> dict[int, dict[int, Any]]:
         """Gradients for upstreams of ones: which there are, and of which dtype."""
         self.base  # noqa: B018 (the call at the base point comes first)
-        found: dict[int, dict[int, Any]] = {}
+        by_output: dict[int, dict[int, Any]] = {}
         for output, info in enumerate(self.outputs):
             if not (info.is_differentiable and self.at.differentiable):
                 continue
             ran: list[Any] = []
             with private_eager.custom_gradients_set_apart(ran.append):
-                found[output] = self.gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
+                by_output[output] = self.gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
             if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
-                    for number, gradient in found[output].items():
+                    for input_index, gradient in by_output[output].items():
                         if gradient is not None:
-                            self.state.gradients.add(site, info.name, self.inputs[number].name)
-        return found
+                            self.state.gradients.add(site, info.name, self.inputs[input_index].name)
+        return by_output
 
     # Calls, each made once, when it is first needed.
 
@@ -171,16 +175,16 @@ class CalledCase:
     @property
     def moving(self) -> list[Any]:
         """What stands for each input that is differentiated by."""
-        return [self.places[number] for number in self.at.differentiable]
+        return [self.places[input_index] for input_index in self.at.differentiable]
 
     @cached_property
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
         with self.state.seeded_at_first_use(self.case.seed):
             outputs = self._guarded(lambda *tensors: self.call.at_base(tensors))
-        found = [value.dtype for value in outputs]
-        names = declared_outputs.names(self.case, len(found), self._names)
-        declared_outputs.check_dtypes(self.case, names, found, self._dtype_of, "forward")
+        found_dtypes = [value.dtype for value in outputs]
+        names = declared_outputs.names(self.case, len(found_dtypes), self._names)
+        declared_outputs.check_dtypes(self.case, names, found_dtypes, self._dtype_of, "forward")
         return outputs
 
     def _guarded(self, call: Any) -> list[Any]:
@@ -189,7 +193,7 @@ class CalledCase:
         except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
             raise
         except BaseException as error:  # code of the user's may raise what it likes
-            raise failed(error, "forward") from error
+            raise describe_failure(error, "forward") from error
 
     def _dtype_of(self, dtype: str) -> str:
         if self.opening.dtype == "complex128":
@@ -202,7 +206,7 @@ def _flow(stack: Stack, row: int, target: Any) -> Any:
     return tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
 
 
-def failed(error: BaseException, what: str) -> CaseFailedError:
+def describe_failure(error: BaseException, what: str) -> CaseFailedError:
     """Describe what the user's code raised."""
     if isinstance(error, tf.errors.OpError):
         return run_error(error, what)

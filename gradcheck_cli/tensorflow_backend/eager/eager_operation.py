@@ -16,7 +16,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
-from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, failed
+from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, describe_failure
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
@@ -47,8 +47,8 @@ class EagerOperation:
 
     def again(self) -> EagerOperation:
         """Return the op to be called anew, at the same point."""
-        own = self.called
-        op = EagerOperation(CalledCase(own.case, own.opening, own.state))
+        called = self.called
+        op = EagerOperation(CalledCase(called.case, called.opening, called.state))
         op.check_output_shapes()
         return op
 
@@ -79,6 +79,11 @@ class EagerOperation:
         """The outputs at the base point."""
         return self.called.base_values
 
+    @property
+    def rounded_sizes(self) -> list[Array]:
+        """What the outputs are rounded relative to: no graph tells of terms that are larger than they are."""
+        return [np.abs(value) for value in self.base_values]
+
     @cached_property
     def random_types(self) -> tuple[str, ...]:
         """What makes the forward draw anew at each call, though the seed is the same."""
@@ -86,10 +91,10 @@ class EagerOperation:
         unheld = record.unheld_draws(self.called.moving, self.called.base)
         if unheld:
             return tuple(unheld)
-        again = [dtypes.widen(value.numpy()) for value in self.called.call.moved(self.called.tensors)]
+        repeated = [dtypes.widen(value.numpy()) for value in self.called.call.moved(self.called.tensors)]
         with self.called.call.unheld() as call:
-            alone = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
-        if _same(again, self.base_values) and _same(alone, self.base_values):
+            unheld_values = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
+        if _are_equal(repeated, self.base_values) and _are_equal(unheld_values, self.base_values):
             return ()
         return tuple(dict.fromkeys(self.called.call.draws)) or ("from Python or NumPy",)
 
@@ -111,18 +116,18 @@ class EagerOperation:
             return ()
         return tuple(self.called.call.record.closed(self.called.moving, self.called.base))
 
-    def stops_between(self, output: int, number: int) -> dict[str, str]:
+    def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
-        found = self.called.call.record.stops(self.called.places[number], self.called.base[output])
-        return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in found}
+        stop_ids = self.called.call.record.stops(self.called.places[input_index], self.called.base[output])
+        return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in stop_ids}
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
         """Return nothing: a graph shows them, not ops that run."""
         return ()
 
-    def closed(self, output: int, number: int) -> list[str]:
+    def closed(self, output: int, input_index: int) -> list[str]:
         """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
-        return self.called.call.record.closed([self.called.places[number]], [self.called.base[output]])
+        return self.called.call.record.closed([self.called.places[input_index]], [self.called.base[output]])
 
     def holding(self, stops: Collection[str]) -> EagerOperation:
         """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
@@ -191,11 +196,11 @@ class EagerOperation:
     def dtype_faults(self) -> Mapping[int, str]:
         """Per input number, what is wrong with its gradient's dtype."""
         return {
-            number: f"the gradient must be {self.inputs[number].dtype}, as its input is, but is "
+            input_index: f"the gradient must be {self.inputs[input_index].dtype}, as its input is, but is "
             f"{gradient.dtype.name}."
             for gradients in self.called.first_gradients.values()
-            for number, gradient in gradients.items()
-            if gradient is not None and gradient.dtype.name != self.inputs[number].dtype
+            for input_index, gradient in gradients.items()
+            if gradient is not None and gradient.dtype.name != self.inputs[input_index].dtype
         }
 
     @property
@@ -213,14 +218,18 @@ class EagerOperation:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
         rows = []
         count = self.called.at.count
-        moved = {number - count: stack for number, stack in batch.items() if number >= count}
-        with at_values(self.called.state.variables, moved) if moved else contextlib.nullcontext() as each:
-            for row in each or range(len(next(iter(batch.values())))):
+        moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
+        with (
+            at_values(self.called.state.variables, moved)
+            if moved
+            else contextlib.nullcontext() as sample_rows
+        ):
+            for row in sample_rows or range(len(next(iter(batch.values())))):
                 tensors = list(self.called.tensors)
-                for number in batch.keys() & set(range(count)):
-                    info = self.inputs[number]
-                    value = value_of(batch[number], row, info.shape)
-                    tensors[number] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
+                for input_index in batch.keys() & set(range(count)):
+                    info = self.inputs[input_index]
+                    value = value_of(batch[input_index], row, info.shape)
+                    tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
                 rows.append(self._evaluated(tensors))
         if not rows:
             return [np.empty((0, *output.shape)) for output in self.outputs]
@@ -234,7 +243,7 @@ class EagerOperation:
         except Exception as error:
             # It accepted the base point, so the point is what it doesn't like.
             if not all(output.is_differentiable for output in self.outputs):
-                raise failed(error, "forward") from error
+                raise describe_failure(error, "forward") from error
             return [np.full(output.shape, np.nan) for output in self.outputs]
         if [value.shape for value in values] != [output.shape for output in self.outputs]:
             raise CaseFailedError("outputs", SHAPE_CHANGES)
@@ -242,24 +251,24 @@ class EagerOperation:
 
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for new calls, op by op."""
-        own = self.called  # the gradient of a tf.function is built once, as it is called under a tape
+        called = self.called  # the gradient of a tf.function is built once, as it is called under a tape
         with private_eager.functions_run_eagerly():
-            return EagerOperation(CalledCase(own.case, own.opening, own.state)).gradients_seen
+            return EagerOperation(CalledCase(called.case, called.opening, called.state)).gradients_seen
 
-    def is_connected(self, output: int, number: int) -> bool:
+    def is_connected(self, output: int, input_index: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
-        return self.called.first_gradients.get(output, {}).get(number) is not None
+        return self.called.first_gradients.get(output, {}).get(input_index) is not None
 
-    def leads_to(self, output: int, number: int) -> bool:
+    def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
-        record, start = self.called.call.record, self.called.places[number]
+        record, start = self.called.call.record, self.called.places[input_index]
         held = [identity(value) for _, value in self.called.call.held]
         holds_all = self.called.stops is None and self.called.case.freeze is True
         return record.leads_to(start, self.called.base[output], held, stops=not holds_all)
 
-    def passes_numpy(self, output: int, number: int) -> bool:
+    def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy alone, by what ran at the base point."""
-        return self.called.call.record.passes_numpy(self.called.places[number], self.called.base[output])
+        return self.called.call.record.passes_numpy(self.called.places[input_index], self.called.base[output])
 
     @property
     def values_beside_gradient(self) -> list[Array]:
@@ -270,10 +279,10 @@ class EagerOperation:
         """Pull upstreams of one output back to every input; see `Operation`."""
         if self.outputs[output].size:
             return self._pulled({output: upstream})
-        likes = [self.inputs[number] for number in self.called.at.differentiable]
+        likes = [self.inputs[input_index] for input_index in self.called.at.differentiable]
         return in_spoilt_memory(lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True)
 
-    def jvp(self, number: int, tangents: Array) -> list[Array | None] | None:
+    def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
 
         Without a custom gradient, forward mode takes the very gradients that are checked; and a vjp has them
@@ -284,18 +293,18 @@ class EagerOperation:
         if not self.called.call.custom_gradients or self.called.state.vjp is not None:
             return None
         held = {identity(value) for _, value in self.called.call.held}
-        place = self.called.places[number]
+        place = self.called.places[input_index]
         if record.closed([place], base) or any(record.stops(place, output) - held for output in base):
             return None
-        source = [*self.called.tensors, *self.called.state.variables][number]
+        source = [*self.called.tensors, *self.called.state.variables][input_index]
         rows = []
         for tangent in tangents:
-            given = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
+            tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
             with (
                 self.called.call.unheld() as call,
                 private_eager.functions_run_eagerly(),
                 private_eager.custom_gradients_left_out(),
-                tf.autodiff.ForwardAccumulator(source, given) as forward,
+                tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
             ):
                 outputs = call(*self.called.tensors)
             rows.append([forward.jvp(output) for output in outputs])
@@ -313,22 +322,23 @@ class EagerOperation:
     def _pulled(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         rows = [self._row(gradients) for gradients in self.called.gradients(upstreams)]
         result: list[Array | None] = [None] * len(self.inputs)
-        for number in self.called.at.differentiable:
-            column = [row[number] for row in rows]
-            found = [value for value in column if value is not None]
-            if len({value.shape for value in found}) > 1:
+        for input_index in self.called.at.differentiable:
+            column = [row[input_index] for row in rows]
+            gradients = [value for value in column if value is not None]
+            if len({value.shape for value in gradients}) > 1:
                 raise GradientFormError(
-                    (number,), f"the gradient for {self.inputs[number].name} changes shape with its upstream."
+                    (input_index,),
+                    f"the gradient for {self.inputs[input_index].name} changes shape with its upstream.",
                 )
-            if found:  # None for some upstreams only: as good as zero there
-                zero = np.zeros_like(found[0])
-                result[number] = np.stack([zero if value is None else value for value in column])
+            if gradients:  # None for some upstreams only: as good as zero there
+                zero = np.zeros_like(gradients[0])
+                result[input_index] = np.stack([zero if value is None else value for value in column])
         return result
 
     def _row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
         return {
-            number: None if gradient is None else dtypes.widen(gradient.numpy())
-            for number, gradient in gradients.items()
+            input_index: None if gradient is None else dtypes.widen(gradient.numpy())
+            for input_index, gradient in gradients.items()
         }
 
     def check_output_shapes(self) -> None:
@@ -342,14 +352,16 @@ class EagerOperation:
         )
 
 
-def _same(left: Sequence[Array], right: Sequence[Array]) -> bool:
+def _are_equal(values: Sequence[Array], other_values: Sequence[Array]) -> bool:
     # The order of sums may differ from call to call; a draw differs by much more.
     return all(
-        one.shape == other.shape
+        value.shape == other_value.shape
         and (
-            np.allclose(one, other, rtol=1e-4, atol=1e-6 * np.max(np.abs(one), initial=0.0), equal_nan=True)
-            if one.dtype.kind in "fc"
-            else np.array_equal(one, other)
+            np.allclose(
+                value, other_value, rtol=1e-4, atol=1e-6 * np.max(np.abs(value), initial=0.0), equal_nan=True
+            )
+            if value.dtype.kind in "fc"
+            else np.array_equal(value, other_value)
         )
-        for one, other in zip(left, right, strict=True)
+        for value, other_value in zip(values, other_values, strict=True)
     )

@@ -58,8 +58,8 @@ class Record:
 
     def _note(self, op_type: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
         tensors = [tensor for tensor in inputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
-        made = [tensor for tensor in outputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
-        self.steps.append(Step(op_type, tuple(map(identity, tensors)), tuple(made)))
+        results = [tensor for tensor in outputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
+        self.steps.append(Step(op_type, tuple(map(identity, tensors)), tuple(results)))
 
     @property
     def gives_once(self) -> bool:
@@ -69,24 +69,24 @@ class Record:
     def before(self, outputs: Sequence[Any]) -> list[Step]:
         """Return the steps that the outputs depend on."""
         needed = set(map(identity, outputs))
-        found = []
+        steps = []
         for step in reversed(self.steps):
             if step.made & needed:
                 needed.update(step.inputs)
-                found.append(step)
-        return found[::-1]
+                steps.append(step)
+        return steps[::-1]
 
     def between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Step]:
         """Return the steps that depend on any of the inputs and that any of the outputs depends on."""
         return self._after(set(map(identity, inputs)), outputs)
 
     def _after(self, reached: set[int], outputs: Sequence[Any]) -> list[Step]:
-        found = []
+        steps = []
         for step in self.before(outputs):
             if reached.intersection(step.inputs):
                 reached |= step.made
-                found.append(step)
-        return found
+                steps.append(step)
+        return steps
 
     def leads_to(self, tensor: Any, output: Any, held: Iterable[int], *, stops: bool = False) -> bool:
         """Whether a tensor moves an output through floating tensors; see `path.leads_to`."""
@@ -95,38 +95,43 @@ class Record:
         for step in self.steps:
             if step.op_type not in flat and reached.intersection(step.inputs):
                 reached |= {
-                    identity(made)
-                    for made in step.outputs
-                    if dtypes.is_differentiable(made.dtype) and identity(made) not in closed
+                    identity(output)
+                    for output in step.outputs
+                    if dtypes.is_differentiable(output.dtype) and identity(output) not in closed
                 }
         return identity(output) in reached
 
     def passes_numpy(self, tensor: Any, output: Any) -> bool:
         """Whether a tensor moves an output through NumPy functions, and by no other way; see `path`."""
         steps = self.between([tensor], [output])
-        closed = {made for step in steps if step.op_type in graph_path.NUMPY_CALLS for made in step.made}
+        closed = {
+            tensor_id for step in steps if step.op_type in graph_path.NUMPY_CALLS for tensor_id in step.made
+        }
         return bool(closed) and not self.leads_to(tensor, output, closed)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
         """Return dtypes below float64 that occur between inputs and outputs."""
-        known = {identity(tensor): tensor for step in self.steps for tensor in step.outputs}
-        known |= {identity(tensor): tensor for tensor in inputs}
-        found = set()
+        tensors_by_id = {identity(tensor): tensor for step in self.steps for tensor in step.outputs}
+        tensors_by_id |= {identity(tensor): tensor for tensor in inputs}
+        names = set()
         for step in self.between(inputs, outputs):
-            tensors = [*step.outputs, *[known[number] for number in step.inputs if number in known]]
-            found |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
-            found |= low_precision.dtypes_in_attrs(step.inner)
-        return tuple(sorted(found - {"float64", "complex128"}))
+            tensors = [
+                *step.outputs,
+                *[tensors_by_id[tensor_id] for tensor_id in step.inputs if tensor_id in tensors_by_id],
+            ]
+            names |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
+            names |= low_precision.dtypes_in_attrs(step.inner)
+        return tuple(sorted(names - {"float64", "complex128"}))
 
     def stops(self, tensor: Any, output: Any) -> set[int]:
         """Return the ids of what the `stop_gradient`s between a tensor and an output gave."""
         start = {identity(tensor)}
         if tensor.dtype == tf.resource:
             # An op that is given a variable reads it without a word: what no op has made may be that.
-            made = {number for step in self.steps for number in step.made}
-            start |= {number for step in self.steps for number in step.inputs} - made
+            made_ids = {tensor_id for step in self.steps for tensor_id in step.made}
+            start |= {tensor_id for step in self.steps for tensor_id in step.inputs} - made_ids
         stops = [step for step in self._after(start, [output]) if step.op_type == STOP]
-        return {number for step in stops for number in step.made}
+        return {tensor_id for step in stops for tensor_id in step.made}
 
     def quantisers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
         """Return the types of ops between inputs and outputs that round."""

@@ -86,26 +86,28 @@ def run_at_base(
     Raises:
         CaseFailedError: the forward draws otherwise than it did in the trace before.
     """
-    held, known = trace.held, draws_by_point.get(key)
-    drawn = [] if known is None else known.cast(held)
-    fed = held.draws if known is not None else ()
-    function = trace.pruned(fed, [*stops, *(() if known is not None else held.draws)])
+    held, earlier_draws = trace.held, draws_by_point.get(key)
+    drawn = [] if earlier_draws is None else earlier_draws.cast(held)
+    fed = held.draws if earlier_draws is not None else ()
+    function = trace.pruned(fed, [*stops, *(() if earlier_draws is not None else held.draws)])
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
-    if known is None and held.draws:  # each point has a draw of its own, whichever is the first to be opened
+    if (
+        earlier_draws is None and held.draws
+    ):  # each point has a draw of its own, whichever is the first to be opened
         for _ in range(key[0]):
             put_back(function)(list(point))
     body_holds = held.body_holds
     if body_holds is None:
         results = call_once(function, [*point, *draws])
     else:
-        if known is not None:
-            body_holds.use_draws(known.inner_values)
+        if earlier_draws is not None:
+            body_holds.use_draws(earlier_draws.inner_values)
         with body_holds.noting():
             results = put_back(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]
-    if known is None:
+    if earlier_draws is None:
         draws_by_point[key] = Draws(
             tuple(tensor.op.type for tensor in held.draws),
             tuple(rest[len(stops) :]),

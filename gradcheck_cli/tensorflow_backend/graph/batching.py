@@ -91,28 +91,28 @@ class Batched:
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
         """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` is a row's."""
-        which = tuple(sorted(batch))
-        stacks = [batch[number] for number in which]
+        batched_indices = tuple(sorted(batch))
+        stacks = [batch[index] for index in batched_indices]
         count = len(stacks[0])
-        sizes = [math.prod(self.arguments[number][1]) for number in which]
-        before = [math.prod(shape) for _, shape in self.arguments[: which[-1]]]
+        sizes = [math.prod(self.arguments[index][1]) for index in batched_indices]
+        before = [math.prod(shape) for _, shape in self.arguments[: batched_indices[-1]]]
         widest = max([result_size, *sizes, *(before if self.is_mappable else []), 1])
         if not count or 0 in sizes or widest >= LARGE_POINT or self._stands_alone:
-            return self._one_by_one(which, stacks)
+            return self._one_by_one(batched_indices, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
         parts = [
             [part_of(stack, slice(start, start + rows)) for stack in stacks]
             for start in range(0, count, rows)
         ]
-        found = self._vectorized(which, parts) if count >= self._worth_vectorizing else None
-        found = self._in_one_op(which, parts) if found is None else found
-        if found is None and count <= _DIRECT_POINTS:
-            return self._one_by_one(which, stacks)
-        if found is None:  # what is differenced is never evaluated half in one way and half in another
-            found = [self._run(which, part, vectorized=False) for part in parts]
-        if len(found) == 1:
-            return found[0]
-        return [np.concatenate([part[number] for part in found]) for number in range(len(found[0]))]
+        results = self._vectorized(batched_indices, parts) if count >= self._worth_vectorizing else None
+        results = self._in_one_op(batched_indices, parts) if results is None else results
+        if results is None and count <= _DIRECT_POINTS:
+            return self._one_by_one(batched_indices, stacks)
+        if results is None:  # all parts are evaluated in one way: differences must not mix two
+            results = [self._run(batched_indices, part, vectorized=False) for part in parts]
+        if len(results) == 1:
+            return results[0]
+        return [np.concatenate([part[index] for part in results]) for index in range(len(results[0]))]
 
     def once(self) -> list[Array]:
         """Evaluate at the base point, unbatched."""
@@ -141,7 +141,9 @@ class Batched:
         """Whether one op may call the function in a loop; what XLA compiles is called as it is."""
         return self.made is None and not self._stands_alone and is_mappable(self.function)
 
-    def _in_one_op(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
+    def _in_one_op(
+        self, batched_indices: tuple[int, ...], parts: list[list[Stack]]
+    ) -> list[list[Array]] | None:
         """Evaluate in a loop inside of one op; `None` where that fails, as a call may not.
 
         A call prepares its graph first, by which an op may get another form that has a kernel.
@@ -149,35 +151,40 @@ class Batched:
         if not self.is_mappable:
             return None
         try:
-            return [self._mapped(which, part) for part in parts]
+            return [self._mapped(batched_indices, part) for part in parts]
         except tf.errors.OpError:
             return None
 
-    def _vectorized(self, which: tuple[int, ...], parts: list[list[Stack]]) -> list[list[Array]] | None:
+    def _vectorized(
+        self, batched_indices: tuple[int, ...], parts: list[list[Stack]]
+    ) -> list[list[Array]] | None:
         """Evaluate in a vectorized graph; `None` where there is none that can be trusted."""
-        if which in self.batches.unvectorized:
+        if batched_indices in self.batches.unvectorized:
             return None
         try:
-            if which not in self.batches.trusted:
-                self._compare(which, parts[0])
-            if which in self.batches.trusted:
-                return [self._run(which, part, vectorized=True) for part in parts]
+            if batched_indices not in self.batches.trusted:
+                self._compare(batched_indices, parts[0])
+            if batched_indices in self.batches.trusted:
+                return [self._run(batched_indices, part, vectorized=True) for part in parts]
         except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
             # No converter (ValueError as it is traced; an OpError where one lets through what it
             # can't run). A forward that fails at these points fails mapped too, and says so there.
             pass
-        self.batches.unvectorized.add(which)
+        self.batches.unvectorized.add(batched_indices)
         return None
 
-    def _compare(self, which: tuple[int, ...], stacks: list[Stack]) -> None:
+    def _compare(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> None:
         """Trust the vectorized form once a row of it agrees with the function itself."""
         first = [part_of(stack, slice(1)) for stack in stacks]
-        vectorized, alone = self._run(which, first, vectorized=True), self._one_by_one(which, first)
+        vectorized, values = (
+            self._run(batched_indices, first, vectorized=True),
+            self._one_by_one(batched_indices, first),
+        )
         if all(
             _agree(row, value, tf.as_dtype(dtype))
-            for row, value, dtype in zip(vectorized, alone, self.result_dtypes, strict=True)
+            for row, value, dtype in zip(vectorized, values, self.result_dtypes, strict=True)
         ):
-            self.batches.trusted.add(which)
+            self.batches.trusted.add(batched_indices)
 
     @cached_property
     def _worth_vectorizing(self) -> float:
@@ -185,15 +192,17 @@ class Batched:
             return math.inf
         return _VECTORIZED_POINTS_WITH_LOOPS if self._types & _LOOPS else _VECTORIZED_POINTS
 
-    def _one_by_one(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
-        arguments = [None if number in which else self._kept(number) for number in range(len(self.arguments))]
+    def _one_by_one(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+        arguments = [
+            None if index in batched_indices else self._kept(index) for index in range(len(self.arguments))
+        ]
         results: list[Array] = []
         count = len(stacks[0])
         for position in range(count):
-            for number, stack in zip(which, stacks, strict=True):
-                dtype, shape = self.arguments[number]
+            for index, stack in zip(batched_indices, stacks, strict=True):
+                dtype, shape = self.arguments[index]
                 value = dtypes.narrow(value_of(stack, position, shape), dtype)
-                arguments[number] = tf.constant(value, dtype=dtype)
+                arguments[index] = tf.constant(value, dtype=dtype)
             row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
             if count == 1:  # large ones are evaluated one at a time: no copy
                 return [value[np.newaxis] for value in row]
@@ -208,33 +217,35 @@ class Batched:
             for tensor in self.function.outputs
         ]
 
-    def _mapped(self, which: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+    def _mapped(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         """Evaluate by a loop inside of one op, which takes what is stacked before what isn't."""
-        count, given = len(stacks[0]), dict(zip(which, stacks, strict=True))
+        count, stack_of = len(stacks[0]), dict(zip(batched_indices, stacks, strict=True))
         tensors = [
-            self._stacked(number, given[number])
-            if number in given
-            else tf.raw_ops.BroadcastTo(input=self._kept(number), shape=[count, *self.arguments[number][1]])
-            for number in range(which[-1] + 1)
+            self._stacked(index, stack_of[index])
+            if index in stack_of
+            else tf.raw_ops.BroadcastTo(input=self._kept(index), shape=[count, *self.arguments[index][1]])
+            for index in range(batched_indices[-1] + 1)
         ]
-        rest = [self._kept(number) for number in range(which[-1] + 1, len(self.arguments))]
+        rest = [self._kept(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
         return [
             dtypes.widen(value.numpy()) for value in private_graphs.map_flat(self.function, tensors, rest)
         ]
 
-    def _stacked(self, number: int, stack: Stack) -> Any:
-        dtype, shape = self.arguments[number]
+    def _stacked(self, index: int, stack: Stack) -> Any:
+        dtype, shape = self.arguments[index]
         values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
         return tf.constant(dtypes.narrow(values, dtype), dtype)
 
-    def _run(self, which: tuple[int, ...], stacks: list[Stack], *, vectorized: bool) -> list[Array]:
-        moved = tuple(number for number, stack in zip(which, stacks, strict=True) if isinstance(stack, Moves))
-        key = (which, moved, vectorized)
+    def _run(self, batched_indices: tuple[int, ...], stacks: list[Stack], *, vectorized: bool) -> list[Array]:
+        moved = tuple(
+            index for index, stack in zip(batched_indices, stacks, strict=True) if isinstance(stack, Moves)
+        )
+        key = (batched_indices, moved, vectorized)
         if key not in self.batches.traced:
-            self.batches.traced[key] = self._trace(which, moved, vectorized=vectorized)
+            self.batches.traced[key] = self._trace(batched_indices, moved, vectorized=vectorized)
         tensors: list[Any] = []
-        for number, stack in zip(which, stacks, strict=True):
-            dtype = self.arguments[number][0]
+        for index, stack in zip(batched_indices, stacks, strict=True):
+            dtype = self.arguments[index][0]
             if isinstance(stack, Moves):
                 base, targets = dtypes.narrow(stack.base, dtype), dtypes.narrow(stack.targets, dtype)
                 tensors += [
@@ -244,36 +255,39 @@ class Batched:
                 ]
             else:
                 tensors.append(tf.constant(dtypes.narrow(stack, dtype), dtype))
-        tensors += [self._kept(number) for number in range(len(self.arguments)) if number not in which]
+        tensors += [self._kept(index) for index in range(len(self.arguments)) if index not in batched_indices]
         work_counts.add(points=len(stacks[0]) - 1)  # a call counts as one
         values = private_graphs.call_flat(self.batches.traced[key], tensors)
         return [dtypes.widen(value.numpy()) for value in tf.nest.flatten(values)]
 
-    def _trace(self, which: tuple[int, ...], moved: tuple[int, ...], *, vectorized: bool) -> Any:
-        others = [number for number in range(len(self.arguments)) if number not in which]
+    def _trace(self, batched_indices: tuple[int, ...], moved: tuple[int, ...], *, vectorized: bool) -> Any:
+        fixed_indices = [index for index in range(len(self.arguments)) if index not in batched_indices]
 
-        def many(*tensors: Any) -> Any:
-            left = list(tensors)
+        def call_rows(*tensors: Any) -> Any:
+            remaining = list(tensors)
             stacks = []
-            for number in which:
-                if number in moved:
-                    stacks.append(_written_out(left[:5], self.arguments[number][1]))
-                    del left[:5]
+            for index in batched_indices:
+                if index in moved:
+                    stacks.append(_written_out(remaining[:5], self.arguments[index][1]))
+                    del remaining[:5]
                 else:
-                    stacks.append(left.pop(0))
+                    stacks.append(remaining.pop(0))
 
-            def one(row: Sequence[Any]) -> list[Any]:
-                given = {**dict(zip(which, row, strict=True)), **dict(zip(others, left, strict=True))}
-                return self._call([given[number] for number in range(len(self.arguments))])
+            def call_row(row: Sequence[Any]) -> list[Any]:
+                arguments = {
+                    **dict(zip(batched_indices, row, strict=True)),
+                    **dict(zip(fixed_indices, remaining, strict=True)),
+                }
+                return self._call([arguments[index] for index in range(len(self.arguments))])
 
             if vectorized:
-                return tf.vectorized_map(one, stacks, fallback_to_while_loop=False)
-            return tf.map_fn(one, stacks, fn_output_signature=list(self.result_dtypes))
+                return tf.vectorized_map(call_row, stacks, fallback_to_while_loop=False)
+            return tf.map_fn(call_row, stacks, fn_output_signature=list(self.result_dtypes))
 
         signature: list[Any] = []
-        for number in which:
-            dtype, shape = self.arguments[number]
-            if number in moved:
+        for index in batched_indices:
+            dtype, shape = self.arguments[index]
+            if index in moved:
                 size = math.prod(shape)
                 signature += [
                     tf.TensorSpec([size], dtype),
@@ -284,15 +298,17 @@ class Batched:
                 ]
             else:
                 signature.append(tf.TensorSpec([None, *shape], dtype))
-        signature += [tf.TensorSpec(shape, dtype) for dtype, shape in map(self.arguments.__getitem__, others)]
+        signature += [
+            tf.TensorSpec(shape, dtype) for dtype, shape in map(self.arguments.__getitem__, fixed_indices)
+        ]
         work_counts.add(batch_traces=1)
-        return tf.compat.v1.wrap_function(many, signature)
+        return tf.compat.v1.wrap_function(call_rows, signature)
 
-    def _kept(self, number: int) -> Any:
+    def _kept(self, index: int) -> Any:
         """Return an argument at the base point, made once: it may be large, and a point is soon evaluated."""
-        if number not in self._tensors:
-            self._tensors[number] = tf.constant(self.point[number], dtype=self.arguments[number][0])
-        return self._tensors[number]
+        if index not in self._tensors:
+            self._tensors[index] = tf.constant(self.point[index], dtype=self.arguments[index][0])
+        return self._tensors[index]
 
     def _constants(self) -> list[Any]:
         return [
@@ -305,19 +321,19 @@ def _written_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Write the points of moves out, inside the graph; see `Moves.points`."""
     base, targets, slot, slots, rows = moves
     # Slot -1 never equals a coordinate's, but for those in no slot: these are given another number.
-    own = tf.where(slot < 0, -2, slot)
-    points = tf.where(own[None, :] == slots[:, None], tf.gather(targets, rows), base[None, :])
+    slot_or_none = tf.where(slot < 0, -2, slot)
+    points = tf.where(slot_or_none[None, :] == slots[:, None], tf.gather(targets, rows), base[None, :])
     return tf.reshape(points, [-1, *shape])
 
 
-def _agree(row: Array, alone: Array, dtype: Any) -> bool:
-    if row.shape != alone.shape:
+def _agree(row: Array, value: Array, dtype: Any) -> bool:
+    if row.shape != value.shape:
         return False
     if not dtypes.is_differentiable(dtype):
-        return bool(np.array_equal(row, alone))
-    finite = np.isfinite(alone)
+        return bool(np.array_equal(row, value))
+    finite = np.isfinite(value)
     if not np.array_equal(finite, np.isfinite(row)):
         return False
-    scale = float(np.max(np.abs(alone[finite]), initial=0.0))
+    scale = float(np.max(np.abs(value[finite]), initial=0.0))
     allowed = _AGREEMENT[dtype.real_dtype.name] * scale
-    return bool(np.all(np.abs(row[finite] - alone[finite]) <= allowed))
+    return bool(np.all(np.abs(row[finite] - value[finite]) <= allowed))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.graph import held_stops
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.state import written_before_read
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
@@ -70,7 +71,9 @@ class GraphOperation:
         if self.traced.narrow is None or self.traced.is_exact:
             return None
         exact = GraphOperation(self.traced.exactly())
-        same = all(np.array_equal(one, other) for one, other in zip(exact.point, self.point, strict=True))
+        same = all(
+            np.array_equal(value, rounded) for value, rounded in zip(exact.point, self.point, strict=True)
+        )
         return None if same else exact
 
     def holding(self, stops: Collection[str]) -> GraphOperation:
@@ -105,6 +108,19 @@ class GraphOperation:
         """The outputs at the base point, from an unbatched call."""
         return self.traced.base_values
 
+    @cached_property
+    def rounded_sizes(self) -> list[Array]:
+        """What each output is rounded relative to there; see `paths.terms`."""
+        outputs = self.traced.forward.outputs
+        needed = [terms.terms_of(output) for output in outputs]
+        tensors = list({id(tensor): tensor for each in needed for tensor in each}.values())
+        found = self.traced.values_at_point(tensors)
+        values = {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, found, strict=True)}
+        return [
+            terms.rounded_size(output, values) if each else np.abs(value)
+            for output, each, value in zip(outputs, needed, self.base_values, strict=True)
+        ]
+
     def check_output_shapes(self) -> None:
         """Hold the outputs' shapes against those that the spec gives.
 
@@ -130,22 +146,22 @@ class GraphOperation:
         """Names of inputs that a NumPy forward was seen to write to."""
         return tuple(self.traced.modified)
 
-    def leads_to(self, output: int, number: int) -> bool:
+    def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph tells."""
         traced = self.traced
         return any(
             graph_path.leads_to(
                 start, traced.forward.outputs[output], traced.held_stops, stops=not traced.holds_every_stop
             )
-            for start in traced.starts(number)
+            for start in traced.starts(input_index)
         )
 
-    def passes_numpy(self, output: int, number: int) -> bool:
+    def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy functions alone, which have no gradient."""
         trace = self.traced.forward
         return any(
             graph_path.passes_numpy(trace.function.graph, start, trace.outputs[output])
-            for start in self.traced.starts(number)
+            for start in self.traced.starts(input_index)
         )
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> list[Site]:
@@ -170,17 +186,17 @@ class GraphOperation:
         traced = self.traced
         return tuple(op.name for op in traced.forward.held.closed) if traced.holds_every_stop else ()
 
-    def stops_between(self, output: int, number: int) -> dict[str, str]:
+    def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
-        return held_stops.stops_between(self.traced, output, number)
+        return held_stops.stops_between(self.traced, output, input_index)
 
-    def closed(self, output: int, number: int) -> list[str]:
+    def closed(self, output: int, input_index: int) -> list[str]:
         """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
-        return held_stops.closed_between(self.traced, output, number)
+        return held_stops.closed_between(self.traced, output, input_index)
 
-    def unheld_stops(self, output: int, number: int) -> list[UnheldStop]:
+    def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
         """Return the `stop_gradient`s between an input and an output that aren't held."""
-        return held_stops.unheld_between(self.traced, output, number)
+        return held_stops.unheld_between(self.traced, output, input_index)
 
     # Its variables.
 
@@ -227,7 +243,7 @@ class GraphOperation:
         if self.traced.narrow is None:
             return self.no_twin
         kept = [*self._kept, *self.traced.wide_vjp.kept]
-        types = sorted({one.op_type for one in kept})
+        types = sorted({op.op_type for op in kept})
         return f"there is no float64 form of {', '.join(types)}" if kept else ""
 
     @property
@@ -256,13 +272,15 @@ class GraphOperation:
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for the vjp built once more, with functions that were differentiated before."""
         with private_gradients.functions_differentiated_anew():
-            own = self.traced
-            anew = TracedCase(own.case, replace(own.opening, dtype="declared"), own.state, own.trace_mode)
-            return anew.vjp_trace.gradients_seen
+            traced = self.traced
+            retraced = TracedCase(
+                traced.case, replace(traced.opening, dtype="declared"), traced.state, traced.trace_mode
+            )
+            return retraced.vjp_trace.gradients_seen
 
-    def is_connected(self, output: int, number: int) -> bool:
+    def is_connected(self, output: int, input_index: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
-        return number in self.traced.vjp_trace.connected.get(output, ())
+        return input_index in self.traced.vjp_trace.connected.get(output, ())
 
     # What it gives when it is run.
 
@@ -288,9 +306,9 @@ class GraphOperation:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         return self.runs.joint_vjp(upstreams)
 
-    def jvp(self, number: int, tangents: Array) -> None:
+    def jvp(self, input_index: int, tangents: Array) -> None:
         """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
 
 
 def _dtypes_of(kept: Sequence[Kept]) -> tuple[str, ...]:
-    return tuple(sorted({dtype for one in kept for dtype in one.dtypes}))
+    return tuple(sorted({dtype for op in kept for dtype in op.dtypes}))

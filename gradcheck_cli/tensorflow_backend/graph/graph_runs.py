@@ -75,24 +75,24 @@ class GraphRuns:
         """
         count, outputs = self.traced.at.count, self.traced.outputs
         size = sum(output.size for output in outputs)
-        moved = {number - count: batch[number] for number in batch if number >= count}
-        own = {number: stack for number, stack in batch.items() if number < count}
+        moved = {input_index - count: batch[input_index] for input_index in batch if input_index >= count}
+        argument_batch = {input_index: stack for input_index, stack in batch.items() if input_index < count}
         batched = self._forward
         if moved:
             fed = self._fed(moved)
             if fed is None:
-                return self._at_variables(own, moved)
+                return self._at_variables(argument_batch, moved)
             batched, values = fed
-            own |= values
+            argument_batch |= values
         try:
-            return batched(own, size)
+            return batched(argument_batch, size)
         except tf.errors.OpError as error:
-            refused = self._refused(error)
+            invalid = self._refused(error)
             rows = len(next(iter(batch.values())))
             if rows == 1:
-                return [value[np.newaxis] for value in refused]
+                return [value[np.newaxis] for value in invalid]
             halves = [
-                self.evaluate({number: part_of(stack, part) for number, stack in batch.items()})
+                self.evaluate({input_index: part_of(stack, part) for input_index, stack in batch.items()})
                 for part in (slice(0, rows // 2), slice(rows // 2, rows))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
@@ -117,7 +117,7 @@ class GraphRuns:
         if self._fed_forward is None:
             return None
         batched, places = self._fed_forward
-        values = {place: stack for number, stack in moved.items() for place in places[number]}
+        values = {place: stack for variable_index, stack in moved.items() for place in places[variable_index]}
         return (batched, values) if values and batched.is_mappable else None
 
     def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
@@ -125,9 +125,11 @@ class GraphRuns:
         outputs = self.traced.outputs
         size = sum(output.size for output in outputs)
         rows = []
-        with at_values(self.traced.variables, moved) as each:
-            for row in each:
-                rest = {number: part_of(stack, slice(row, row + 1)) for number, stack in batch.items()}
+        with at_values(self.traced.variables, moved) as sample_rows:
+            for row in sample_rows:
+                rest = {
+                    input_index: part_of(stack, slice(row, row + 1)) for input_index, stack in batch.items()
+                }
                 try:
                     if rest:
                         rows.append([stack[0] for stack in self._forward(rest, size)])
@@ -167,11 +169,11 @@ class GraphRuns:
         reads, count = trace.reads(), traced.at.count
         if reads is None:
             return None
-        tensors = [tensor for each in reads for tensor in each]
+        tensors = [tensor for read_tensors in reads for tensor in read_tensors]
         values = [
-            dtypes.narrow(traced.at.point[count + number], tensor.dtype.name)
-            for number, each in enumerate(reads)
-            for tensor in each
+            dtypes.narrow(traced.at.point[count + variable_index], tensor.dtype.name)
+            for variable_index, read_tensors in enumerate(reads)
+            for tensor in read_tensors
         ]
         constants = (*tensors, *traced.held_stops, *trace.held.draws)
         fed = self._batched(
@@ -185,7 +187,7 @@ class GraphRuns:
             )
         )
         places = iter(range(count, count + len(tensors)))
-        return fed, [[next(places) for _ in each] for each in reads]
+        return fed, [[next(places) for _ in read_tensors] for read_tensors in reads]
 
     # The vjp.
 
@@ -195,7 +197,7 @@ class GraphRuns:
         connected = self.traced.vjp_trace.connected.get(output, ())
         if not connected:
             return [None] * len(infos)
-        size = sum(infos[number].size for number in connected)
+        size = sum(infos[input_index].size for input_index in connected)
 
         def pull(stack: Stack) -> list[Array]:
             return self._batched_vjp(output)({0: stack}, size)
@@ -204,7 +206,9 @@ class GraphRuns:
             if self.traced.outputs[output].size:
                 gradients: Sequence[Array | None] = pull(upstream)
             else:
-                gradients = in_spoilt_memory(pull, upstream, [infos[number] for number in connected])
+                gradients = in_spoilt_memory(
+                    pull, upstream, [infos[input_index] for input_index in connected]
+                )
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
         return self._by_input(connected, gradients)
@@ -222,15 +226,15 @@ class GraphRuns:
         flows = {**missing, **upstreams}
         batch = {place: flows[output] for place, output in enumerate(trace.joint_outputs)}
         try:
-            gradients = batched(batch, sum(infos[number].size for number in trace.joint_connected))
+            gradients = batched(batch, sum(infos[input_index].size for input_index in trace.joint_connected))
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
         return self._by_input(trace.joint_connected, gradients)
 
     def _by_input(self, connected: Sequence[int], gradients: Sequence[Array | None]) -> list[Array | None]:
         result: list[Array | None] = [None] * len(self.traced.inputs)
-        for number, gradient in zip(connected, gradients, strict=True):
-            result[number] = gradient
+        for input_index, gradient in zip(connected, gradients, strict=True):
+            result[input_index] = gradient
         return result
 
     def _batched_vjp(self, output: int) -> Batched:
@@ -241,9 +245,11 @@ class GraphRuns:
             )
         return self._vjps[output]
 
-    def _batched_gradient(self, function: Any, outputs: Sequence[int], numbers: Sequence[int]) -> Batched:
+    def _batched_gradient(
+        self, function: Any, outputs: Sequence[int], input_indices: Sequence[int]
+    ) -> Batched:
         """Batch a function of the upstreams of some outputs, the inputs and the draws."""
-        results = [tf.as_dtype(self.traced.inputs[number].dtype) for number in numbers]
+        results = [tf.as_dtype(self.traced.inputs[input_index].dtype) for input_index in input_indices]
         return self._batched(self._gradient_part(function, outputs, results))
 
     def _gradient_part(self, function: Any, outputs: Sequence[int], results: Sequence[Any]) -> _Part:
@@ -303,9 +309,9 @@ class GraphRuns:
         )
         points = [replace(at, sample=sample).point for sample in samples]
         batch = {
-            len(part.upstreams) + number: np.stack([point[number] for point in points])
-            for number, tensor in enumerate(self.traced.case.tensors[: at.count])
-            if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
+            len(part.upstreams) + input_index: np.stack([point[input_index] for point in points])
+            for input_index, tensor in enumerate(self.traced.case.tensors[: at.count])
+            if tensor.source.kind not in ("value", "file") and points[0][input_index].dtype != object
         }
         for place, info in enumerate(part.upstreams):
             draws = [np.random.default_rng(sample).standard_normal(info.shape) for sample in samples]

@@ -42,33 +42,33 @@ def held_types(traced: TracedCase) -> list[str]:
     return types
 
 
-def stops_between(traced: TracedCase, output: int, number: int) -> dict[str, str]:
+def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str, str]:
     """Return the `stop_gradient`s that can be held between an input and an output: places by key."""
     if traced.narrow is not None:
-        return stops_between(traced.narrow, output, number)
+        return stops_between(traced.narrow, output, input_index)
     opened = traced.with_open_stops
-    trace, starts = opened.forward, opened.starts(number)
+    trace, starts = opened.forward, opened.starts(input_index)
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
     stops = [tensor for tensor in frozen.stops_among(starts, trace.met) if tensor.op in between]
     return {stop.key: stop.place for stop in _describe(opened, stops)}
 
 
-def closed_between(traced: TracedCase, output: int, number: int) -> list[str]:
+def closed_between(traced: TracedCase, output: int, input_index: int) -> list[str]:
     """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
     if traced.narrow is not None:
-        return closed_between(traced.narrow, output, number)
+        return closed_between(traced.narrow, output, input_index)
     opened = traced.with_open_stops
     trace = opened.forward
-    between = set(graph_path.ops_between(opened.starts(number), [trace.outputs[output]]))
+    between = set(graph_path.ops_between(opened.starts(input_index), [trace.outputs[output]]))
     return [op.name for op in trace.held.closed if op in between]
 
 
-def unheld_between(traced: TracedCase, output: int, number: int) -> list[UnheldStop]:
+def unheld_between(traced: TracedCase, output: int, input_index: int) -> list[UnheldStop]:
     """Return the `stop_gradient`s between an input and an output that aren't held.
 
     Of a vjp: those in gradient functions, if there are any, since these alone would be enough.
     """
-    trace, starts = traced.forward, traced.starts(number)
+    trace, starts = traced.forward, traced.starts(input_index)
     held = {id(tensor) for tensor in traced.held_stops}
     forwards = {id(tensor) for tensor in frozen.stops_among(starts, trace.met)}
     between = graph_path.ops_between(starts, [trace.outputs[output]])

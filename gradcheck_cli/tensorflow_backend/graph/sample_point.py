@@ -60,7 +60,7 @@ class SamplePoint:
         if self.sample != MOVED:
             return draw(self.case, tensor, self.sample)
         value: Array = np.asarray(draw(self.case, tensor, 0))
-        return _moved(tensor, value) if tensor.is_differentiable and value.dtype.kind in "fc" else value
+        return _move(tensor, value) if tensor.is_differentiable and value.dtype.kind in "fc" else value
 
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -99,10 +99,10 @@ class SamplePoint:
     @cached_property
     def differentiable(self) -> list[int]:
         """Numbers of the inputs that gradients are taken for."""
-        return [number for number, info in enumerate(self.inputs) if info.is_differentiable]
+        return [index for index, info in enumerate(self.inputs) if info.is_differentiable]
 
 
-def _moved(tensor: InputSpec, value: Any) -> Array:
+def _move(tensor: InputSpec, value: Any) -> Array:
     low, high = tensor.domain
     moved: Array = value * (1 - _MOVE) + np.where(value == 0, _MOVE, 0)
     if moved.dtype.kind == "f":

@@ -55,38 +55,42 @@ class Vjp:
             variables: what stands behind the inputs that are variables.
             surrogate: bind that of the spec's reference, which has a zero where it has no gradient.
         """
-        own = replace(
+        forward_binder = replace(
             binder,
             case=self.of,
             point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
             output_shapes=[output.shape for output in self.outputs],
             names=[],  # those of the forward's outputs are known
         )
-        forward = own.reference() if surrogate else own.forward()
+        forward = forward_binder.reference() if surrogate else forward_binder.forward()
         # What the forward holds still is settled by its own backward pass, of which the gradients are.
         met: list[Any] = []
 
         def call(*tensors: Any) -> list[Any]:
             arguments, upstreams = tensors[: self.count], tensors[self.count :]
             sources = [*arguments, *variables]
-            numbers = [number for number, tensor in enumerate(self.of.tensors) if tensor.is_differentiable]
-            wanted = [sources[number] for number in numbers]
-            pull = _pulled_eagerly if tf.executing_eagerly() else _pulled
-            found = []
+            input_indices = [
+                input_index for input_index, tensor in enumerate(self.of.tensors) if tensor.is_differentiable
+            ]
+            chosen_sources = [sources[input_index] for input_index in input_indices]
+            pull = _pull_eagerly if tf.executing_eagerly() else _pull
+            gradients_found = []
             flows = dict(zip(self.connected, upstreams, strict=True))
-            outputs, rows = pull(forward, arguments, wanted, flows)
+            outputs, rows = pull(forward, arguments, chosen_sources, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
                 if surrogate:
                     filled = [
                         tf.zeros_like(source) if gradient is None else gradient
-                        for source, gradient in zip(wanted, row, strict=True)
+                        for source, gradient in zip(chosen_sources, row, strict=True)
                     ]
-                    every = dict(zip(numbers, filled, strict=True))
-                    found += [dense(every[number], sources[number]) for number in connected]
+                    by_input = dict(zip(input_indices, filled, strict=True))
+                    gradients_found += [
+                        dense(by_input[input_index], sources[input_index]) for input_index in connected
+                    ]
                     continue
                 gradients = {
-                    number: dense(gradient, sources[number])
-                    for number, gradient in zip(numbers, row, strict=True)
+                    input_index: dense(gradient, sources[input_index])
+                    for input_index, gradient in zip(input_indices, row, strict=True)
                     if gradient is not None
                 }
                 if tuple(gradients) != connected:
@@ -95,9 +99,9 @@ class Vjp:
                         f"the gradient of {self.outputs[output].name} is None for other inputs each time: "
                         "its second order can't be taken.",
                     )
-                found += list(gradients.values())
+                gradients_found += list(gradients.values())
             met[:] = outputs
-            return found
+            return gradients_found
 
         return Bound(call, met=lambda: met)
 
@@ -116,30 +120,30 @@ def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate
     return binder.reference() if surrogate else binder.forward()
 
 
-def _pulled(
+def _pull(
     forward: Bound,
     arguments: Sequence[Any],
-    wanted: Sequence[Any],
+    sources: Sequence[Any],
     flows: Mapping[int, Any],
 ) -> tuple[list[Any], list[list[Any]]]:
     results = forward.call(*arguments)
-    rows = [gradients_of([results[output]], wanted, [flow]) for output, flow in flows.items()]
+    rows = [gradients_of([results[output]], sources, [flow]) for output, flow in flows.items()]
     return results, rows
 
 
-def _pulled_eagerly(
+def _pull_eagerly(
     forward: Bound,
     arguments: Sequence[Any],
-    wanted: Sequence[Any],
+    sources: Sequence[Any],
     flows: Mapping[int, Any],
 ) -> tuple[list[Any], list[list[Any]]]:
     with tf.GradientTape(persistent=True) as tape:
-        for tensor in wanted:
+        for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.stop_gradients_let_through(), in_users_words(wanted):
+    with private_eager.stop_gradients_let_through(), in_users_words(sources):
         rows = [
-            tape.gradient([results[output]], list(wanted), output_gradients=[flow])
+            tape.gradient([results[output]], list(sources), output_gradients=[flow])
             for output, flow in flows.items()
         ]
     return results, rows
@@ -153,9 +157,9 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
         op: the op that was opened of it; says which gradients there are.
         reference: the case's reference, opened; `None` where it has none.
     """
-    numbers = [number for number, info in enumerate(op.inputs) if info.is_differentiable]
+    differentiable = [input_index for input_index, info in enumerate(op.inputs) if info.is_differentiable]
     connected = {
-        output: tuple(number for number in numbers if op.is_connected(output, number))
+        output: tuple(input_index for input_index in differentiable if op.is_connected(output, input_index))
         for output, info in enumerate(op.outputs)
         if info.is_differentiable
     }
@@ -184,22 +188,24 @@ def second_order_case(
         outputs: its outputs at the base point.
         connected: per differentiable output the numbers of the inputs that it has a gradient for.
     """
-    taken = {tensor.name for tensor in case.tensors}
-    free = itertools.chain(("u", "upstream"), (f"upstream_{number}" for number in itertools.count(2)))
-    name = next(name for name in free if name not in taken)
+    used_names = {tensor.name for tensor in case.tensors}
+    free = itertools.chain(("u", "upstream"), (f"upstream_{suffix}" for suffix in itertools.count(2)))
+    name = next(name for name in free if name not in used_names)
     flows = tuple(
         Argument(name, (InputSpec(name, info.dtype, info.shape, upstream_of=info.name),))
         for info in (outputs[output] for output in connected)
     )
-    own = tuple(argument for argument in case.arguments if not argument.tensors[0].is_variable)
+    own_arguments = tuple(argument for argument in case.arguments if not argument.tensors[0].is_variable)
     gradients = tuple(
-        OutputSpec(f"d{outputs[output].name}/d{case.tensors[number].name}", gradient_of=outputs[output].name)
-        for output, numbers in connected.items()
-        for number in numbers
+        OutputSpec(
+            f"d{outputs[output].name}/d{case.tensors[input_index].name}", gradient_of=outputs[output].name
+        )
+        for output, input_indices in connected.items()
+        for input_index in input_indices
     )
     return replace(
         case,
-        arguments=(*own, *flows, *case.arguments[len(own) :]),
+        arguments=(*own_arguments, *flows, *case.arguments[len(own_arguments) :]),
         outputs=gradients,
         reference_forward=False,
         # A vjp may take what a complex step can't move; of the forward, it was asked.

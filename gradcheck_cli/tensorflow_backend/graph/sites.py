@@ -52,7 +52,7 @@ def _sides(values: Sequence[Array]) -> tuple[str, ...]:
 
 
 def _missing(sides: dict[str, Array]) -> tuple[str, ...]:
-    return tuple(told for told, seen in sides.items() if not np.any(seen))
+    return tuple(message for message, is_there in sides.items() if not np.any(is_there))
 
 
 def _members(values: Sequence[Array]) -> tuple[str, ...]:
@@ -92,14 +92,14 @@ class _Look:
         corruption: which one might not show.
         unseen: says in words what isn't seen, of the values of `tensors`.
         tensors: whose values it takes.
-        taken: the number of the op's input whose gradient it concerns; `None` for all.
+        input_index: the number of the op's input whose gradient it concerns; `None` for all.
     """
 
     op: Any
     corruption: str
     unseen: Callable[[Sequence[Array]], tuple[str, ...]]
     tensors: tuple[Any, ...] = ()
-    taken: int | None = None
+    input_index: int | None = None
 
 
 def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]:
@@ -111,27 +111,30 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
     """
     outputs = traced.forward.outputs
     ways = {pair: set(graph_path.ops_between(traced.starts(pair[1]), [outputs[pair[0]]])) for pair in pairs}
-    fed = [tensor for number in range(traced.at.count) for tensor in traced.starts(number)]
-    moved = {id(made) for one in graph_path.ops_after(fed) for made in one.outputs} | {id(one) for one in fed}
+    fed = [tensor for input_index in range(traced.at.count) for tensor in traced.starts(input_index)]
+    moved = {id(output) for op in graph_path.ops_after(fed) for output in op.outputs} | {
+        id(tensor) for tensor in fed
+    }
     looks = []
-    for one in dict.fromkeys(one for way in ways.values() for one in way):
-        looks += [*_by_values(one, moved), *_by_shapes(one)]
+    for op in dict.fromkeys(op for way in ways.values() for op in way):
+        looks += [*_by_values(op, moved), *_by_shapes(op)]
     tensors = list({id(tensor): tensor for look in looks for tensor in look.tensors}.values())
-    found = traced.values_at_point(tensors)
-    values = {id(tensor): value for tensor, value in zip(tensors, found, strict=True)}
+    fetched = traced.values_at_point(tensors)
+    values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
     sites = []
     for look in looks:
         way = frozenset(
             pair
             for pair, ops in ways.items()
-            if look.op in ops and (look.taken is None or _leads(traced, pair, look.op.inputs[look.taken]))
+            if look.op in ops
+            and (look.input_index is None or _leads(traced, pair, look.op.inputs[look.input_index]))
         )
         unseen = look.unseen([values[id(tensor)] for tensor in look.tensors])
-        sites.append(Site(look.corruption, _told(look.op), way, unseen))
+        sites.append(Site(look.corruption, _describe(look.op), way, unseen))
     return sites
 
 
-def _told(op: Any) -> str:
+def _describe(op: Any) -> str:
     place = frames.place_in_users_code(op)
     return f"{op.type} '{op.name}'" + (f" at {place}" if place else "")
 
@@ -171,7 +174,9 @@ def _is_one(values: Sequence[Array]) -> tuple[str, ...]:
 
 def _by_shapes(op: Any) -> list[_Look]:
     """Return what axes of size one hide, and sizes that stay the same."""
-    shapes: list[Any] = [one.shape.as_list() if one.shape.rank is not None else [None] for one in op.inputs]
+    shapes: list[Any] = [
+        tensor.shape.as_list() if tensor.shape.rank is not None else [None] for tensor in op.inputs
+    ]
     if not shapes or None in shapes[0]:
         return []
     first: list[int] = shapes[0]
@@ -184,35 +189,37 @@ def _by_shapes(op: Any) -> list[_Look]:
     if op.type == "MatMul":
         batch = [first[1 if op.get_attr("transpose_a") else 0]]
     if op.type in _BY_BATCH and batch == [1]:
-        return [_known(op, "mean", "the batch has size 1: a mean over it for a sum looks the same", 1)]
+        return [
+            _constant_look(op, "mean", "the batch has size 1: a mean over it for a sum looks the same", 1)
+        ]
     if op.type in _BROADCAST and len(first) != len(second) and first and second:
         small = 0 if len(first) < len(second) else 1
         if np.prod(first) == np.prod(second):
-            told = "it broadcasts over axes of size 1: a mean over them for a sum looks the same"
-            return [_known(op, "mean", told, small)]
+            message = "it broadcasts over axes of size 1: a mean over them for a sum looks the same"
+            return [_constant_look(op, "mean", message, small)]
     return []
 
 
-def _known(op: Any, corruption: str, told: str, taken: int | None = None) -> _Look:
-    return _Look(op, corruption, lambda _: (told,), taken=taken)
+def _constant_look(op: Any, corruption: str, message: str, input_index: int | None = None) -> _Look:
+    return _Look(op, corruption, lambda _: (message,), input_index=input_index)
 
 
 def _axes(op: Any, rank: int) -> list[int] | None:
     """Return the axes that an op goes along; `None` where the graph doesn't say."""
     if op.type in _ALONG_LAST:
         return [rank - 1]
-    known = tf.get_static_value(op.inputs[1])
-    return None if known is None else [int(axis) % rank for axis in np.ravel(known)]
+    axes = tf.get_static_value(op.inputs[1])
+    return None if axes is None else [int(axis) % rank for axis in np.ravel(axes)]
 
 
 def _of_reduction(op: Any, shape: Sequence[int], axes: Sequence[int]) -> list[_Look]:
     along = int(np.prod([shape[axis] for axis in axes]))
-    others = [size for axis, size in enumerate(shape) if axis not in axes]
+    other_sizes = [size for axis, size in enumerate(shape) if axis not in axes]
     if along == 1:
-        return [_known(op, "mean", "it goes along axes of size 1: a mean for a sum looks the same")]
-    if others and int(np.prod(others)) == 1:
-        return [_known(op, "axis", "all other axes have size 1: one along these too looks the same")]
+        return [_constant_look(op, "mean", "it goes along axes of size 1: a mean for a sum looks the same")]
+    if other_sizes and int(np.prod(other_sizes)) == 1:
+        return [_constant_look(op, "axis", "all other axes have size 1: one along these too looks the same")]
     if op.type == "Mean":
-        told = f"it divides by {along} in every case: the number in its place looks the same"
-        return [_known(op, "size", told)]
+        message = f"it divides by {along} in every case: the number in its place looks the same"
+        return [_constant_look(op, "size", message)]
     return []

@@ -156,13 +156,13 @@ class TracedCase:
         variables = self.state.variables
         return variables if self.narrow is None else [*map(self.state.twins.variables.of, variables)]
 
-    def starts(self, number: int) -> list[Any]:
+    def starts(self, input_index: int) -> list[Any]:
         """Return the graph's tensors that hold an input; of a variable, what is read from its handle."""
         trace = self.forward
-        if number < self.at.count:
-            return [trace.inputs[number]]
-        handle = trace.handles[number - self.at.count]
-        return [] if handle is None else [made for op in handle.consumers() for made in op.outputs]
+        if input_index < self.at.count:
+            return [trace.inputs[input_index]]
+        handle = trace.handles[input_index - self.at.count]
+        return [] if handle is None else [output for op in handle.consumers() for output in op.outputs]
 
     # What of the forward keeps its value as the inputs move.
 
@@ -188,7 +188,7 @@ class TracedCase:
         if self.holds_every_stop or not self.stops:
             return stops if self.holds_every_stop else ()
         places = self.forward.held.places
-        return tuple(one for one, stop in zip(stops, places, strict=True) if self.holds(stop.key))
+        return tuple(tensor for tensor, stop in zip(stops, places, strict=True) if self.holds(stop.key))
 
     # What another trace of the same case at the same point is made of.
 
@@ -284,25 +284,27 @@ class TracedCase:
                 with_joint=self.with_joint,
             )
         except ShapeClashError as error:
-            known = [(number, self.inputs[number].name) for number in self.at.differentiable]
-            raise error.of_inputs(known) from error
+            named_inputs = [
+                (input_index, self.inputs[input_index].name) for input_index in self.at.differentiable
+            ]
+            raise error.of_inputs(named_inputs) from error
         if self.state.vjp is None and not self.opening.is_reference:
-            for site, output, number in trace.sites:
-                self.state.gradients.add(site, self.outputs[output].name, self.inputs[number].name)
+            for site, output, input_index in trace.sites:
+                self.state.gradients.add(site, self.outputs[output].name, self.inputs[input_index].name)
         return trace
 
-    def _is_of_shapes(self, other: TracedCase) -> bool:
+    def _is_of_shapes(self, other_case: TracedCase) -> bool:
         """Whether another point's forward is the same trace, with outputs of the same shapes."""
-        return self.forward is other.forward and [info.shape for info in self.outputs] == [
-            info.shape for info in other.outputs
+        return self.forward is other_case.forward and [info.shape for info in self.outputs] == [
+            info.shape for info in other_case.outputs
         ]
 
     @cached_property
     def wide_forward(self) -> float64_twin.WideForward:
         """Of a twin: the forward of the declared dtypes, made wide."""
         trace = self._declared.forward
-        numbers = self.at.differentiable
-        tensors = moving(trace.function, trace.inputs, numbers, self.state.variables)
+        input_indices = self.at.differentiable
+        tensors = moving(trace.function, trace.inputs, input_indices, self.state.variables)
         return self.state.twins.forward(trace, tensors, is_alone=self.is_exact)
 
     @cached_property

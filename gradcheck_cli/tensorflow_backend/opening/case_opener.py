@@ -64,8 +64,8 @@ class CaseOpener(Generic[Op]):
 
     def again(self, op: Any) -> Op:
         """Trace or call an opened op's gradient once more, for the same point."""
-        again: Op = op.again()
-        return again
+        retraced: Op = op.again()
+        return retraced
 
     def vjp(self, op: Any) -> CaseOpener[Op]:
         """Return what opens the vjp of an opened op as an op of its own."""

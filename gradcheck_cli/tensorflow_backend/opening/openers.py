@@ -77,7 +77,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         if case.variables:
             return _with_variables(opener, op.trainable, op)
         # A weight that the layer itself overwrites (SpectralNormalization) is none that was asked for.
-        kept = [one for one in op.trainable if id(one.handle) not in op.written_before_read]
+        kept = [variable for variable in op.trainable if id(variable.handle) not in op.written_before_read]
         if kept:
             return _with_variables(opener, kept, op)
     if case.variables is None and case.method != "complex_step":  # it can't move them
@@ -93,13 +93,13 @@ def _of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
     """
     try:
         op = opener.open(Opening())
-        found = private_variables.in_order_of_creation(op.variables_of_gradients)
-        if found and opener.case.reference is not None:
+        variables = private_variables.in_order_of_creation(op.variables_of_gradients)
+        if variables and opener.case.reference is not None:
             used = captured(opener.open(Opening(of="reference")).traced.forward.function)
-            found = [variable for variable in found if id(variable.handle) in used]
+            variables = [variable for variable in variables if id(variable.handle) in used]
     except (CaseFailedError, CaseSkippedError, GradientFormError):
         return []  # it comes up again where the case is checked
-    return found
+    return variables
 
 
 def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) -> CaseOpener[Any]:
@@ -109,7 +109,9 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
         CaseFailedError: there are none; or the forward writes to one before it reads it. A gradient is for
             the value then, and no difference in the value before says anything of it.
     """
-    written = [plain_name(one) for one in variables if id(one.handle) in op.written_before_read]
+    written = [
+        plain_name(variable) for variable in variables if id(variable.handle) in op.written_before_read
+    ]
     if written:
         raise CaseFailedError(
             "variables",

@@ -97,16 +97,21 @@ def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
         if not info.is_differentiable:
             continue
         upstream = generator.normal(size=(1, *info.shape))
-        for called, found in zip(op.vjp(output, upstream), traced.vjp(output, upstream), strict=True):
-            if called is None or found is None:
-                if called is not found:
+        for called_gradient, traced_gradient in zip(
+            op.vjp(output, upstream), traced.vjp(output, upstream), strict=True
+        ):
+            if called_gradient is None or traced_gradient is None:
+                if called_gradient is not traced_gradient:
                     return False
                 continue
             with np.errstate(invalid="ignore"):
-                apart = np.abs(called - found)
-                largest = np.max(np.abs(found), initial=0.0, where=np.isfinite(found))
+                apart = np.abs(called_gradient - traced_gradient)
+                largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
             unit = max(precision_of(name).unit_roundoff for name in op.low_precision)
-            if not np.all((apart <= VJP_ROUNDINGS * unit * largest) | (np.isnan(called) & np.isnan(found))):
+            if not np.all(
+                (apart <= VJP_ROUNDINGS * unit * largest)
+                | (np.isnan(called_gradient) & np.isnan(traced_gradient))
+            ):
                 return False
     return True
 
@@ -117,19 +122,19 @@ def _runs_as(op: GraphOperation, twin: GraphOperation) -> bool:
     Where some kernels stay in the declared dtype, the gradient must be the declared one's too: one that looks
     for the values it picked (MaxPool3DGradGrad) may find none among values that were cast.
     """
-    for number, output in enumerate(twin.outputs):
+    for output_index, output in enumerate(twin.outputs):
         if not output.is_differentiable:
             continue
         ones = np.ones((1, *output.shape))
-        gradients = twin.vjp(number, ones)
+        gradients = twin.vjp(output_index, ones)
         if not twin.not_float64:
             continue
-        for first, second in zip(op.vjp(number, ones), gradients, strict=True):
+        for first, second in zip(op.vjp(output_index, ones), gradients, strict=True):
             if first is None or second is None:
                 continue
             largest = float(np.max(np.abs(first), initial=0.0))
             apart = float(np.max(np.abs(first - second), initial=0.0))
-            if apart > _AGREEMENT.get(op.outputs[number].dtype, 1e-3) * largest:
+            if apart > _AGREEMENT.get(op.outputs[output_index].dtype, 1e-3) * largest:
                 return False
     return True
 

@@ -73,9 +73,9 @@ def _require_compiled(op: GraphOperation) -> None:
     try:
         op.runs.once()
         what = "gradient"
-        for number, output in enumerate(op.outputs):
+        for output_index, output in enumerate(op.outputs):
             if output.is_differentiable:
-                op.vjp(number, np.zeros((1, *output.shape)))
+                op.vjp(output_index, np.zeros((1, *output.shape)))
     except GradientFormError:
         return  # a finding, which comes up again where it is looked for
     except CaseFailedError as error:
@@ -87,8 +87,8 @@ def _require_compiled(op: GraphOperation) -> None:
 
 
 def _reason(error: tf.errors.OpError, what: str) -> str:
-    found = _UNSUPPORTED.search(error.message)
-    types = _KERNEL.findall(found["types"]) if found else []
+    match = _UNSUPPORTED.search(error.message)
+    types = _KERNEL.findall(match["types"]) if match else []
     if "_Arg" in types or "_Retval" in types:
         return f"XLA takes no strings, which the {what} does."
     if types:

@@ -136,8 +136,8 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
     is held carries no slope. Through a `stop_gradient` it does if `stops`: where none is held.
     """
     flat = FLAT - {STOP} if stops else FLAT
-    closed = {id(one) for one in held}
-    seen: set[Any] = set()
+    closed = {id(tensor_held) for tensor_held in held}
+    visited: set[Any] = set()
     stack = [tensor]
     while stack:
         reached = stack.pop()
@@ -148,8 +148,8 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
         ops = reached.consumers()
         while ops:
             op = ops.pop()
-            if op not in seen and op.type not in flat:
-                seen.add(op)
+            if op not in visited and op.type not in flat:
+                visited.add(op)
                 stack += op.outputs
                 ops += private_state.ordered_after(op)
     return False
@@ -158,11 +158,11 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
 def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
     """Whether a tensor moves an output through NumPy functions without a gradient, and by no other way."""
     closed = [
-        made
+        output_tensor
         for op in ops_between([tensor], [output])
         if (op.type in NUMPY_CALLS and not private_graphs.override_of(op.node_def))
         or any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op))
-        for made in op.outputs
+        for output_tensor in op.outputs
     ]
     return bool(closed) and not leads_to(tensor, output, closed)
 
@@ -223,15 +223,15 @@ def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
 
 def is_free(graph: Any) -> bool:
     """Whether no op of a graph, or of a body in it, keeps anything: it may run in any order, in any loop."""
-    own = [op.type for op in graph.get_operations()]
+    op_types = [op.type for op in graph.get_operations()]
     inner = [node.op for op in graph.get_operations() for node in inner_nodes(graph, op)]
-    definitions = [private_graphs.op_def(name) for name in {*own, *inner} - _FREE_STATEFUL]
+    definitions = [private_graphs.op_def(name) for name in {*op_types, *inner} - _FREE_STATEFUL]
     return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
 def functions_called(graph: Any, op: Any) -> Iterable[str]:
     """Yield the names of the functions that an op calls, and of those that they call."""
-    waiting, seen = function_names(op), set()
+    waiting, visited = function_names(op), set()
     if private_graphs.op_def(op.type) is None:  # a Defun's call has the function's name for its type
         waiting.append(op.type)
     if not waiting:
@@ -239,9 +239,9 @@ def functions_called(graph: Any, op: Any) -> Iterable[str]:
     library = library_of(graph)
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in library:
+        if name in visited or name not in library:
             continue
-        seen.add(name)
+        visited.add(name)
         yield name
         for node in library[name].node_def:
             if private_graphs.op_def(node.op) is None:
@@ -284,13 +284,13 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
 
 def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the types of ops on the path that round to whole numbers, or to steps of some other size."""
-    found: set[str] = set()
+    op_types: set[str] = set()
     for op in ops_between(inputs, outputs):
         types = {op.type, *[node.op for node in inner_nodes(graph, op)]}
-        found |= {name for name in types if name.startswith(QUANTISERS)}
-        if op.type == "Cast" and op.outputs[0].dtype.is_integer:
-            found.add(op.type)
-    return sorted(found)
+        op_types |= {name for name in types if name.startswith(QUANTISERS)}
+        if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer:
+            op_types.add(op.type)
+    return sorted(op_types)
 
 
 def is_varying(op_type: str) -> bool:
@@ -316,11 +316,13 @@ def _is_assigned_first(op: Any) -> bool:
 
 def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
     """Return the variables that a `tf.custom_gradient` among what the outputs depend on has gradients for."""
-    found: dict[int, Any] = {}
+    variables: dict[int, Any] = {}
     for op in ops_before(outputs):
         for node in (op.node_def, *inner_nodes(graph, op)):
-            found |= {id(variable): variable for variable in private_graphs.custom_gradient_variables(node)}
-    return list(found.values())
+            variables |= {
+                id(variable): variable for variable in private_graphs.custom_gradient_variables(node)
+            }
+    return list(variables.values())
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
@@ -331,19 +333,19 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
         outputs: its outputs.
         held: tensors that are fed: what makes them doesn't run.
     """
-    found: set[str] = set()
-    stack, seen = [tensor.op for tensor in outputs], {tensor.op for tensor in held}
+    types: set[str] = set()
+    stack, visited = [tensor.op for tensor in outputs], {tensor.op for tensor in held}
     while stack:
         op = stack.pop()
-        if op in seen:
+        if op in visited:
             continue
-        seen.add(op)
+        visited.add(op)
         stack += [tensor.op for tensor in op.inputs]
         stack += list(op.control_inputs)
         inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
         for name in (op.type, *inner):
             if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
-                found.add(name)
+                types.add(name)
         if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
-            found.add(op.type)
-    return sorted(found)
+            types.add(op.type)
+    return sorted(types)

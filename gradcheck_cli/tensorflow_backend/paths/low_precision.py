@@ -16,32 +16,32 @@ _PASSES_ON = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
 
 def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return dtypes below float64 that occur on the path; a float64 reference needs that there are none."""
-    found: set[str] = set()
+    names: set[str] = set()
     on_path = graph_path.ops_between(inputs, outputs)
     flows = _flows(on_path)
     for op in on_path:
         for tensor in (*op.inputs, *op.outputs):
             base = tensor.dtype.base_dtype
             if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
-                found |= set() if id(tensor) in flows else {base.name}
-        found |= dtypes_in_attrs(graph_path.inner_nodes(graph, op))
-    return sorted(found)
+                names |= set() if id(tensor) in flows else {base.name}
+        names |= dtypes_in_attrs(graph_path.inner_nodes(graph, op))
+    return sorted(names)
 
 
 def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
     """Return dtypes below float64 that NodeDefs name in their attrs."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in nodes:
         for key in ("T", "dtype", "DstT", "SrcT"):
             attr = node.attr.get(key)
             if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
-                found.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
-    return found
+                names.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+    return names
 
 
 def _flows(ops: Iterable[Any]) -> set[int]:
     """Return the ids of the flows of TensorArrays: float32 scalars that carry an order, and no number."""
-    found: set[int] = set()
+    flow_ids: set[int] = set()
     waiting = [
         tensor
         for op in ops
@@ -53,10 +53,10 @@ def _flows(ops: Iterable[Any]) -> set[int]:
     ]
     while waiting:
         tensor = waiting.pop()
-        if id(tensor) in found:
+        if id(tensor) in flow_ids:
             continue
-        found.add(id(tensor))
+        flow_ids.add(id(tensor))
         for op in tensor.consumers():
             if op.type in _PASSES_ON:
                 waiting += [output for output in op.outputs if output.dtype == tensor.dtype]
-    return found
+    return flow_ids

@@ -70,18 +70,18 @@ def ops_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> I
 
 def function_nodes(name: str) -> list[Any]:
     """Return the NodeDefs of a function that was called eagerly, and of those that it calls."""
-    own, found = context.context(), []
-    waiting, seen = [name], set()
+    eager_context, nodes = context.context(), []
+    waiting, visited = [name], set()
     while waiting:
-        one = waiting.pop()
-        if one in seen or not own.has_function(one):
+        function_name = waiting.pop()
+        if function_name in visited or not eager_context.has_function(function_name):
             continue
-        seen.add(one)
-        for node in own.get_function_def(one).node_def:
-            found.append(node)
+        visited.add(function_name)
+        for node in eager_context.get_function_def(function_name).node_def:
+            nodes.append(node)
             for attr in node.attr.values():
                 waiting += [function.name for function in (attr.func, *attr.list.func) if function.name]
-    return found
+    return nodes
 
 
 @contextlib.contextmanager
@@ -98,14 +98,14 @@ def functions_run_eagerly() -> Iterator[None]:
 @contextlib.contextmanager
 def seed_restored() -> Iterator[None]:
     """Let `tf.random.set_seed` be called, and give the process its own seed back."""
-    own = context.context()
+    eager_context = context.context()
     # No public way to ask; the generator is made with the first seed.
-    kept = {name: vars(own)[name] for name in ("_seed", "_rng") if name in vars(own)}
+    kept = {name: vars(eager_context)[name] for name in ("_seed", "_rng") if name in vars(eager_context)}
     try:
         yield
     finally:
-        vars(own).pop("_rng", None)
-        vars(own).update(kept)
+        vars(eager_context).pop("_rng", None)
+        vars(eager_context).update(kept)
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
     log = gradients_util._LogOpGradients
 
     def mending(op: Any, upstreams: Any, gradients: Any) -> Any:
-        for number, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+        for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
             # A variable's handle has a shape of its own, which its gradient hasn't: TensorFlow looks past it.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
             if not (is_value and isinstance(gradient, tf.Tensor)):
@@ -113,8 +113,8 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
                 continue
             if not isinstance(gradients, list):
                 continue  # nothing can take its place: TensorFlow raises, and says so
-            note(op, number, gradient)
-            gradients[number] = tf.zeros_like(tensor)  # the list that backpropagation goes on with
+            note(op, input_index, gradient)
+            gradients[input_index] = tf.zeros_like(tensor)  # the list that backpropagation goes on with
         return log(op, upstreams, gradients)
 
     gradients_util._LogOpGradients = mending
@@ -126,7 +126,7 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gradients_counted(
-    seen: Counter[str], ran: Callable[[str, Any, Any], None] = lambda *_: None
+    counts: Counter[str], ran: Callable[[str, Any, Any], None] = lambda *_: None
 ) -> Iterator[None]:
     """Count the calls of each registered gradient function meanwhile, by the name it is registered under.
 
@@ -136,7 +136,7 @@ def gradients_counted(
     of a `tf.custom_gradient` differentiates itself: backpropagation doesn't go there.
 
     Args:
-        seen: where they are counted.
+        counts: where they are counted.
         ran: is told of each call, of whatever name: the name, the function, and the op.
     """
     original = registry.Registry.lookup
@@ -153,12 +153,12 @@ def gradients_counted(
         @functools.wraps(function)
         def counted(*args: Any, **keywords: Any) -> Any:
             if is_op_type and not _APART.get():
-                seen[shown] += 1
+                counts[shown] += 1
             # A tape inside of a gradient hands over a stand-in of no graph.
             ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
-            found = called(*args, **keywords)
+            gradients = called(*args, **keywords)
             # TensorFlow takes either, and goes on with the same: of a list, one gradient can be replaced.
-            return list(found) if type(found) is tuple else found
+            return list(gradients) if type(gradients) is tuple else gradients
 
         return counted
 
@@ -226,11 +226,11 @@ def source_place(file: str, line: int) -> tuple[str, int] | None:
     """Return where a line of AutoGraph's generated code comes from; `None` for code of another kind."""
     if _GENERATED not in file:
         return None
-    found: dict[int, tuple[str, int]] = {}
+    origins: dict[int, tuple[str, int]] = {}
     for converted in list(autograph_api._TRANSPILER._cache._cache.values()):
         for factory in converted.values():
             for generated, origin in (factory.source_map or {}).items():
                 if generated.filename == file and generated.lineno >= line:
-                    found[generated.lineno] = (str(origin.loc.filename), int(origin.loc.lineno))
+                    origins[generated.lineno] = (str(origin.loc.filename), int(origin.loc.lineno))
     # A function begins at its decorators, some of which AutoGraph added: they come from nowhere.
-    return found[min(found)] if found else None
+    return origins[min(origins)] if origins else None

@@ -34,6 +34,10 @@ EAGER_TENSOR = ops.EagerTensor
 _OVERRIDE = "_gradient_op_type"
 # Names that AutoGraph gives the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
+_OWN = "gradcheck_cli."
+# What our own wrappers call the user's function that they close over.
+_WRAPPED = ("gradient", "function")
+_DEEPEST = 10
 
 
 def call_with_autograph(
@@ -167,8 +171,8 @@ def custom_gradient_results(op: Any) -> int:
 
     0 for `tf.recompute_grad` too: backpropagation walks through its forward, computed anew.
     """
-    found = custom_gradient_of(op)
-    return 0 if found is None or _is_recompute(found.function) else found.results
+    unit = custom_gradient_of(op)
+    return 0 if unit is None or _is_recompute(unit.function) else unit.results
 
 
 def custom_gradient_variables(node: Any) -> Sequence[Any]:
@@ -192,6 +196,19 @@ def closure_of(target: Any) -> dict[str, Any]:
     """Return what a function closes over, by name."""
     cells = (cell.cell_contents for cell in target.__closure__ or ())
     return dict(zip(target.__code__.co_freevars, cells, strict=True))
+
+
+def users_function(function: Any) -> Any:
+    """Look through our own wrappers, which call the user's function and check what it returns."""
+    for _ in range(_DEEPEST):
+        if not str(getattr(function, "__module__", "")).startswith(_OWN):
+            break
+        inside = closure_of(function)
+        wrapped = next((inside[name] for name in _WRAPPED if callable(inside.get(name))), None)
+        if wrapped is None:
+            break
+        function = wrapped
+    return function
 
 
 def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
@@ -334,9 +351,9 @@ def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any])
         return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
 
     args = [tf.nest.map_structure(convert, value) for value in args]
-    for number, spec in enumerate((target.input_signature or ())[: len(args)]):
+    for index, spec in enumerate((target.input_signature or ())[: len(args)]):
         if isinstance(spec, tf.TensorSpec):
-            args[number] = convert(args[number], spec)
+            args[index] = convert(args[index], spec)
     return args, {key: tf.nest.map_structure(convert, value) for key, value in keywords.items()}
 
 

@@ -39,8 +39,8 @@ class _Part:
 
     @cached_property
     def _operations(self) -> list[Any]:
-        given = {tensor.op for tensor in self.inputs}
-        needed = set(given)
+        fed_ops = {tensor.op for tensor in self.inputs}
+        needed = set(fed_ops)
         waiting = [tensor.op for tensor in self.outputs]
         while waiting:
             op = waiting.pop()
@@ -48,7 +48,7 @@ class _Part:
                 needed.add(op)
                 waiting += [tensor.op for tensor in op.inputs]
                 waiting += op.control_inputs
-        needed -= {op for op in given if op.type != "Placeholder"}
+        needed -= {op for op in fed_ops if op.type != "Placeholder"}
         return [op for op in self._graph.get_operations() if op in needed]
 
 

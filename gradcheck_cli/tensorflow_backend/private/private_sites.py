@@ -65,15 +65,18 @@ class GradientLog:
     made: set[Site] = field(default_factory=set)
     ran: dict[Site, set[str]] = field(default_factory=dict)
 
-    def add(self, site: Site, output: str, taken: str) -> None:
+    def add(self, site: Site, output: str, input_name: str) -> None:
         """Note that a gradient ran for an output's pair with an input, by their names."""
-        self.ran.setdefault(site, set()).add(f"d{output}/d{taken}")
+        self.ran.setdefault(site, set()).add(f"d{output}/d{input_name}")
 
     def runs(self) -> tuple[GradientRun, ...]:
         """Return what ran, and what a call made that didn't run; what an import makes isn't asked for."""
         rest = [site for site in self.made if site not in self.ran and not site.by_import]
-        found = [*(site.as_run(pairs) for site, pairs in self.ran.items()), *(site.as_run() for site in rest)]
-        return tuple(sorted(found, key=lambda run: (run.function, run.places)))
+        gradient_runs = [
+            *(site.as_run(pairs) for site, pairs in self.ran.items()),
+            *(site.as_run() for site in rest),
+        ]
+        return tuple(sorted(gradient_runs, key=lambda run: (run.function, run.places)))
 
 
 # Kept for the process: a module is imported once, and its gradients run in whatever case calls them.
@@ -85,8 +88,9 @@ _RAN: dict[str, Site] = {}  # by the registered name: what was differentiated on
 
 def site_of(function: Any) -> Site:
     """Return where a function is written that a gradient is made of, or that is one."""
-    known = _get(_MADE, function)
-    return known or Site(_named(function), tuple(_places(function)))
+    noted = _get(_MADE, function)
+    function = private_graphs.users_function(function)
+    return noted or Site(_named(function), tuple(_places(function)))
 
 
 @contextlib.contextmanager
@@ -130,10 +134,10 @@ def _tracing_back(original: Any) -> Callable[..., Any]:
     def call(function: Any, args: Any, keywords: Any) -> Any:
         @functools.wraps(function)
         def noting(*inner: Any, **keyed: Any) -> Any:
-            found = function(*inner, **keyed)
-            if isinstance(found, tuple | list) and len(found) == 2:  # noqa: PLR2004 (results, gradient)
-                _put(_BY_GRADIENT, found[1], site_of(getattr(function, "__func__", function)))
-            return found
+            result = function(*inner, **keyed)
+            if isinstance(result, tuple | list) and len(result) == 2:  # noqa: PLR2004 (results, gradient)
+                _put(_BY_GRADIENT, result[1], site_of(getattr(function, "__func__", function)))
+            return result
 
         return original(noting, args, keywords)
 
@@ -246,16 +250,16 @@ def _is_tensorflows(function: Any) -> bool:
     return code is not None and code.co_filename.startswith(_SKIPPED[0])
 
 
-def _get(known: weakref.WeakKeyDictionary[Any, Site], key: Any) -> Site | None:
+def _get(sites: weakref.WeakKeyDictionary[Any, Site], key: Any) -> Site | None:
     try:
-        return known.get(key)
+        return sites.get(key)
     except TypeError:  # nothing that can be referred to weakly, or hashed
         return None
 
 
-def _put(known: weakref.WeakKeyDictionary[Any, Site], key: Any, site: Site) -> None:
+def _put(sites: weakref.WeakKeyDictionary[Any, Site], key: Any, site: Site) -> None:
     with contextlib.suppress(TypeError):
-        known[key] = site
+        sites[key] = site
 
 
 def _named(function: Any) -> str:
@@ -267,21 +271,32 @@ def _named(function: Any) -> str:
 
 def _places(function: Any) -> Iterator[str]:
     """Yield where a function is written, then the functions that it closes over, each once."""
-    seen: dict[CodeType, None] = {}
+    codes: dict[CodeType, None] = {}
     waiting = [(function, 0)]
     while waiting:
-        one, depth = waiting.pop(0)
-        if isinstance(one, functools.partial):
-            waiting += [(part, depth + 1) for part in (one.func, *one.args, *one.keywords.values())]
+        function_or_part, depth = waiting.pop(0)
+        if isinstance(function_or_part, functools.partial):
+            waiting += [
+                (part, depth + 1)
+                for part in (
+                    function_or_part.func,
+                    *function_or_part.args,
+                    *function_or_part.keywords.values(),
+                )
+            ]
             continue
-        one = getattr(one, "__func__", one)
-        if not isinstance(one, FunctionType) or one.__code__ in seen or depth > _DEEPEST:
+        function_or_part = getattr(function_or_part, "__func__", function_or_part)
+        if (
+            not isinstance(function_or_part, FunctionType)
+            or function_or_part.__code__ in codes
+            or depth > _DEEPEST
+        ):
             continue
-        seen[one.__code__] = None
-        for cell in one.__closure__ or ():
+        codes[function_or_part.__code__] = None
+        for cell in function_or_part.__closure__ or ():
             with contextlib.suppress(ValueError):  # a cell that is empty yet
                 waiting.append((cell.cell_contents, depth + 1))
-    for code in seen:
+    for code in codes:
         if not code.co_filename.startswith(_SKIPPED):
             yield _shown(code.co_filename, code.co_firstlineno)
 
@@ -291,18 +306,18 @@ def _callers() -> Iterator[tuple[str, int]]:
 
     Lines of TensorFlow and of Python's own library are left out.
     """
-    found: Any = sys._getframe(1)
+    frame: Any = sys._getframe(1)
     is_outside = False
-    while found is not None:
-        file = found.f_code.co_filename
+    while frame is not None:
+        file = frame.f_code.co_filename
         if file == _START or (is_outside and file.startswith(_OWN)):
             return
         if not file.startswith(_SKIPPED) and not _is_standard(file):
             is_outside = True
-            yield file, found.f_lineno
+            yield file, frame.f_lineno
         if file == _IMPORTING:
             return
-        found = found.f_back
+        frame = frame.f_back
 
 
 @functools.cache

@@ -42,11 +42,11 @@ def resources_used(op: Any) -> list[tuple[Any, bool]]:
     """Return the resource tensors that an op is given, each with whether it may write to it."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    found = auto_control_deps._get_resource_inputs(op)
+    resources = auto_control_deps._get_resource_inputs(op)
     only_reads = op.type in _TABLE_READS
     return [
         (tensor, not only_reads and kind is auto_control_deps.ResourceType.READ_WRITE)
-        for tensor, kind in found
+        for tensor, kind in resources
     ]
 
 
@@ -56,13 +56,13 @@ def calls_python(op: Any) -> bool:
         return True
     if not op._is_stateful:
         return False
-    waiting, seen = _functions(op.node_def), set()
+    waiting, visited = _functions(op.node_def), set()
     while waiting:
         name = waiting.pop()
         function = op.graph._get_function(name)
-        if name in seen or function is None:
+        if name in visited or function is None:
             continue
-        seen.add(name)
+        visited.add(name)
         for node in function.cached_definition.node_def:
             if node.op in _PYTHON:
                 return True
@@ -78,19 +78,19 @@ def ordered_before(op: Any) -> list[Any]:
     """Return the ops that write to what an op uses, just before it does."""
     if not op.control_inputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    return [other for other in op.control_inputs if _hands_over(other, op)]
+    return [neighbour for neighbour in op.control_inputs if _hands_over(neighbour, op)]
 
 
 def ordered_after(op: Any) -> list[Any]:
     """Return the ops that use what an op has written to, just after it did."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    return [other for other in op._control_outputs if _hands_over(op, other)]
+    return [neighbour for neighbour in op._control_outputs if _hands_over(op, neighbour)]
 
 
-def _hands_over(op: Any, other: Any) -> bool:
+def _hands_over(op: Any, later_op: Any) -> bool:
     written = {id(tensor) for tensor, is_written in resources_used(op) if is_written}
-    return any(id(tensor) in written for tensor in other.inputs)
+    return any(id(tensor) in written for tensor in later_op.inputs)
 
 
 def bodies_in_order(graph: Any) -> None:
@@ -118,7 +118,7 @@ class Order:
     def copy(self) -> Order:
         """Return another order that goes on from here."""
         return Order(
-            dict(self.last_write), {key: list(found) for key, found in self.reads.items()}, self.last_call
+            dict(self.last_write), {key: list(readers) for key, readers in self.reads.items()}, self.last_call
         )
 
     def add(self, ops: Iterable[Any]) -> list[Any]:
@@ -141,6 +141,6 @@ class Order:
                 before.update(() if self.last_call is None else (self.last_call,))
                 self.last_call = op
             context = op._control_flow_context
-            before = {other for other in before if other._control_flow_context is context}
-            op._add_control_inputs(sorted(before, key=lambda other: str(other.name)))
+            before = {earlier_op for earlier_op in before if earlier_op._control_flow_context is context}
+            op._add_control_inputs(sorted(before, key=lambda earlier_op: str(earlier_op.name)))
         return list(dict.fromkeys(writes))

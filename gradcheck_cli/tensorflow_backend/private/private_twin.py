@@ -24,10 +24,10 @@ def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
 
     Empty where no kernel is registered: calls of functions, and what is rewritten before it runs.
     """
-    found = kernels.get_registered_kernels_for_op(op_type).kernel
+    registered = kernels.get_registered_kernels_for_op(op_type).kernel
     return tuple(
-        {one.name: frozenset(one.allowed_values.list.type) for one in kernel.constraint}
-        for kernel in found
+        {constraint.name: frozenset(constraint.allowed_values.list.type) for constraint in kernel.constraint}
+        for kernel in registered
         if kernel.device_type in {"CPU", "DEFAULT"}
     )
 
@@ -49,11 +49,13 @@ def import_graph(
         context.context().add_function_def(function)
     graph = func_graph.FuncGraph("float64")
     graph._py_funcs_used_in_graph = list(called)
-    used = {one.removeprefix("^").partition(":")[0] for node in graph_def.node for one in node.input}
+    used = {
+        input_name.removeprefix("^").partition(":")[0] for node in graph_def.node for input_name in node.input
+    }
     with graph.as_default():
         inner = {name: graph.capture(value) for name, value in captures.items()}
-        given = {f"{name}:0": tensor for name, tensor in inner.items() if name in used}
-        tf.graph_util.import_graph_def(graph_def, given, name="")
+        feeds = {f"{name}:0": tensor for name, tensor in inner.items() if name in used}
+        tf.graph_util.import_graph_def(graph_def, feeds, name="")
     _give_bodies(graph)
     return graph, inner
 
@@ -83,7 +85,7 @@ class _WithBody:
 
 def _give_bodies(graph: Any) -> None:
     functions = graph._functions
-    functions.update({name: _WithBody(one, graph) for name, one in functions.items()})
+    functions.update({name: _WithBody(body, graph) for name, body in functions.items()})
 
 
 def numpy_function(token: str) -> Callable[..., Any] | None:

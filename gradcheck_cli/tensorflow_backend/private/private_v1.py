@@ -81,24 +81,24 @@ class Scene:
 
 def scene() -> Scene:
     """Return where this thread's ops go."""
-    own = context.context()
+    eager_context = context.context()
     return Scene(
-        own._thread_local_data.is_eager,
+        eager_context._thread_local_data.is_eager,
         tuple(ops._default_graph_stack.stack),
         tuple(stack._default_session_stack.stack),
-        tuple(own.context_switches.stack),
+        tuple(eager_context.context_switches.stack),
         ops._default_graph_stack._global_default_graph,
     )
 
 
-def set_scene(wanted: Scene) -> None:
+def set_scene(target: Scene) -> None:
     """Let this thread's ops go where they went before, whatever contexts were entered and left open."""
-    own = context.context()
-    own._thread_local_data.is_eager = wanted.is_eager
-    ops._default_graph_stack.stack = list(wanted.graphs)
-    stack._default_session_stack.stack = list(wanted.sessions)
-    own.context_switches.stack = list(wanted.entered)
-    ops._default_graph_stack._global_default_graph = wanted.default_graph
+    eager_context = context.context()
+    eager_context._thread_local_data.is_eager = target.is_eager
+    ops._default_graph_stack.stack = list(target.graphs)
+    stack._default_session_stack.stack = list(target.sessions)
+    eager_context.context_switches.stack = list(target.entered)
+    ops._default_graph_stack._global_default_graph = target.default_graph
 
 
 def own_scene() -> Scene:
@@ -151,11 +151,11 @@ def standing_for_what_is_traced(graph: Any) -> Iterator[None]:
     Code of TensorFlow 1 says `graph.gradient_override_map` and `graph.as_default()` of the one graph it has.
     """
 
-    def meant(asked: Any) -> Any:
-        if asked is not graph or tf.executing_eagerly():  # a session that runs meanwhile means the graph
-            return asked
+    def meant(requested: Any) -> Any:
+        if requested is not graph or tf.executing_eagerly():  # a session that runs meanwhile means the graph
+            return requested
         current = ops.get_default_graph()
-        return current if current.building_function else asked
+        return current if current.building_function else requested
 
     def replace(method: Any) -> Any:
         return lambda self, *args, **keywords: method(meant(self), *args, **keywords)
@@ -267,19 +267,19 @@ def variable_of_handle(handle: Any) -> Any | None:
 def new_session(graph: Any) -> Any:
     """Open a session on a plain graph, with its variables at their initial values."""
     session = tf.compat.v1.Session(graph=graph)
-    made = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-    made += graph.get_collection(tf.compat.v1.GraphKeys.LOCAL_VARIABLES)
-    waiting = list(dict.fromkeys(variable.initializer for variable in made))
+    variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    variables += graph.get_collection(tf.compat.v1.GraphKeys.LOCAL_VARIABLES)
+    waiting = list(dict.fromkeys(variable.initializer for variable in variables))
     while waiting:  # one variable may start at another's value
-        left = []
+        postponed = []
         for initializer in waiting:
             try:
                 session.run(initializer)
             except tf.errors.FailedPreconditionError:  # noqa: PERF203 (a handful, each in a session)
-                left.append(initializer)
-        if len(left) == len(waiting):
-            session.run(left)
-        waiting = left
+                postponed.append(initializer)
+        if len(postponed) == len(waiting):
+            session.run(postponed)
+        waiting = postponed
     return session
 
 

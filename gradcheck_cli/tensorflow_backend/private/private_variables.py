@@ -26,14 +26,14 @@ def trainable_of(function: Any) -> list[Any]:
 
 def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
     """Return those of the variables that are trainable, and of a floating dtype, the oldest first."""
-    wanted = [
+    trainable = [
         variable
         for variable in variables
         if variable.trainable
         and (variable.dtype.is_floating or variable.dtype.is_complex)
         and isinstance(variable.handle, ops.EagerTensor)  # not a graph's, which a trace takes as a constant
     ]
-    return sorted(wanted, key=lambda variable: int(variable.handle._id))
+    return sorted(trainable, key=lambda variable: int(variable.handle._id))
 
 
 def captured_handles(function: Any) -> dict[int, Any]:
@@ -117,13 +117,13 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
 
     def by_name(variables: Iterable[Any], key: Any = None) -> list[Any]:
         del key  # TensorFlow's is the name alone, which several may have
-        found = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
-        if found and running and not recomputes(running[-1]):
-            note(found)
-        return found
+        ordered_variables = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
+        if ordered_variables and running and not recomputes(running[-1]):
+            note(ordered_variables)
+        return ordered_variables
 
     def ordered(references: Iterable[Any]) -> list[Any]:
-        return [variable.ref() for variable in by_name([one.deref() for one in references])]
+        return [variable.ref() for variable in by_name([reference.deref() for reference in references])]
 
     kind = type("_OrderedSet", (_Ordered,), {"order": staticmethod(ordered)})
     for name, decorator in decorators.items():

@@ -11,11 +11,6 @@ from gradcheck_cli.tensorflow_backend.private import private_gradients, private_
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 
-_OWN = "gradcheck_cli."
-# What our own wrappers call the user's function that they close over.
-_WRAPPED = ("gradient", "function")
-_DEEPEST = 10
-
 
 def place_of(op: Any) -> OpPlace:
     """Say what an op is called, and where its gradient function is; of one with a body, also those inside."""
@@ -43,23 +38,10 @@ def _inner_overrides(op: Any) -> list[str]:
 
 def _where(function: Any) -> tuple[str, str, int]:
     """Return a gradient function's name, file and line; the file is empty where it isn't Python's."""
-    function = _users(function)
+    function = private_graphs.users_function(function)
     name, file, line = gradient_registry.where(function)
     code = getattr(function, "__code__", None)
     generated = private_gradients.source_place(code.co_filename, line) if code is not None else None
     if generated is not None:
         file, line = short_path(generated[0]), generated[1]
     return CONVERTED.sub("", name.partition(":")[2]), file, line
-
-
-def _users(function: Any) -> Any:
-    """Look through our own wrappers, which call the user's function and check what it returns."""
-    for _ in range(_DEEPEST):
-        if not str(getattr(function, "__module__", "")).startswith(_OWN):
-            break
-        inside = private_graphs.closure_of(function)
-        wrapped = next((inside[name] for name in _WRAPPED if callable(inside.get(name))), None)
-        if wrapped is None:
-            break
-        function = wrapped
-    return function

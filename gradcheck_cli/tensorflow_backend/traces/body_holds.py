@@ -96,13 +96,13 @@ class BodyHolds:
         private_graphs.mark(op, MARK)
         held = HeldOp(op)
         self.ops.append(held)
-        given = tf.compat.v1.py_func(
+        held_tensors = tf.compat.v1.py_func(
             held.give, list(outputs), [output.dtype for output in outputs], stateful=True
         )
-        held.token = given[0].op.get_attr("token").decode()
-        for tensor, output in zip(given, outputs, strict=True):
+        held.token = held_tensors[0].op.get_attr("token").decode()
+        for tensor, output in zip(held_tensors, outputs, strict=True):
             tensor.set_shape(output.shape)
-        return given
+        return held_tensors
 
     def again(self) -> BodyHolds:
         """Return body holds for the same ops in a graph that is made of this one's: they note values anew."""

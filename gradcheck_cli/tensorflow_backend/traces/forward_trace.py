@@ -78,9 +78,9 @@ class ForwardTrace:
         if self.has_effects:
             return None
         uses = [[] if handle is None else handle.consumers() for handle in self.handles]
-        if any(op.type != "ReadVariableOp" for each in uses for op in each):
+        if any(op.type != "ReadVariableOp" for consumers in uses for op in consumers):
             return None
-        return [[op.outputs[0] for op in each] for each in uses]
+        return [[op.outputs[0] for op in consumers] for consumers in uses]
 
     def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
         """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
@@ -145,7 +145,7 @@ def moving(
 ) -> list[Any]:
     """Return the graph's tensors of the differentiable inputs; for a variable that of its handle."""
     tensors = [*arguments, *handles(function, variables)]
-    return [tensors[number] for number in differentiable if tensors[number] is not None]
+    return [tensors[index] for index in differentiable if tensors[index] is not None]
 
 
 def _trace_once(

@@ -180,12 +180,14 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
     ops = [op for op in candidates if is_random(op.type)]
     if not ops:
         return []
-    known = {tensor.op for tensor in placeholders}
+    placeholder_ops = {tensor.op for tensor in placeholders}
     reached = graph_path.ops_after(inputs) if any(op.type in _PASSES_INPUT_ON for op in ops) else set()
     tensors = []
     for op in ops:
         before = graph_path.ops_before(op.outputs)
-        is_template = any(other.type == "Placeholder" and other not in known for other in before)
+        is_template = any(
+            earlier.type == "Placeholder" and earlier not in placeholder_ops for earlier in before
+        )
         if not is_template and not (op.type in _PASSES_INPUT_ON and op in reached):
             tensors += list(op.outputs)
     return tensors

@@ -101,30 +101,34 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
     if clash is None:
         detail = text[text.index(_SHAPE_CLASH) :]
         return GradientFormError(guilty, f"a gradient has another shape than its input: {detail}")
-    op, number = _op_named(clash["name"]), int(clash["index"])
-    where = f"input {number} of op {clash['name']}"
+    op, input_index = _op_named(clash["name"]), int(clash["index"])
+    where = f"input {input_index} of op {clash['name']}"
     if op is not None:
-        guilty = _numbers_of(op.inputs[number], inputs)
+        guilty = _numbers_of(op.inputs[input_index], inputs)
         unit = private_graphs.custom_gradient_of(op)
-        where = where if unit is None else f"argument {number - unit.results} of a custom gradient"
-    expected, found = (_shape_text(clash[key]) for key in ("expected", "found"))
-    missing = " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, found) else ""
-    told = f"must have shape {expected}, as its input has, but has {found}.{missing}"
-    return ShapeClashError(guilty, where, told, None if op is None else place_of(op))
+        where = where if unit is None else f"argument {input_index - unit.results} of a custom gradient"
+    expected, actual = (_shape_text(clash[key]) for key in ("expected", "found"))
+    missing = (
+        " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, actual) else ""
+    )
+    detail_text = f"must have shape {expected}, as its input has, but has {actual}.{missing}"
+    return ShapeClashError(guilty, where, detail_text, None if op is None else place_of(op))
 
 
-def shape_fault(op: Any, number: int, gradient: Any, inputs: Sequence[Any]) -> str:
+def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any]) -> str:
     """Say that a gradient of an op's input has another shape than it; `inputs` are those of the forward."""
-    tensor = op.inputs[number]
+    tensor = op.inputs[input_index]
     unit = private_graphs.custom_gradient_of(op)
-    where = f" for input {number} of op {op.name}"
+    where = f" for input {input_index} of op {op.name}"
     if _numbers_of(tensor, inputs):
         where = ""  # the report names the input
     elif unit is not None:
-        where = f" for argument {number - unit.results} of a custom gradient"
-    expected, found = (_shape_text(str(one.shape)) for one in (tensor, gradient))
-    missing = " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, found) else ""
-    return f"the gradient{where} must have shape {expected}, as its input has, but has {found}.{missing}"
+        where = f" for argument {input_index - unit.results} of a custom gradient"
+    expected, actual = (_shape_text(str(each_tensor.shape)) for each_tensor in (tensor, gradient))
+    missing = (
+        " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, actual) else ""
+    )
+    return f"the gradient{where} must have shape {expected}, as its input has, but has {actual}.{missing}"
 
 
 class ShapeClashError(GradientFormError):
@@ -133,23 +137,23 @@ class ShapeClashError(GradientFormError):
     Args:
         inputs: places of the inputs whose gradient it is, among those that are differentiated by.
         where: what it is the gradient for, where that is no input.
-        told: what is wrong.
+        fault: what is wrong.
         place: the op whose gradient it is.
     """
 
-    def __init__(self, inputs: tuple[int, ...], where: str, told: str, place: OpPlace | None) -> None:
+    def __init__(self, inputs: tuple[int, ...], where: str, fault: str, place: OpPlace | None) -> None:
         """Keep the parts."""
-        self.told = told
-        super().__init__(inputs, f"the gradient for {where} {told}", place)
+        self.fault = fault
+        super().__init__(inputs, f"the gradient for {where} {fault}", place)
 
-    def of_inputs(self, known: Sequence[tuple[int, str]]) -> GradientFormError:
+    def of_inputs(self, named_inputs: Sequence[tuple[int, str]]) -> GradientFormError:
         """Return the error with the numbers and names of the inputs that are differentiated by."""
         if not self.inputs:
             return GradientFormError((), self.message, self.place)
-        named = [known[place] for place in self.inputs]
+        named = [named_inputs[place] for place in self.inputs]
         names = " and ".join(name for _, name in named)
         return GradientFormError(
-            tuple(number for number, _ in named), f"the gradient for {names} {self.told}", self.place
+            tuple(index for index, _ in named), f"the gradient for {names} {self.fault}", self.place
         )
 
 
@@ -166,16 +170,16 @@ def _op_named(name: str) -> Any | None:
 
 def _numbers_of(tensor: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
     """Return which of the inputs a tensor is, as far as it was passed on as it is."""
-    while all(tensor is not one for one in inputs) and tensor.op.type == "Identity":
+    while all(tensor is not source for source in inputs) and tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
-    return tuple(number for number, one in enumerate(inputs) if one is tensor)
+    return tuple(index for index, source in enumerate(inputs) if source is tensor)
 
 
-def _could_be_broadcast(expected: str, found: str) -> bool:
+def _could_be_broadcast(expected: str, actual: str) -> bool:
     """Whether a gradient's shape is one that its input's may have been broadcast to."""
-    if "?" in expected + found:
+    if "?" in expected + actual:
         return False
-    shapes = [tuple(int(size) for size in re.findall(r"\d+", text)) for text in (expected, found)]
+    shapes = [tuple(int(size) for size in re.findall(r"\d+", text)) for text in (expected, actual)]
     try:
         return bool(np.broadcast_shapes(*shapes) == shapes[1])
     except ValueError:

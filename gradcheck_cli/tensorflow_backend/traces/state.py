@@ -72,9 +72,9 @@ class State:
         if kept.handle not in self:
             self.before[id(kept.handle)] = (kept, kept.read())
 
-    def take(self, other: State) -> None:
+    def take(self, other_state: State) -> None:
         """Remember what another one does, but for what is remembered already."""
-        self.before = {**other.before, **self.before}
+        self.before = {**other_state.before, **self.before}
 
     def put_back(self) -> None:
         """Put everything back, and go on remembering it."""
@@ -113,9 +113,9 @@ class Order:
 
     def branch(self) -> Order:
         """Return an order for what is traced next, beside other things that are traced after this point."""
-        other = Order(self._graph)
-        other._inner, other._count = self._inner.copy(), len(self._graph.get_operations())
-        return other
+        branched = Order(self._graph)
+        branched._inner, branched._count = self._inner.copy(), len(self._graph.get_operations())
+        return branched
 
 
 def written(function: Any) -> list[Kept]:
@@ -124,21 +124,21 @@ def written(function: Any) -> list[Kept]:
     captured = {id(inner): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     if not captured:
         return []
-    found: dict[int, Kept] = {}
+    by_handle: dict[int, Kept] = {}
     for op in graph.get_operations():
         for tensor, is_written in private_state.resources_used(op):
             outer = captured.get(id(tensor))
-            if outer is None or not is_written or id(outer) in found:
+            if outer is None or not is_written or id(outer) in by_handle:
                 continue
             inner = [node.op for node in graph_path.inner_nodes(graph, op)]
             if private_state.is_write(op.type) or any(map(private_state.is_write, inner)):
-                kept = _kept(graph, outer)
+                kept = _find_kept(graph, outer)
                 if kept is not None:
-                    found[id(outer)] = kept
-    return list(found.values())
+                    by_handle[id(outer)] = kept
+    return list(by_handle.values())
 
 
-def _kept(graph: Any, handle: Any) -> Kept | None:
+def _find_kept(graph: Any, handle: Any) -> Kept | None:
     dtype = private_variables.dtype_of_variable(handle)
     if dtype is not None:
         return Kept(handle, (dtype,))
@@ -180,29 +180,29 @@ def captured(function: Any) -> set[int]:
 
 
 def put_back(
-    function: Any, made: Callable[..., Any] | None = None, left: Collection[int] = ()
+    function: Any, compiled: Callable[..., Any] | None = None, left_handles: Collection[int] = ()
 ) -> Callable[[Sequence[Any]], Any]:
     """Return what calls a traced function with its tensors, and leaves its state as it found it.
 
     Args:
         function: the traced function.
-        made: what is called in its place, if it is another: its compiled form.
-        left: ids of the handles of what isn't put back.
+        compiled: what is called in its place, if it is another: its compiled form.
+        left_handles: ids of the handles of what isn't put back.
     """
 
     def plain(tensors: Sequence[Any]) -> Any:
-        return private_graphs.call_flat(function, tensors) if made is None else made(*tensors)
+        return private_graphs.call_flat(function, tensors) if compiled is None else compiled(*tensors)
 
-    every = [kept for kept in written(function) if id(kept.handle) not in left]
-    if not every:
+    all_kept = [kept for kept in written(function) if id(kept.handle) not in left_handles]
+    if not all_kept:
         return plain
 
     def call(tensors: Sequence[Any]) -> Any:
-        values = [kept.read() for kept in every]
+        values = [kept.read() for kept in all_kept]
         try:
             return plain(tensors)
         finally:
-            for kept, value in zip(every, values, strict=True):
+            for kept, value in zip(all_kept, values, strict=True):
                 kept.write(value)
 
     return call
@@ -242,12 +242,12 @@ def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[
         variables: of which some move.
         moved: by number of the variable, stacks of wide values, or moves.
     """
-    before = {number: variables[number].read_value() for number in moved}
+    before = {index: variables[index].read_value() for index in moved}
 
     def rows() -> Iterator[int]:
         for row in range(len(next(iter(moved.values())))):
-            for number, stack in moved.items():
-                variable = variables[number]
+            for index, stack in moved.items():
+                variable = variables[index]
                 value = value_of(stack, row, tuple(variable.shape))
                 variable.assign(tf.constant(dtypes.narrow(value, variable.dtype.name), variable.dtype))
             yield row
@@ -255,5 +255,5 @@ def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[
     try:
         yield rows()
     finally:
-        for number, value in before.items():
-            variables[number].assign(value)
+        for index, value in before.items():
+            variables[index].assign(value)

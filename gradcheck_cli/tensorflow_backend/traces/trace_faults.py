@@ -41,11 +41,11 @@ def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
     except BaseException as raised:  # noqa: BLE001 (code of the user's may raise what it likes)
         error = frames.meant(raised)
         raise CaseFailedError(
-            "forward", f"the forward raised {_described(error)}", frames.user_frames(error)
+            "forward", f"the forward raised {_describe(error)}", frames.user_frames(error)
         ) from error
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     line = frames.first_line(error)
     if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
         return f"{line} It looks like a NumPy function: use binding: py_func."
@@ -71,11 +71,11 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
         return CaseFailedError("outputs", SHAPE_CHANGES)
     wrong = _WRONG_RETURN.search(message)
     if wrong is not None and what == "forward":
-        number, found, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
+        output_index, actual, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
         return CaseFailedError(
             "outputs",
-            f"the NumPy forward's output {number} must be {expected} by the spec's 'outputs', but is "
-            f"{found}.",
+            f"the NumPy forward's output {output_index} must be {expected} by the spec's 'outputs', but is "
+            f"{actual}.",
         )
     return CaseFailedError(
         what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)

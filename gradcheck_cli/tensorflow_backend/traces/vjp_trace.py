@@ -84,8 +84,12 @@ def trace_vjp(
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
         GradientFormError: a gradient of wrong shape, found as the graph is built.
     """
-    sources = [number for number, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)]
-    upstreams = [tf.TensorSpec(output_shapes[number], traced.dtypes[number]) for number in sources]
+    sources = [
+        output_index for output_index, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)
+    ]
+    upstreams = [
+        tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
+    ]
     passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, with_joint)
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
         build = private_graphs.shown_xla(passes.build) if subject.compiled else passes.build
@@ -126,61 +130,65 @@ class _BackwardPasses:
         subject, sources = self.graph.subject, self.sources
         self.upstreams, inputs = tensors[: len(sources)], tensors[len(sources) :]
         outputs = self.graph.call_forward(inputs)
-        every = [*inputs, *subject.variables]
-        wanted = [every[number] for number in subject.differentiable]
-        for number, upstream in zip(sources, self.upstreams, strict=True):
+        all_inputs = [*inputs, *subject.variables]
+        chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
+        for output_index, upstream in zip(sources, self.upstreams, strict=True):
             with (
-                private_sites.runs_noted() as (looked_up, self.ran[number]),
+                private_sites.runs_noted() as (looked_up, self.ran[output_index]),
                 private_gradients.gradients_counted(self.seen, looked_up),
             ):
-                self.gradients[number] = self._pull([outputs[number]], wanted, [upstream])
+                self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
         if len(sources) > 1 and self.with_joint:
-            self.joint = self._pull([outputs[number] for number in sources], wanted, list(self.upstreams))
+            self.joint = self._pull(
+                [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
+            )
         self.values = [tf.identity(output) for output in outputs]
         if len(sources) == 1:  # what is wanted is all there is: nothing to prune, which copies the graph
-            own = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
-            if own:
-                return own
+            present = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
+            if present:
+                return present
         return list(self.values)
 
-    def _pull(self, outputs: list[Any], wanted: Sequence[Any], flows: list[Any]) -> list[Any]:
+    def _pull(self, outputs: list[Any], chosen_inputs: Sequence[Any], flows: list[Any]) -> list[Any]:
         """Build one backward pass, beside those that were built since the forward.
 
         Zeros take the place of malformed gradients; each is noted with the input of its op, and words.
         """
-        own = self.graph.order.branch()
+        branch = self.graph.order.branch()
 
         def note(tensor: Any, message: str) -> None:
             self.malformed.append((tensor, message))
 
-        def note_shape(op: Any, number: int, gradient: Any) -> None:
-            note(op.inputs[number], shape_fault(op, number, gradient, wanted))
+        def note_shape(op: Any, input_index: int, gradient: Any) -> None:
+            note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
         with private_gradients.shape_faults_noted(note_shape), user_gradient.form_faults_noted(note):
-            pulled = gradients_of(outputs, wanted, flows)
-        gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, wanted, strict=True)]
-        with tf.control_dependencies(own.add()):  # what a gradient writes counts for the next call
+            pulled = gradients_of(outputs, chosen_inputs, flows)
+        gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
+        with tf.control_dependencies(branch.add()):  # what a gradient writes counts for the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
     def finish(self) -> VjpTrace:
         """Cut the graph into functions, one for each output, and tell what it shows."""
         graph, whole = self.graph, self.graph.function
-        by_input = {number: self._by_input(gradients) for number, gradients in self.gradients.items()}
-        connected = {number: tuple(gradients) for number, gradients in by_input.items()}
+        by_input = {
+            output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
+        }
+        connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
         state = written(whole)
         is_whole = len(self.sources) == 1 and not graph.draws and not state
         feeds = [*graph.inputs, *graph.draws]
         functions = {
-            number: whole
+            output_index: whole
             if is_whole
-            else subgraph_function(whole, [upstream, *feeds], list(by_input[number].values()))
-            for number, upstream in zip(self.sources, self.upstreams, strict=True)
-            if by_input[number]
+            else subgraph_function(whole, [upstream, *feeds], list(by_input[output_index].values()))
+            for output_index, upstream in zip(self.sources, self.upstreams, strict=True)
+            if by_input[output_index]
         }
         joint = self._by_input(self.joint) if self.joint else {}
         joint_feeds = [*self.upstreams, *feeds]
         everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
-        sites = _sites(
+        sites = _find_sites(
             self.ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(graph.inputs))
         )
         return VjpTrace(
@@ -194,7 +202,7 @@ class _BackwardPasses:
             held=graph.held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
-            left=tuple(one for one in state if id(one.handle) not in captured(graph.traced.function)),
+            left=tuple(kept for kept in state if id(kept.handle) not in captured(graph.traced.function)),
             whole=whole,
             inputs=graph.inputs,
             outputs=tuple(self.values),
@@ -207,25 +215,25 @@ class _BackwardPasses:
     def _by_input(self, gradients: Sequence[Any]) -> dict[int, Any]:
         """Return the gradients that there are, by number of the input."""
         numbered = zip(self.graph.subject.differentiable, gradients, strict=True)
-        return {number: gradient for number, gradient in numbered if gradient is not None}
+        return {input_index: gradient for input_index, gradient in numbered if gradient is not None}
 
     def _faults(self, by_input: Mapping[int, Mapping[int, Any]]) -> dict[int, str]:
         """Return per input what is wrong with the form of its gradient."""
         subject, inputs = self.graph.subject, self.graph.inputs
         starts = [*inputs, *handles(self.graph.function, subject.variables)]
         faults = _faulty_inputs(self.malformed, subject.differentiable, starts)
-        every = [*inputs, *subject.variables]
+        all_inputs = [*inputs, *subject.variables]
         for gradients in by_input.values():
-            for number, gradient in gradients.items():
-                own, expected = gradient.dtype, every[number].dtype
-                if own != expected:
-                    faults[number] = (
-                        f"the gradient must be {expected.name}, as its input is, but is {own.name}."
+            for input_index, gradient in gradients.items():
+                found, expected = gradient.dtype, all_inputs[input_index].dtype
+                if found != expected:
+                    faults[input_index] = (
+                        f"the gradient must be {expected.name}, as its input is, but is {found.name}."
                     )
         return faults
 
 
-def _sites(
+def _find_sites(
     ran: Mapping[int, Sequence[tuple[Site, Any]]],
     inside: Sequence[Site],
     connected: Mapping[int, tuple[int, ...]],
@@ -244,15 +252,17 @@ def _sites(
     """
     for output, runs in ran.items():
         for site, op in dict.fromkeys([*runs, *((site, None) for site in inside)]):
-            given = () if op is None else op.inputs
-            led = [
-                number
-                for number in connected[output]
-                if number not in starts
-                or any(graph_path.leads_to(starts[number], tensor, (), stops=True) for tensor in given)
+            op_inputs = () if op is None else op.inputs
+            reached = [
+                input_index
+                for input_index in connected[output]
+                if input_index not in starts
+                or any(
+                    graph_path.leads_to(starts[input_index], tensor, (), stops=True) for tensor in op_inputs
+                )
             ]
-            for number in led or connected[output]:
-                yield site, output, number
+            for input_index in reached or connected[output]:
+                yield site, output, input_index
 
 
 def _faulty_inputs(
@@ -261,7 +271,7 @@ def _faulty_inputs(
     """Return per input what is wrong with the form of a gradient on its way to it."""
     faults: dict[int, str] = {}
     for tensor, message in malformed:
-        for number in differentiable:
-            if starts[number] is not None and graph_path.leads_to(starts[number], tensor, ()):
-                faults.setdefault(number, message)
+        for input_index in differentiable:
+            if starts[input_index] is not None and graph_path.leads_to(starts[input_index], tensor, ()):
+                faults.setdefault(input_index, message)
     return faults

@@ -47,15 +47,17 @@ def is_numeric(tensor: Any) -> bool:
 
 def steps_of(
     visits: Sequence[private_gradients.Visit],
-    wanted: Sequence[Any],
+    sources: Sequence[Any],
     result: Any,
     upstream: Any,
     stops: Sequence[Any],
 ) -> list[Step]:
     """Put together what flows through each op; ops without a gradient function end the way, and are on it."""
-    moving = _moving(wanted, stops)
-    met = {visit.op for visit in visits} | {tensor.op for tensor in wanted}
-    unvisited = [op for op in graph_path.ops_between(wanted, [result]) if op not in met and op.type != STOP]
+    moving = _moving(sources, stops)
+    visited = {visit.op for visit in visits} | {tensor.op for tensor in sources}
+    unvisited = [
+        op for op in graph_path.ops_between(sources, [result]) if op not in visited and op.type != STOP
+    ]
     flows: dict[int, list[Any]] = {id(result): [upstream]}  # what flows into each tensor, by its id
     steps = []
     for visit in visits:
@@ -64,10 +66,10 @@ def steps_of(
             continue
         unit = private_graphs.custom_gradient_of(op)
         first = 0 if unit is None else unit.results
-        given = {
-            number: _flow(flow, op.outputs[number])
-            for number, flow in enumerate(visit.upstreams)
-            if id(op.outputs[number]) in flows and isinstance(flow, tf.Tensor | tf.IndexedSlices)
+        upstreams = {
+            index: _flow(flow, op.outputs[index])
+            for index, flow in enumerate(visit.upstreams)
+            if id(op.outputs[index]) in flows and isinstance(flow, tf.Tensor | tf.IndexedSlices)
         }
         # A loop's op gains inputs as its gradient is built, which no gradient comes for.
         pulled = list(zip(op.inputs, visit.gradients, strict=False))
@@ -75,22 +77,24 @@ def steps_of(
             if gradient is not None:
                 flows.setdefault(id(tensor), []).append(gradient)
         gradients = {
-            number: _flow(gradient, tensor)
-            for number, (tensor, gradient) in enumerate(pulled)
-            if number >= first and id(tensor) in moving
+            index: _flow(gradient, tensor)
+            for index, (tensor, gradient) in enumerate(pulled)
+            if index >= first and id(tensor) in moving
         }
-        steps.append(Step(op, given, gradients, results=first))
-    return steps + [step for op in unvisited if (step := _end(op, flows, moving)) is not None]
+        steps.append(Step(op, upstreams, gradients, results=first))
+    return steps + [
+        step for op in unvisited if (step := _step_without_gradient(op, flows, moving)) is not None
+    ]
 
 
-def _end(op: Any, flows: Mapping[int, Sequence[Any]], moving: set[int]) -> Step | None:
+def _step_without_gradient(op: Any, flows: Mapping[int, Sequence[Any]], moving: set[int]) -> Step | None:
     """Return the step of an op that something flows into, but that has no gradient function to call."""
     upstreams = {
-        number: tf.add_n([_flow(flow, tensor) for flow in flows[id(tensor)]])
-        for number, tensor in enumerate(op.outputs)
+        index: tf.add_n([_flow(flow, tensor) for flow in flows[id(tensor)]])
+        for index, tensor in enumerate(op.outputs)
         if id(tensor) in flows
     }
-    gradients = {number: None for number, one in enumerate(op.inputs) if id(one) in moving}
+    gradients = {index: None for index, tensor in enumerate(op.inputs) if id(tensor) in moving}
     return Step(op, upstreams, gradients) if upstreams and gradients else None
 
 
@@ -101,16 +105,16 @@ def _flow(flow: Any, tensor: Any) -> Any:
     return flow
 
 
-def _moving(wanted: Sequence[Any], stops: Sequence[Any]) -> set[int]:
+def _moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
     """Return (the ids of) floating tensors that move with the inputs, but not by a held `stop_gradient`."""
     held = {id(tensor) for tensor in stops}
-    moving = {id(tensor) for tensor in wanted}
-    stack, seen = list(wanted), set()
+    moving = {id(tensor) for tensor in sources}
+    stack, visited = list(sources), set()
     while stack:
         for op in stack.pop().consumers():
-            if op in seen:
+            if op in visited:
                 continue
-            seen.add(op)
+            visited.add(op)
             reached = [tensor for tensor in op.outputs if id(tensor) not in held]
             moving |= {id(tensor) for tensor in reached if dtypes.is_differentiable(tensor.dtype)}
             stack += reached

@@ -97,9 +97,9 @@ class Walk:
 
     def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
         """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
-        found = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
+        function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
         # The graph grows as gradients of its ops are called: each part has a twin of its own.
-        return found if self.source.narrow is None else self._twin().function(found)
+        return function if self.source.narrow is None else self._twin().function(function)
 
     def _twin(self) -> Twin:
         return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
@@ -110,7 +110,7 @@ class Walk:
             return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
         twin = self._twin()
         kept = twin.kept_between(twin.tensors(inputs), twin.tensors(outputs))
-        return sorted({dtype for one in kept for dtype in one.dtypes})
+        return sorted({dtype for op in kept for dtype in op.dtypes})
 
     @property
     def rewind(self) -> Callable[[], None] | None:
@@ -131,11 +131,13 @@ class Walk:
     @cached_property
     def _moving(self) -> tuple[list[Any], Any]:
         """The output and the tensors that move through each op, each once, and what gives them."""
-        every = [self.result]
+        all_tensors = [self.result]
         for step in self.steps:
-            every += [step.op.inputs[number] for number in step.gradients]
-            every += [step.op.outputs[number] for number in step.upstreams]
-        tensors = list({id(one): one for one in every if dtypes.is_differentiable(one.dtype)}.values())
+            all_tensors += [step.op.inputs[index] for index in step.gradients]
+            all_tensors += [step.op.outputs[index] for index in step.upstreams]
+        tensors = list(
+            {id(tensor): tensor for tensor in all_tensors if dtypes.is_differentiable(tensor.dtype)}.values()
+        )
         return tensors, self.pruned(self.held.stops, tensors)
 
     @cached_property
@@ -175,12 +177,12 @@ class Walk:
     @cached_property
     def _flows(self) -> tuple[list[Any], Any]:
         """Every tensor of the backward pass, each once, and what gives them for an upstream."""
-        every = [
+        all_flows = [
             *self.gradients,
             *[flow for step in self.steps for flow in step.upstreams.values()],
             *[flow for step in self.steps for flow in step.gradients.values()],
         ]
-        tensors = list({id(tensor): tensor for tensor in every if is_numeric(tensor)}.values())
+        tensors = list({id(tensor): tensor for tensor in all_flows if is_numeric(tensor)}.values())
         return tensors, self.pruned([self.upstream], tensors)
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
@@ -196,39 +198,42 @@ class Walk:
             values = function(*self.point, *self.drawn, flow)
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
-        found = {
+        value_of = {
             id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
         }
         passes = [
             OpPass(
-                self.places[number],
-                tuple((output, found.get(id(flow))) for output, flow in step.upstreams.items()),
-                tuple((taken - step.results, found.get(id(flow))) for taken, flow in step.gradients.items()),
+                self.places[index],
+                tuple((output, value_of.get(id(flow))) for output, flow in step.upstreams.items()),
+                tuple(
+                    (input_index - step.results, value_of.get(id(flow)))
+                    for input_index, flow in step.gradients.items()
+                ),
             )
-            for number, step in enumerate(self.steps)
+            for index, step in enumerate(self.steps)
         ]
-        return passes, [found.get(id(gradient)) for gradient in self.gradients]
+        return passes, [value_of.get(id(gradient)) for gradient in self.gradients]
 
-    def ends(self, number: int) -> list[str]:
+    def ends(self, input_index: int) -> list[str]:
         """Say which ops backpropagation doesn't go through, between an input and the output."""
-        if number >= len(self.inputs):
+        if input_index >= len(self.inputs):
             return []
-        start = self.inputs[number]
+        start = self.inputs[input_index]
         between = set(graph_path.ops_between([start], [self.result]))
-        found, stack, seen = [], [start], set()
+        descriptions, stack, visited = [], [start], set()
         while stack:
             for op in stack.pop().consumers():
-                if op in seen or op not in between:
+                if op in visited or op not in between:
                     continue
-                seen.add(op)
-                on = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
-                if op.type in graph_path.FLAT or not on:
+                visited.add(op)
+                outputs = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
+                if op.type in graph_path.FLAT or not outputs:
                     place = place_in_users_code(op)
                     kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
-                    found.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
+                    descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
                 else:
-                    stack += on
-        return sorted(found)
+                    stack += outputs
+        return sorted(descriptions)
 
     @property
     def makers(self) -> list[OpPlace]:
@@ -240,7 +245,8 @@ class Walk:
         return [
             place
             for step, place in zip(self.steps, self.places, strict=True)
-            if step.op.type != _READ and any(is_read(step.op.inputs[number]) for number in step.gradients)
+            if step.op.type != _READ
+            and any(is_read(step.op.inputs[input_index]) for input_index in step.gradients)
         ]
 
     @cached_property
@@ -265,19 +271,19 @@ def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     traced = source if source.narrow is None else source.narrow
     subject, info = traced.subject(traced.bound()), traced.outputs[output]
     graph = GradientGraph(subject, source.forward, inlined=True)
-    one_pass = _BackwardPass(graph, output, numbers, holds_stops=source.case.freeze is not False)
-    graph.trace(one_pass.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
+    backward_pass = _BackwardPass(graph, output, numbers, holds_stops=source.case.freeze is not False)
+    graph.trace(backward_pass.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
     return Walk(
         source,
         output,
         tuple(numbers),
         graph.function,
         graph.inputs,
-        one_pass.upstream,
+        backward_pass.upstream,
         graph.outputs[output],
-        tuple(one_pass.gradients),
-        tuple(one_pass.steps),
-        graph.held(one_pass.stops),
+        tuple(backward_pass.gradients),
+        tuple(backward_pass.steps),
+        graph.held(backward_pass.stops),
     )
 
 
@@ -309,19 +315,21 @@ class _BackwardPass:
         """Build the graph from its inputs and the upstream, and return the output."""
         *inputs, self.upstream = tensors
         result = self.graph.call_forward(inputs)[self.output]
-        every = [*inputs, *self.graph.subject.variables]
-        sources = [every[number] for number in self.numbers]
+        all_inputs = [*inputs, *self.graph.subject.variables]
+        sources = [all_inputs[input_index] for input_index in self.numbers]
         # A variable stands in the graph by its handle.
         graph = tf.compat.v1.get_default_graph()
-        wanted = [
-            inputs[number] if number < len(inputs) else graph.capture(every[number].handle)
-            for number in self.numbers
+        graph_sources = [
+            inputs[input_index]
+            if input_index < len(inputs)
+            else graph.capture(all_inputs[input_index].handle)
+            for input_index in self.numbers
         ]
         with private_gradients.backward_log() as visits:
             pulled = gradients_of([result], sources, [self.upstream])
         self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
         self.graph.order.add()
         if self.holds_stops:
-            self.stops = frozen.stops_among(wanted, [result])
-        self.steps = steps_of(visits, wanted, result, self.upstream, self.stops)
+            self.stops = frozen.stops_among(graph_sources, [result])
+        self.steps = steps_of(visits, graph_sources, result, self.upstream, self.stops)
         return [tf.identity(result)]

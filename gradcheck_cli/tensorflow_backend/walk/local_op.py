@@ -56,12 +56,12 @@ class LocalOperation:
     @cached_property
     def _fed(self) -> list[Any]:
         """The tensors that move, each once."""
-        tensors = [self.step.op.inputs[number] for number in self.step.gradients]
+        tensors = [self.step.op.inputs[index] for index in self.step.gradients]
         return list({id(tensor): tensor for tensor in tensors}.values())
 
     @cached_property
     def _fetched(self) -> list[Any]:
-        return [self.step.op.outputs[number] for number in self.step.upstreams]
+        return [self.step.op.outputs[index] for index in self.step.upstreams]
 
     def _values(self, tensors: Sequence[Any]) -> list[Array]:
         """Return values at the point, in their own dtypes."""
@@ -87,6 +87,11 @@ class LocalOperation:
         """The outputs there."""
         return [dtypes.widen(value) for value in self._values(self._fetched)]
 
+    @property
+    def rounded_sizes(self) -> list[Array]:
+        """What the outputs are rounded relative to: one op's are as large as they are."""
+        return [np.abs(value) for value in self.base_values]
+
     @cached_property
     def quantisers(self) -> tuple[str, ...]:
         """Types of ops between the tensors that move and the outputs that round."""
@@ -101,9 +106,9 @@ class LocalOperation:
     def dtype_faults(self) -> dict[int, str]:
         """Per input, what is wrong with its gradient's dtype."""
         return {
-            number: f"the gradient must be {tensor.dtype.name}, as its input is, but is "
+            input_index: f"the gradient must be {tensor.dtype.name}, as its input is, but is "
             f"{gradient.dtype.name}."
-            for number, (tensor, gradient) in enumerate(zip(self._fed, self._gradients, strict=True))
+            for input_index, (tensor, gradient) in enumerate(zip(self._fed, self._gradients, strict=True))
             if gradient is not None and gradient.dtype != tensor.dtype
         }
 
@@ -121,12 +126,12 @@ class LocalOperation:
         """The op's own gradient, called anew; CaseFailedError for what it raises."""
         upstreams = self._upstreams
         with self.walk.function.graph.as_default():
-            found = gradients_of(self._fetched, self._fed, upstreams, stops=self._fed)
-            return [dense(gradient, tensor) for gradient, tensor in zip(found, self._fed, strict=True)]
+            gradients = gradients_of(self._fetched, self._fed, upstreams, stops=self._fed)
+            return [dense(gradient, tensor) for gradient, tensor in zip(gradients, self._fed, strict=True)]
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the op at several points; where it refuses one, its outputs are NaN there."""
-        moved = {self._places[number]: rows for number, rows in batch.items()}
+        moved = {self._places[input_index]: rows for input_index, rows in batch.items()}
         try:
             return self._forward(moved, sum(info.size for info in self.outputs))
         except tf.errors.OpError as error:
@@ -137,25 +142,25 @@ class LocalOperation:
             if count == 1:
                 return [np.full((1, *info.shape), np.nan) for info in self.outputs]
             halves = [
-                self.evaluate({number: part_of(rows, part) for number, rows in batch.items()})
+                self.evaluate({input_index: part_of(rows, part) for input_index, rows in batch.items()})
                 for part in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
-    def is_connected(self, output: int, number: int) -> bool:  # noqa: ARG002 (one gradient for all outputs)
+    def is_connected(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (one gradient for all outputs)
         """Whether the op gives a gradient for this input."""
-        return self._gradients[number] is not None
+        return self._gradients[input_index] is not None
 
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the op's point: its gradient is taken in the same graph."""
         return list(self.base_values)
 
-    def leads_to(self, output: int, number: int) -> bool:
+    def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors."""
-        return graph_path.leads_to(self._fed[number], self._fetched[output], self.walk.held.stops)
+        return graph_path.leads_to(self._fed[input_index], self._fetched[output], self.walk.held.stops)
 
-    def stops_between(self, output: int, number: int) -> dict[str, str]:  # noqa: ARG002 (as `Operation` has it)
+    def stops_between(self, output: int, input_index: int) -> dict[str, str]:  # noqa: ARG002 (as `Operation` has it)
         """Return nothing: a `stop_gradient` inside one op, such as a loop, can't be held here."""
         return {}
 
@@ -163,7 +168,7 @@ class LocalOperation:
         """Return nothing: what the graph has of it counts for the whole."""
         return ()
 
-    def closed(self, output: int, number: int) -> list[str]:  # noqa: ARG002 (as `Operation` has it)
+    def closed(self, output: int, input_index: int) -> list[str]:  # noqa: ARG002 (as `Operation` has it)
         """Return nothing: see `stops_between`."""
         return []
 
@@ -171,9 +176,11 @@ class LocalOperation:
         """Return the op itself."""
         return self
 
-    def passes_numpy(self, output: int, number: int) -> bool:
+    def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy functions alone, which have no gradient."""
-        return graph_path.passes_numpy(self._fetched[output].graph, self._fed[number], self._fetched[output])
+        return graph_path.passes_numpy(
+            self._fetched[output].graph, self._fed[input_index], self._fetched[output]
+        )
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input that moves."""
@@ -182,35 +189,37 @@ class LocalOperation:
     def exactly(self) -> None:
         """Return nothing: its operating point isn't rounded."""
 
-    def jvp(self, number: int, tangents: Array) -> None:
+    def jvp(self, input_index: int, tangents: Array) -> None:
         """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
 
     def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         """Pull upstreams of all outputs back at once; missing ones are zero."""
-        connected = [number for number, gradient in enumerate(self._gradients) if gradient is not None]
+        connected = [
+            input_index for input_index, gradient in enumerate(self._gradients) if gradient is not None
+        ]
         result: list[Array | None] = [None] * len(self._fed)
         if not connected:
             return result
         count = len(next(iter(upstreams.values())))
         first = len(self._always)
         flows = {
-            first + number: upstreams.get(number, np.zeros((count, *info.shape)))
-            for number, info in enumerate(self.outputs)
+            first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
+            for output_index, info in enumerate(self.outputs)
         }
         try:
-            found = self._pull(flows, sum(self.inputs[number].size for number in connected))
+            gradients = self._pull(flows, sum(self.inputs[input_index].size for input_index in connected))
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
-        for number, gradient in zip(connected, found, strict=True):
-            result[number] = gradient
+        for input_index, gradient in zip(connected, gradients, strict=True):
+            result[input_index] = gradient
         return result
 
     @cached_property
     def _always(self) -> list[Any]:
         """What is fed always: the case's inputs, its draws, and what moves, where that is no input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
-        known = {id(tensor) for tensor in tensors}
-        return [*tensors, *[tensor for tensor in self._fed if id(tensor) not in known]]
+        known_ids = {id(tensor) for tensor in tensors}
+        return [*tensors, *[tensor for tensor in self._fed if id(tensor) not in known_ids]]
 
     @cached_property
     def _places(self) -> list[int]:
@@ -231,15 +240,15 @@ class LocalOperation:
     def _batched(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
         """Batch a part of the graph as a function of what is fed always, of upstreams, and of held stops."""
         walk, source = self.walk, self.walk.source
-        known = {id(tensor) for tensor in self._always}
-        stops = [tensor for tensor in walk.held.stops if id(tensor) not in known]
-        own = self._always[len(walk.inputs) + len(walk.held.draws) :]
-        extra = [*own, *upstreams, *stops]
+        known_ids = {id(tensor) for tensor in self._always}
+        stops = [tensor for tensor in walk.held.stops if id(tensor) not in known_ids]
+        moving_tensors = self._always[len(walk.inputs) + len(walk.held.draws) :]
+        extra = [*moving_tensors, *upstreams, *stops]
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
         point = [
             *source.at.narrow,
             *[value.numpy() for value in walk.drawn],
-            *self._values(own),
+            *self._values(moving_tensors),
             *(flows if upstreams else []),
             *self._values(stops),
         ]

@@ -19,7 +19,7 @@ from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.walk.backward_steps import is_numeric
 from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 from gradcheck_cli.tensorflow_backend.walk.local_op import LocalOperation
-from gradcheck_cli.tensorflow_backend.walk.path_probe import WalkedProbe, drawn, inner
+from gradcheck_cli.tensorflow_backend.walk.path_probe import WalkedProbe, draw_both_signs, inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +45,9 @@ class WalkedPath:
     walk: Walk
 
     @staticmethod
-    def of(source: GraphOperation, output: int, numbers: Sequence[int]) -> WalkedPath:
+    def of(source: GraphOperation, output: int, input_indices: Sequence[int]) -> WalkedPath:
         """Trace the backward pass from an output to some inputs."""
-        return WalkedPath(walk(source, output, numbers))
+        return WalkedPath(walk(source, output, input_indices))
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -60,8 +60,8 @@ class WalkedPath:
         info = self.walk.source.outputs[self.walk.output]
         passes, _ = self.walk.passes(np.ones(info.shape))
         return tuple(
-            OpOnPath(one.place, self._obstacle(step), self._fault(step, one))
-            for one, step in zip(passes, self.walk.steps, strict=True)
+            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass))
+            for op_pass, step in zip(passes, self.walk.steps, strict=True)
             if not step.passes_on
         )
 
@@ -69,32 +69,32 @@ class WalkedPath:
     def precision(self) -> Precision:
         """The precision in which the path computes: its coarsest dtype's."""
         infos = [self.walk.source.outputs[self.walk.output]]
-        infos += [self.walk.source.inputs[number] for number in self.walk.numbers]
-        moving = [self.walk.inputs[number] for number in self.walk.numbers]
+        infos += [self.walk.source.inputs[input_index] for input_index in self.walk.numbers]
+        moving = [self.walk.inputs[input_index] for input_index in self.walk.numbers]
         inside = self.walk.low_precision(moving, [self.walk.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
-    def alone(self, number: int) -> Operation:
+    def alone(self, index: int) -> Operation:
         """Return an op as one of its own, at its own operating point."""
-        return LocalOperation(self.walk, self.steps[number])
+        return LocalOperation(self.walk, self.steps[index])
 
-    def closes_over(self, number: int) -> bool:
+    def closes_over(self, index: int) -> bool:
         """Whether a custom gradient's forward moves by more than its arguments: it closes over a tensor."""
-        op = self.steps[number].op
+        op = self.steps[index].op
         unit = private_graphs.custom_gradient_of(op)
         if unit is None:
             return False
         inner = list(op.inputs)
         arguments = {id(tensor) for tensor in inner[unit.results :]}
-        wanted = {id(self.walk.inputs[number]) for number in self.walk.numbers}
+        source_ids = {id(self.walk.inputs[input_index]) for input_index in self.walk.numbers}
         held = {id(tensor) for tensor in self.walk.held.stops}
-        stack, seen = inner[: unit.results], set()
+        stack, visited = inner[: unit.results], set()
         while stack:
             tensor = stack.pop()
-            if id(tensor) in seen or id(tensor) in arguments or id(tensor) in held:
+            if id(tensor) in visited or id(tensor) in arguments or id(tensor) in held:
                 continue
-            seen.add(id(tensor))
-            if id(tensor) in wanted:
+            visited.add(id(tensor))
+            if id(tensor) in source_ids:
                 return True
             stack += list(tensor.op.inputs)
         return False
@@ -103,44 +103,44 @@ class WalkedPath:
         """Draw an upstream at the output and a direction of the inputs, and pull the one back."""
         source = self.walk.source
         info = source.outputs[self.walk.output]
-        upstream = drawn(generator, info.shape, is_complex=info.is_complex)
+        upstream = draw_both_signs(generator, info.shape, is_complex=info.is_complex)
         directions = {}
-        for number in self.walk.numbers:
-            point = source.at.point[number]
-            sizes = scales(np.abs(point).ravel(), source.case.tensors[number].scale).step
-            directions[number] = sizes.reshape(point.shape) * drawn(
+        for input_index in self.walk.numbers:
+            point = source.at.point[input_index]
+            sizes = scales(np.abs(point).ravel(), source.case.tensors[input_index].scale).step
+            directions[input_index] = sizes.reshape(point.shape) * draw_both_signs(
                 generator, point.shape, is_complex=np.iscomplexobj(point)
             )
         passes, gradients = self.walk.passes(upstream)
-        kept = [one for one, step in zip(passes, self.walk.steps, strict=True) if not step.passes_on]
+        kept = [op_pass for op_pass, step in zip(passes, self.walk.steps, strict=True) if not step.passes_on]
         slope = sum(
-            inner(gradient, directions[number])
-            for number, gradient in zip(self.walk.numbers, gradients, strict=True)
+            inner(gradient, directions[input_index])
+            for input_index, gradient in zip(self.walk.numbers, gradients, strict=True)
             if gradient is not None
         )
         terms = [
             (
                 [
-                    (self.steps[place].op.outputs[number], flow)
-                    for number, flow in one.upstreams
+                    (self.steps[place].op.outputs[index], flow)
+                    for index, flow in op_pass.upstreams
                     if flow is not None
                 ],
                 [
-                    (self.steps[place].op.inputs[number + self.steps[place].results], flow)
-                    for number, flow in one.gradients
+                    (self.steps[place].op.inputs[index + self.steps[place].results], flow)
+                    for index, flow in op_pass.gradients
                     if flow is not None
                 ],
             )
-            for place, one in enumerate(kept)
+            for place, op_pass in enumerate(kept)
         ]
         return WalkedProbe(self.walk, upstream, directions, float(slope), terms)
 
-    def _fault(self, step: Step, one: OpPass) -> str:
+    def _fault(self, step: Step, op_pass: OpPass) -> str:
         """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always look at."""
-        for (number, value), flow in zip(one.gradients, step.gradients.values(), strict=True):
-            tensor = step.op.inputs[number + step.results]
+        for (input_index, value), flow in zip(op_pass.gradients, step.gradients.values(), strict=True):
+            tensor = step.op.inputs[input_index + step.results]
             shape = self.walk.base.get(id(tensor), np.empty(())).shape
-            what = f"its gradient for its input {number}"
+            what = f"its gradient for its input {input_index}"
             if flow is not None and is_numeric(tensor) and flow.dtype != tensor.dtype:
                 return f"{what} must be {tensor.dtype.name}, as the input is, but is {flow.dtype.name}"
             if value is not None and is_numeric(tensor) and value.shape != shape:
@@ -151,17 +151,17 @@ class WalkedPath:
         """Say why an op can't be differenced for itself, if so."""
         op = step.op
         tensors = [
-            *[op.outputs[number] for number in step.upstreams],
+            *[op.outputs[index] for index in step.upstreams],
             *[flow for flow in step.upstreams.values() if flow is not None],
             *[flow for flow in step.gradients.values() if flow is not None],
         ]
         if not all(is_numeric(tensor) for tensor in tensors) or not step.upstreams:
             return "it passes on a list of tensors, not numbers"
-        inner = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
-        if STOP in inner:
+        inner_types = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
+        if STOP in inner_types:
             return "a stop_gradient inside it can't be held"
-        if any(frozen.is_random(name) for name in inner) and self.walk.held.body_holds is None:
+        if any(frozen.is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
             return "it draws random numbers inside"
-        if ({op.type} | inner) & graph_path.IMPLICIT_SAMPLERS:
+        if ({op.type} | inner_types) & graph_path.IMPLICIT_SAMPLERS:
             return "its gradient is that of a distribution, not of a draw"
         return ""

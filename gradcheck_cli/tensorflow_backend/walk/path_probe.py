@@ -41,17 +41,17 @@ class WalkedProbe:
     def room(self) -> tuple[float, float]:
         """How far the inputs may go back and forth along the direction, in units of it."""
         low, high = -np.inf, np.inf
-        for number, direction in self.directions.items():
-            bounds = self.walk.source.case.tensors[number].domain
+        for input_index, direction in self.directions.items():
+            bounds = self.walk.source.case.tensors[input_index].domain
             if np.iscomplexobj(direction) or bounds == (None, None):
                 continue
-            point = self.walk.source.at.point[number]
+            point = self.walk.source.at.point[input_index]
             with np.errstate(divide="ignore", invalid="ignore"):
                 ends = [(bound - point) / direction for bound in bounds if bound is not None]
             for end in ends:
-                known = end[np.isfinite(end)]
-                high = min([high, *known[known >= 0].tolist()])
-                low = max([low, *known[known <= 0].tolist()])
+                finite_ends = end[np.isfinite(end)]
+                high = min([high, *finite_ends[finite_ends >= 0].tolist()])
+                low = max([low, *finite_ends[finite_ends <= 0].tolist()])
         return low, high
 
     @property
@@ -109,10 +109,10 @@ class WalkedProbe:
     def _at(self, step: float) -> dict[int, Array] | None:
         point = list(self.walk.point)
         source = self.walk.source
-        for number, direction in self.directions.items():
-            dtype = source.inputs[number].dtype
-            moved = source.at.point[number] + step * direction
-            point[number] = tf.constant(dtypes.narrow(moved, dtype), dtype)
+        for input_index, direction in self.directions.items():
+            dtype = source.inputs[input_index].dtype
+            moved = source.at.point[input_index] + step * direction
+            point[input_index] = tf.constant(dtypes.narrow(moved, dtype), dtype)
         try:
             return self.walk.values(point)
         except tf.errors.OpError as error:
@@ -121,13 +121,13 @@ class WalkedProbe:
             return None
 
 
-def drawn(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
+def draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
     """Draw numbers of either sign, none of them small: an error isn't multiplied away."""
     sign = np.where(generator.random(shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
     values = np.asarray(sign * generator.uniform(0.5, 1.5, shape))
     if not is_complex:
         return values
-    return values + 1j * drawn(generator, shape, is_complex=False)
+    return values + 1j * draw_both_signs(generator, shape, is_complex=False)
 
 
 def inner(flow: Array, value: Array) -> float:

@@ -1,0 +1,168 @@
+"""Rounding of terms that are far larger than what is left of them, and jumps that climb nothing."""
+
+from functools import partial
+
+import tensorflow as tf
+from attacking import Attack
+
+
+def log_probability(change=None):
+    """The log-probability of class 0, with its textbook gradient; `change` makes it wrong."""
+
+    @tf.custom_gradient
+    def call(z):
+        total = tf.reduce_logsumexp(z, -1)
+
+        def gradient(u):
+            p = tf.exp(z - total[:, None])
+            rest = tf.reduce_sum(p[:, 1:], -1, keepdims=True)
+            found = u[:, None] * tf.concat([rest, -p[:, 1:]], -1)
+            return found if change is None else change(found)
+
+        return z[:, 0] - total, gradient
+
+    return call
+
+
+def difference_of(left, right, slope):
+    """`left - right`, which is small, and its slope by hand."""
+
+    def make(factor):
+        @tf.custom_gradient
+        def call(x):
+            return left(x) - right(x), lambda u: factor * u * slope(x)
+
+        return call
+
+    return make
+
+
+# As large as scores, of which next to nothing is left.
+DIFFERENCES = {
+    "squares": difference_of(lambda x: (x + 1000) ** 2, lambda x: x**2 + 2000 * x + 999999, lambda x: 0 * x),
+    "entropy": difference_of(
+        lambda x: 50 + x, lambda x: 50 + tf.sqrt(x * x + 1e-6), lambda x: 1 - x * tf.math.rsqrt(x * x + 1e-6)
+    ),
+    "softplus": difference_of(tf.math.softplus, lambda x: x, lambda x: -tf.sigmoid(-x)),
+    "scaled": lambda factor: (
+        lambda x: (
+            0.25
+            * difference_of(lambda t: 3 * t + 40, lambda t: 3 * t + 40 - tf.exp(-t), lambda t: -tf.exp(-t))(
+                factor
+            )(x)
+        )
+    ),
+}
+
+
+def box(size):
+    """What a quantiser's learned step does to its own gradient: within the levels the weight, beyond 0."""
+
+    @tf.custom_gradient
+    def call(step):
+        x = tf.constant([0.5, -0.9, 1.1, 0.3], step.dtype)
+        inside = tf.abs(x / step) <= 3
+        value = tf.where(inside, x * (1 / step) * step, tf.zeros_like(x))
+        return value, lambda u: tf.cast(size, step.dtype) * tf.reduce_sum(u)
+
+    return call
+
+
+def stairs(step):
+    """Up, and up again, where a box goes down."""
+    return _flat(lambda x: tf.round(x * 10) / 10)(step)
+
+
+def _flat(forward):
+    @tf.custom_gradient
+    def call(x):
+        return forward(x), tf.zeros_like
+
+    return call
+
+
+def centred(factor):
+    """The upstream less its weighted mean, of scores whose support is counted: a cast that rounds nothing."""
+
+    @tf.custom_gradient
+    def call(u):
+        slope = tf.constant([0.99999, 0.0037, 0.0, 0.02], u.dtype)
+        count = tf.reduce_sum(tf.cast(u > -100, tf.int32))
+        weight = tf.cast(count // count, u.dtype)
+        jacobian = tf.linalg.diag(slope) - slope[:, None] * slope / tf.reduce_sum(slope)
+        value = weight * slope * (u - tf.reduce_sum(slope * u) / tf.reduce_sum(slope))
+        return value, lambda v: factor * tf.linalg.matvec(jacobian, v, transpose_a=True)
+
+    return call
+
+
+def sobel(leak):
+    """Sobel's filter, whose mirrored border cancels; a leak puts a little where nothing belongs."""
+
+    @tf.custom_gradient
+    def call(image):
+        with tf.GradientTape() as tape:
+            tape.watch(image)
+            edges = tf.image.sobel_edges(image)
+
+        def gradient(u):
+            with tf.GradientTape() as inner:
+                inner.watch(image)
+                again = tf.image.sobel_edges(image)
+            found = inner.gradient(again, image, u)
+            return found + tf.cast(leak, found.dtype) * u[:, :, :, :, 0]
+
+        return edges, gradient
+
+    return call
+
+
+def _differences():
+    for gap in (5.0, 10.0, 15.0, 20.0, 23.0):
+        for seed in range(3):
+            others = [[gap + 20.0, 20.0 - 0.3 * seed, 18.0], [3.0, 2.0 + 0.1 * seed, 1.0]]
+            inputs = {"z": {"shape": [2, 3], "value": others}}
+            name = f"certain_{gap:g}_{seed}"
+            yield Attack(name, "right", inputs, log_probability())
+            for what, change in {
+                "twice": lambda found: 2 * found,
+                "turned": lambda found: -found,
+                "off": lambda found: 1.001 * found,
+            }.items():
+                yield Attack(f"{name}_{what}", "wrong", inputs, log_probability(change))
+    for name, make in DIFFERENCES.items():
+        for low in (0.5, 5.0, 12.0):
+            inputs = {"x": {"shape": [3], "uniform": {"low": low, "high": low + 1}}}
+            yield Attack(f"{name}_{low:g}", "unclear" if name == "squares" else "right", inputs, make(1.0))
+            if name != "squares":
+                yield Attack(f"{name}_{low:g}_twice", "wrong", inputs, make(2.0))
+
+
+def _jumps():
+    for step in (0.2, 0.4, 0.7, 1.3):
+        inputs = {"step": {"shape": [], "value": step}}
+        yield Attack(f"box_{step}", "right", inputs, box(0.0), keys={"checks": {"all_zero": False}})
+        yield Attack(f"box_{step}_sloping", "not green", inputs, box(0.1))
+        yield Attack(f"stairs_{step}", "unchecked", inputs, stairs)
+
+    for seed in range(6):
+        for size, strides in ((3, 1), (2, 1), (3, 2)):
+            pool = partial(tf.nn.max_pool2d, ksize=size, strides=strides, padding="SAME")
+            inputs, keys = {"image": {"shape": [2, 5, 5, 2]}}, {"seed": seed, "second_order": True}
+            name = f"pool_{size}_{strides}_{seed}"
+            yield Attack(name, "right", inputs, lambda image, pool=pool: pool(image), keys=keys)
+
+
+def _cancelled():
+    for seed in range(6):
+        inputs, keys = {"u": {"shape": [4]}}, {"seed": seed}
+        yield Attack(f"centred_{seed}", "right", inputs, centred(1.0), keys=keys)
+        yield Attack(f"centred_{seed}_off", "wrong", inputs, centred(1.001), keys=keys)
+    for seed in range(6):
+        inputs, keys = {"image": {"shape": [1, 3 + seed % 2, 4, 1]}}, {"seed": seed}
+        yield Attack(f"sobel_{seed}", "right", inputs, "tensorflow:image.sobel_edges", keys=keys)
+        yield Attack(f"sobel_{seed}_by_hand", "right", inputs, sobel(0.0), keys=keys)
+        yield Attack(f"sobel_{seed}_leak", "wrong", inputs, sobel(1e-5), keys=keys)
+
+
+ATTACKS = (*_differences(), *_jumps(), *_cancelled())
