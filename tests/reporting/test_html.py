@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from figures import tanh_figure
 
+from gradcheck_cli.covered import Branch
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.html import page
 from gradcheck_cli.reporting.html.page import to_html
@@ -88,6 +89,14 @@ def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):
     assert f"#{details['id']}" in [attrs.get("href") for attrs in tree.all("a")]
     assert "gradcheck run specs/huber.yaml --case wide --seed 0" in tree.text
     assert "bad_tanh_grad at ops.py:12" in tree.text
+
+
+def test_the_sides_of_branches_that_were_never_taken_are_shown(drawn):
+    branch = Branch("x > 5", "ops.py:7", "forward", ("true", "false"), ("false",))
+    cases = [replace(case, branches=(branch,)) for case in drawn.cases]
+    text = read(replace(drawn, cases=tuple(cases))).text
+    assert "branches 1 of 2 · never: x > 5 true (ops.py:7)" in text
+    assert "branches" not in read(drawn).text
 
 
 def test_pictures_are_said_in_words_too(drawn):
