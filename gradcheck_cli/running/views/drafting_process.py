@@ -5,16 +5,17 @@ What was about to run is noted first. Where the process dies, another goes on wi
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
 import sys
 import traceback
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.running.processes.process import end_with_parent
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
     from types import TracebackType
 
     from gradcheck_cli.running.views.drafting import Drafted
@@ -27,7 +28,7 @@ class DraftingProcess:
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
     def __enter__(self) -> DraftingProcess:  # noqa: PYI034 (Python 3.10 has no Self)
@@ -71,10 +72,12 @@ class DraftingProcess:
 
     def _started(self) -> Connection:
         if self._connection is None:
-            context = multiprocessing.get_context("spawn")
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            self._process.start()
+            self._connection, theirs = Pipe()
+            # No multiprocessing: it imports the main module again, and a script may start the program there.
+            code = f"from {__name__} import serve; serve({theirs.fileno()})"
+            self._process = subprocess.Popen(  # noqa: S603 (this program, in a process of its own)
+                [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdout=2
+            )
             theirs.close()
         return self._connection
 
@@ -82,14 +85,14 @@ class DraftingProcess:
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
-            self._process.join()
+            self._process.wait()
         self._connection = self._process = None
 
 
-def _serve(connection: Connection) -> None:
-    """Draft what is asked for until nobody asks; standard output is another program's."""
+def serve(descriptor: int) -> None:
+    """Draft what is asked for, on a connection, until nobody asks."""
     end_with_parent()
-    sys.stdout = sys.stderr
+    connection = Connection(descriptor)
     while True:
         try:
             target, deadly = connection.recv()
