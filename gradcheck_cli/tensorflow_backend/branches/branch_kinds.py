@@ -95,14 +95,6 @@ def _stepped(step: Callable[[Array], Array]) -> Kind:
     return Kind(("to 0", "elsewhere"), margins)
 
 
-def _saturates(low: float, high: float) -> Kind:
-    def margins(values: Sequence[Array]) -> Sequence[Array]:
-        value = values[0]
-        return low - value, np.minimum(value - low, high - value), value - high
-
-    return Kind((f"< {low:g}", "between", f"> {high:g}"), margins)
-
-
 def index_kind(count: int) -> Kind:
     """Return how a `tf.switch_case` of so many branches branches: an index beyond them takes the last."""
 
@@ -122,9 +114,6 @@ KINDS = {
     "Minimum": Kind(("first larger", "second larger"), _larger, (0, 1)),
     "Relu6": Kind(("< 0", "inside", "> 6"), _capped),
     "ClipByValue": Kind(("below", "inside", "above"), _clipped, (0, 1, 2)),
-    # Where less than float32 can tell is left of the slope.
-    **dict.fromkeys(("Tanh", "Erf"), _saturates(-4.0, 4.0)),
-    "Sigmoid": _saturates(-8.0, 8.0),
     **dict.fromkeys(("Round", "Rint"), Kind(("up", "down"), _rounded)),
     "Floor": _stepped(np.floor),
     "Ceil": _stepped(np.ceil),
