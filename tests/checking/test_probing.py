@@ -231,6 +231,15 @@ def test_float32_alone_spoils_one_element(factor):
     assert pair.worst.input_index == (33,)
 
 
+def test_where_there_is_no_time_to_judge_what_float32_spoils_the_pair_is_undecided():
+    def gradient(u, x):
+        return u * (1 - np.tanh(x) ** 2) * (2 if x.dtype == np.float32 else 1)
+
+    pair = pair_of(Numpy(np.tanh, gradient, {"x": POINT}, {"x": "float32"}), budget=1e-9)
+    assert pair.status is Status.INCONCLUSIVE
+    assert "no time to judge it" in pair.message
+
+
 def test_what_the_specs_tolerance_allows_is_no_alarm():
     def off(u, x):
         return u * slope(x) * 1.0001
