@@ -61,6 +61,11 @@ def with_op_inputs(case: Node) -> Node:
         for name, node in constants.items():
             constant = _constant(node, known[name])
             given[name] = merged_input(constant, given[name]) if name in given else constant
+        if constants:  # in the order of the definition, in which a reference takes them
+            places = list(known)
+            given = dict(
+                sorted(given.items(), key=lambda item: places.index(item[0]) if item[0] in known else 0)
+            )
         entries["attrs"] = replace(
             attrs, value={name: node for name, node in attrs.value.items() if name not in constants}
         )
