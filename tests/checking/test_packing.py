@@ -5,6 +5,7 @@ import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
+from gradcheck_cli.errors import CaseFailedError
 
 REAL = TensorInfo("x", "float64", (2, 3))
 COMPLEX = TensorInfo("z", "complex128", (2, 3))
@@ -65,3 +66,9 @@ def test_both_parts_of_a_complex_number_have_its_size():
     np.testing.assert_array_equal(
         packed_magnitude(np.array([-2.0, 0.5]), TensorInfo("x", "float64", (2,))), [2, 0.5]
     )
+
+
+def test_a_tensor_whose_shape_changes_is_named():
+    """TensorFlow's FusedBatchNormV3 allocates its reserve_space_3 in one shape or another."""
+    with pytest.raises(CaseFailedError, match=r"y5 has the shape \[0\] at the first evaluation, and \[\] at"):
+        pack(np.zeros(7), TensorInfo("y5", "float32", (0,)))

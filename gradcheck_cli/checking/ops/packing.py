@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.errors import CaseFailedError
+
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Array, TensorInfo
 
@@ -24,8 +26,19 @@ def packed_size(info: TensorInfo) -> int:
 
 
 def pack(values: Array, info: TensorInfo) -> Float:
-    """Turn (B, *shape) into (B, packed_size)."""
-    flat = np.asarray(values).reshape(len(values), info.size)
+    """Turn (B, *shape) into (B, packed_size).
+
+    Raises:
+        CaseFailedError: of kind "outputs": the values aren't of the tensor's shape.
+    """
+    array = np.asarray(values)
+    if array.size != len(array) * info.size:
+        raise CaseFailedError(
+            "outputs",
+            f"{info.name} has the shape {list(info.shape)} at the first evaluation, and "
+            f"{list(array.shape[1:])} at others. Leave it out of what forward returns.",
+        )
+    flat = array.reshape(len(array), info.size)
     if info.is_complex:
         flat = np.concatenate([flat.real, flat.imag], axis=1)
     return flat.astype(np.float64, copy=False)
