@@ -82,5 +82,21 @@ def test_a_gradient_that_is_nan_where_all_else_is_finite(spec, capsys):
     assert case["search"]["found"] is not None
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("{shape: [4]}", "{value: [1.0, 2.0]}"), "all values of its inputs are written out"),
+        (("inputs:", "modes: [eager]\ninputs:"), "its mode is eager"),
+    ],
+)
+def test_what_can_not_be_searched_says_why(spec, capsys, change, reason):
+    file = spec(factor=2.0)
+    file.write_text(file.read_text().replace(*change))
+    assert search(file, seconds=1) == 0
+    assert f"this case isn't searched: {reason}" in " ".join(capsys.readouterr().out.split()).replace(
+        "points are looked at in graphs, and ", ""
+    )
+
+
 def test_a_spec_that_is_missing(tmp_path):
     assert search(tmp_path / "none.yaml") == 2

@@ -297,15 +297,14 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
         seconds: how long to search.
 
     Returns:
-        Whether it could be searched.
+        Whether it could be searched; if not, a warning says why.
     """
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
-    first = findings.first
-    if not isinstance(first, GraphOperation) or first.traced.trace_mode.compiled:
-        return False
-    if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
+    first: Any = findings.first
+    reason = _why_not(opener, findings)
+    if reason:
+        findings.warnings = (*findings.warnings, f"search: this case isn't searched: {reason}.")
         return False
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
         sides = Sides(first)
@@ -323,6 +322,19 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
         findings.branches = sides.branches(opener.case.unreached)
         return True
     return False
+
+
+def _why_not(opener: GraphOpener, findings: Findings) -> str:
+    """Say why a case can't be searched; empty where it can."""
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
+        return "no pair of it was judged"
+    if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
+        return f"points are looked at in graphs, and its mode is {opener.case.mode}"
+    if not FreeInputs.of(opener.case, as_stated=bool(findings.first.low_precision)).size:
+        return "all values of its inputs are written out"
+    return ""
 
 
 def _with_one_row(search: CaseSearch) -> CaseSearch | None:
