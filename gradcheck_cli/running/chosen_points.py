@@ -35,6 +35,7 @@ _DRAWN = 24  # candidates as the spec draws them
 _CANDIDATES = 96
 _LOOKED = 2_500  # points at which the conditions are looked at, of all sides together
 _PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
+_BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn't finite
 _ROUNDS = 12  # of steering, a side
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
@@ -93,12 +94,39 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
                 found = check_at(opener, find.point, candidates.FIRST + judged)
                 findings.chosen_points += 1
                 wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
+                if wrong and _is_singular(opener, chooser, find.point, found, judged):
+                    continue
                 findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
                 if wrong:
                     return
                 if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
                     sides.seen |= find.taken
                     break
+
+
+def _is_singular(
+    opener: GraphOpener, chooser: PointChooser, point: Mapping[int, Any], found: Findings, judged: int
+) -> bool:
+    """Whether gradients aren't finite at a point alone, and right as soon as its values move a little.
+
+    Equal rows make a matrix singular, and a norm has no slope at zero. A spec that draws its values never
+    comes to such a point, so it says nothing of it. `gradcheck search` does.
+    """
+    wrong = [pair for pair in found.pairs if pair.status is Status.MISMATCHED]
+    if any(pair.mismatch != "nonfinite" for pair in wrong):
+        return False
+    free = chooser.free
+    vectors = free.pack({number: np.asarray(value)[None] for number, value in point.items()})
+    vectors = free.inside(vectors + _BESIDE * free.spreads * chooser.generator.standard_normal(vectors.shape))
+    others = {
+        number: np.asarray(value)[None]
+        for number, value in point.items()
+        if all(part.number != number for part in free.parts)
+    }
+    beside = {number: stack[0] for number, stack in free.unpack(vectors, others).items()}
+    again = check_at(opener, beside, candidates.FIRST + _MOST + judged)
+    is_wrong = {pair.label for pair in again.pairs if pair.status is Status.MISMATCHED}
+    return not any(pair.label in is_wrong for pair in wrong)
 
 
 def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChooser:
