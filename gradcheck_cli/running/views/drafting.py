@@ -67,6 +67,11 @@ class Drafted:
         return error is not None and _NO_VARIABLES in error.message and "variables" in self.draft.keys
 
     @property
+    def is_mismatched(self) -> bool:
+        """Whether a run of it finds a wrong gradient: the spec is as it should be."""
+        return self.found is not None and self.found.status is Status.MISMATCHED
+
+    @property
     def trouble(self) -> str:
         """Say why a run of it doesn't end with 0; empty where it does."""
         found = self.found
@@ -159,8 +164,8 @@ def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Draft
 
 
 def _told(drafted: Drafted) -> Drafted:
-    """Say in the draft itself why a run of it doesn't end with 0."""
-    if drafted.is_right:
+    """Say in the draft itself why a run of it doesn't end with 0, unless it is the gradient that is wrong."""
+    if drafted.is_right or drafted.is_mismatched:
         return drafted
     begin = "a run of it as it stands doesn't end with 0:" if drafted.runs else "it doesn't run as it stands:"
     told = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
