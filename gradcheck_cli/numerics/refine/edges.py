@@ -172,15 +172,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 change = np.diff(rest, axis=0)
                 moved = np.abs(change)
                 height = moved.max(axis=0)
-                around = sliding_window_view(
-                    np.pad(moved, ((NEARBY, NEARBY), (0, 0))), 2 * NEARBY + 1, axis=0
-                ).max(axis=-1)
-                is_tread = (moved <= TREAD * around) | (moved <= TREAD**2 * height)
-                has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
-                # The first movement's own increment is no tread; what follows may be.
-                after = has_begun[:-1]
-                treads = (after & is_tread[1:]).sum(axis=0)
-                is_stair = (height > 8 * noise[which]) & (treads >= TREADS * np.maximum(after.sum(axis=0), 1))
+                is_stair = (height > 8 * noise[which]) & _has_treads(moved, height)
                 is_stair &= np.isfinite(height)
                 is_stair[is_stair] = _stay_apart(
                     sampler,
@@ -201,6 +193,23 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
     return Stairs(hidden, heights, np.nan_to_num(risers, nan=0.0, posinf=0.0))
+
+
+def _has_treads(moved: Float, height: Float) -> np.ndarray:
+    """Say which series of increments, (points, e), are mostly flat once they have begun to move.
+
+    Args:
+        moved: the size of each increment.
+        height: (e,) of the tallest.
+    """
+    padded = np.pad(moved, ((NEARBY, NEARBY), (0, 0)))
+    around = sliding_window_view(padded, 2 * NEARBY + 1, axis=0).max(axis=-1)
+    is_tread = (moved <= TREAD * around) | (moved <= TREAD**2 * height)
+    has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
+    # The first movement's own increment is no tread; what follows may be.
+    after = has_begun[:-1]
+    treads = (after & is_tread[1:]).sum(axis=0)
+    return np.asarray(treads >= TREADS * np.maximum(after.sum(axis=0), 1))
 
 
 def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:
