@@ -136,6 +136,11 @@ class Branch:
     excused: tuple[tuple[str, str], ...] = ()
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from other branches: condition, place and part."""
+        return self.text, self.place, self.part
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """The sides that were neither taken nor excused."""
         excused = {side for side, _ in self.excused}
@@ -172,7 +177,7 @@ def side_counts(branches: Iterable[Branch]) -> tuple[int, int]:
     seen: set[tuple[str, ...]] = set()
     for branch in branches:
         for side in branch.sides:
-            key = (branch.text, branch.place, branch.part, side)
+            key = (*branch.key, side)
             if side in branch.seen:
                 seen.add(key)
             if side in branch.seen or side in branch.unseen:

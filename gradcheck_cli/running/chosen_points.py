@@ -116,14 +116,10 @@ def _is_singular(
     if any(pair.mismatch != "nonfinite" for pair in wrong):
         return False
     free = chooser.free
-    vectors = free.pack({number: np.asarray(value)[None] for number, value in point.items()})
+    stacked = {number: np.asarray(value)[None] for number, value in point.items()}
+    vectors = free.pack(stacked)
     vectors = free.inside(vectors + _BESIDE * free.spreads * chooser.generator.standard_normal(vectors.shape))
-    others = {
-        number: np.asarray(value)[None]
-        for number, value in point.items()
-        if all(part.number != number for part in free.parts)
-    }
-    beside = {number: stack[0] for number, stack in free.unpack(vectors, others).items()}
+    beside = {number: stack[0] for number, stack in free.unpack(vectors, free.others(stacked)).items()}
     again = check_at(opener, beside, candidates.FIRST + _MOST + judged)
     is_wrong = {pair.label for pair in again.pairs if pair.status is Status.MISMATCHED}
     return not any(pair.label in is_wrong for pair in wrong)

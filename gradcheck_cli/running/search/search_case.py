@@ -185,12 +185,7 @@ class CaseSearch:
             vectors[moved] = np.array([self.elite[one] for one in some]) + np.where(
                 share, sizes * self.generator.standard_normal(share.shape), 0.0
             )
-        others = {
-            number: stack
-            for number, stack in points.items()
-            if all(part.number != number for part in self.free.parts)
-        }
-        return self.free.unpack(self.free.inside(vectors), others)
+        return self.free.unpack(self.free.inside(vectors), self.free.others(points))
 
     def _keep_elite(self, points: Point, taken: Array, disagreement: Array) -> None:
         """Keep the points that take rare sides, or disagree most."""
@@ -255,11 +250,7 @@ class CaseSearch:
         """Shrink the point that is wrong, and say what it is."""
         until = time.monotonic() + _SHRINKING
         stacked = {number: value[None] for number, value in self.worst.items()}
-        others = {
-            number: stack
-            for number, stack in stacked.items()
-            if all(part.number != number for part in self.free.parts)
-        }
+        others = self.free.others(stacked)
         taken = np.zeros(len(self.sides.seen), bool)
 
         def is_wrong(vector: Array) -> bool:

@@ -57,9 +57,7 @@ def suspect(
     vectors = free.pack(points)
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
     moves = signs * _STEP * np.maximum(np.abs(vectors), free.spreads)
-    others = {
-        number: stack for number, stack in points.items() if all(part.number != number for part in free.parts)
-    }
+    others = free.others(points)
     above, below = free.inside(vectors + moves), free.inside(vectors - moves)
     count = len(vectors)
     both = {

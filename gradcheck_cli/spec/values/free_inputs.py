@@ -124,6 +124,11 @@ class FreeInputs:
             found[part.number] = values.reshape(len(vectors), *part.shape)
         return found
 
+    def others(self, points: Mapping[int, Array]) -> dict[int, Array]:
+        """Return the stacks of those inputs that may not be chosen."""
+        chosen = {part.number for part in self.parts}
+        return {number: stack for number, stack in points.items() if number not in chosen}
+
     def split(self, vectors: Array) -> list[Array]:
         """Cut vectors, (B, size), into each input's components."""
         return np.split(vectors, np.cumsum([part.size for part in self.parts])[:-1], axis=1)

@@ -85,7 +85,7 @@ class PointChooser:
         if self.free.size and count > have:
             vectors = self.free.pack(points)
             vectors[have:] = shaped(self.free, vectors[have:], self.generator, self.field.constants)
-            others = {number: stack for number, stack in points.items() if not self._is_free(number)}
+            others = self.free.others(points)
             points = self.free.unpack(vectors, others)
         looked = self._look(points, np.arange(len(rows)))
         self._starts = points, looked
@@ -108,7 +108,7 @@ class PointChooser:
         row = int(np.argmax(scores))
         if not np.isfinite(scores[row]):
             return
-        others = {number: stack[[row]] for number, stack in points.items() if not self._is_free(number)}
+        others = {number: stack[[row]] for number, stack in self.free.others(points).items()}
 
         def evaluate(vectors: Array) -> Array:
             count = len(vectors)
@@ -129,9 +129,6 @@ class PointChooser:
 
     def _is_deep(self, side: int) -> bool:
         return self.finds[side][0].rank[0] >= _DEEP
-
-    def _is_free(self, number: int) -> bool:
-        return any(part.number == number for part in self.free.parts)
 
     def _look(self, points: Points, seeds: Sequence[int] | Array) -> Looked:
         self.left -= len(seeds)

@@ -59,7 +59,7 @@ class Watched:
     @property
     def key(self) -> Key:
         """What names it in every trace."""
-        return self.branch.text, self.branch.place, self.branch.part
+        return self.branch.key
 
     @property
     def fetched(self) -> tuple[Any, ...]:

@@ -20,7 +20,6 @@ from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.covered import Branch
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Key
     from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
         Arcs,
@@ -94,7 +93,7 @@ class PointField:
         known = {one.place for one in self.python}
         new = [one for one in branches if one.place not in known]
         self.python += new
-        for key, side in dict.fromkeys((_key(one.branch), side) for one in new for side in one.branch.sides):
+        for key, side in dict.fromkeys((one.branch.key, side) for one in new for side in one.branch.sides):
             self._number[key, side] = len(self.sides)
             self.sides.append((key, side))
 
@@ -144,7 +143,7 @@ class PointField:
         for row, (arcs, _) in enumerate(python):
             for told in self.python:
                 for side, is_true in zip(told.branch.sides, told.taken(arcs), strict=True):
-                    taken[row, self._number[_key(told.branch), side]] |= is_true
+                    taken[row, self._number[told.branch.key, side]] |= is_true
         count = len(self._op.outputs)
         outputs = [values[id(tensor)] for tensor in trace.results[:count]]
         is_finite = np.ones(len(seeds), bool)
@@ -175,7 +174,7 @@ class PointField:
     def _margin(self, values: Mapping[int, Array], python: Sequence[Margins], side: int) -> Array:
         key, name = self.sides[side]
         for one in self.python:
-            if _key(one.branch) == key:
+            if one.branch.key == key:
                 number = one.branch.sides.index(name)
                 nothing = (-np.inf, -np.inf)
                 return np.array([margins.get(one.place, nothing)[number] for margins in python])
@@ -218,10 +217,6 @@ class PointField:
             every = [*results, *(tensor for one in self.watched for tensor in one.fetched)]
             self._fetched[pulls] = list({id(tensor): tensor for tensor in every}.values())
         return self._fetched[pulls]
-
-
-def _key(branch: Branch) -> Key:
-    return branch.text, branch.place, branch.part
 
 
 def _stacked(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:

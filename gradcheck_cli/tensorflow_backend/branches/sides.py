@@ -69,7 +69,5 @@ class Sides:
 
     def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
         """Return which sides nobody has taken or excused, (sides,)."""
-        unseen = {
-            ((one.text, one.place, one.part), side) for one in self.branches(excuses) for side in one.unseen
-        }
+        unseen = {(branch.key, side) for branch in self.branches(excuses) for side in branch.unseen}
         return np.array([side in unseen for side in self.field.sides], bool)
