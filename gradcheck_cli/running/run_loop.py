@@ -17,8 +17,9 @@ from gradcheck_cli.running.processes.workers import Ended, Progressed, Started, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
-    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.running.processes.workers import Event, Workers
     from gradcheck_cli.spec.case import Case
 
 
@@ -124,7 +125,7 @@ def run_in_workers(
         listener.on_case(done[index])
 
     try:
-        for event in workers.run(cases):
+        for event in _events(workers, cases):
             with _interrupts_held_back():
                 if isinstance(event, Ended):
                     done[event.index] = event.result
@@ -165,6 +166,32 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
+    """Yield what workers send, and raise an interrupt that Python lost.
+
+    Python prints and forgets an exception that is raised in a destructor or a callback of the garbage
+    collector. So each Ctrl-C is noted as well as raised.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield from workers.run(cases)
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        for event in workers.run(cases):
+            yield event
+            if came:
+                raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from dataclasses import replace
 
 import pytest
@@ -147,3 +148,22 @@ def test_how_far_a_case_is_comes_with_the_case():
     listener = Listener(on_progress=lambda case, share: told.append((case.op, share)))
     run_in_workers(workers, CASES[:1], listener=listener)
     assert told == [("op0", 0.25), ("op0", 0.5)]
+
+
+class InterruptsAsItIsDestroyed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_that_comes_in_a_destructor_is_not_lost(monkeypatch):
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: lost.append(problem.exc_type))
+
+    def destroy():
+        InterruptsAsItIsDestroyed()
+        return Waited()
+
+    report, told, _ = run(0, destroy, 1)
+    assert lost == [KeyboardInterrupt]  # Python tells of it, and goes on
+    assert report.interrupted
+    assert told == ["op0"]
