@@ -108,7 +108,8 @@ def examine(
     examination = Examination(case, opener, rules, second, budget, stops, checks=opened)
     try:
         for done, sample in enumerate(samples):
-            op = first if sample == samples[0] else opener.open(Opening(sample))
+            with budget.uncounted():
+                op = first if sample == samples[0] else opener.open(Opening(sample))
             examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
     except GradientFormError as error:
         wrong = report_malformed(first, rules, error)

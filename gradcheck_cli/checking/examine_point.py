@@ -99,12 +99,12 @@ class Examination:
         if case.method == "auto" and not case.full_only:
             for_whole = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
         keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
-        # What the spec covers is required at each point: another branch of a forward is other ops.
-        seen = self.opener.gradients_seen(op) if keys else {}
+        with self.budget.uncounted():
+            # What the spec covers is required at each point: another branch of a forward is other ops.
+            seen = self.opener.gradients_seen(op) if keys else {}
+            operations = replace(open_operations(case, self.opener, sample, op), budget=for_whole)
         self.gradients_seen = self.gradients_seen or seen
-        operations = replace(open_operations(case, self.opener, sample, op), budget=for_whole)
         pairs = pairs_at(case, operations, {key: self.rules[key] for key in keys})
-        is_first = self.first is None
         self.first = self.first or operations
         sparsities = self._plan(operations, keys)
         self._tell(share, 0.1)
@@ -123,15 +123,30 @@ class Examination:
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
-        self.facts.keep(case, operations.formula, pairs)
-        self.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
         for key, result in judged.items():
             told = _leave_undecided(operations.differenced, key, result)
             self.samples.setdefault(key, []).append(told)
+        with self.budget.uncounted():
+            self._look_beside(operations, pairs, jacobians, judged, sample)
+
+    def _look_beside(
+        self,
+        operations: Operations,
+        pairs: Mapping[PairKey, Pair],
+        jacobians: tuple[Jacobians, Jacobians],
+        judged: Mapping[PairKey, PairSample],
+        sample: int,
+    ) -> None:
+        """Run the structural checks of a point whose pairs are judged, and keep what else is known of it."""
+        case, op, is_first = self.case, operations.declared, not self.scenes
+        self.facts.keep(case, operations.formula, pairs)
+        self.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
         # Where a pair is expected to be wrong, what its upstream does to it is of no interest. Those without
         # a Jacobian, which cost more, are looked at once.
         sound = [
-            key for key in keys if not pairs[key].is_expected_wrong and (is_first or key in jacobians[0])
+            key
+            for key, pair in pairs.items()
+            if not pair.is_expected_wrong and (is_first or key in jacobians[0])
         ]
         view = PointView(case, self.opener, operations, sound, jacobians, sample, self.compared_at, is_first)
         self.checks += run_upstream_checks(view)
@@ -139,8 +154,8 @@ class Examination:
         if is_first:
             self.upstream_faults = {
                 key: _upstream_fault(view, key)
-                for key in keys
-                if pairs[key].is_expected_wrong and not _is_wrong(judged[key])
+                for key, pair in pairs.items()
+                if pair.is_expected_wrong and not _is_wrong(judged[key])
             }
 
     def _tell(self, share: tuple[float, float], part: float) -> None:

@@ -3,14 +3,15 @@
 For seeded upstreams u and directions v, the gradient's numbers are <vjp(u), v>, and the forward's are the
 secants u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a
 sign nor leaves the domain of a logarithm. h is far above rounding: the secants identify f to nine digits,
-although they aren't its derivative to nine digits.
+although they aren't its derivative to nine digits. The inputs of a small op move one by one. All the weights
+of a model move together, since to evaluate it for each of them would take longer than to check it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import PairKey
 
-# Beyond this many elements in a tensor, projections are taken one at a time.
+# Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
+# they move together.
 _LARGE = 2**18
 COUNT = 3  # a change that one random projection hides by chance, three don't
 _DIGITS = 8  # after the point: nine in all
@@ -62,7 +64,8 @@ def fingerprints(
 ) -> dict[PairKey, Fingerprint]:
     """Return the fingerprint of each pair.
 
-    It costs one batch of upstreams per output and one batch of points per input.
+    It costs one batch of upstreams per output and one batch of points per input, or one for all if they are
+    large.
 
     Args:
         op: the op, in float64 where it can be.
@@ -107,6 +110,13 @@ def _project(
     unit = _unit_roundoff(op)
     scale = next(scale for scale in _SCALES if unit <= scale.largest_roundoff)
     step, rounding = scale.step, scale.roundings * unit
+    moving = sorted({pair[1] for pair in pairs})
+    are_large = sum(packed_size(op.inputs[input_index]) for input_index in moving) > _LARGE
+    directions = {input_index: _direction(op, input_index, indices) for input_index in moving}
+    secants: dict[int, list[Float] | None] = {}
+    for together in [moving] if are_large else [[input_index] for input_index in moving]:
+        steps = {input_index: step * directions[input_index] for input_index in together}
+        secants |= dict.fromkeys(together, _differences(op, steps, domains))
     projected: dict[PairKey, Fingerprint] = {}
     for output in sorted({pair[0] for pair in pairs}):
         info = op.outputs[output]
@@ -116,15 +126,16 @@ def _project(
         for input_index in [
             input_of_pair for output_of_pair, input_of_pair in pairs if output_of_pair == output
         ]:
-            direction, gradient = _direction(op, input_index, indices), gradients[input_index]
-            differences = _differences(
-                op, input_index, step * direction, domains.get(input_index, (None, None))
-            )
+            gradient, differences = gradients[input_index], secants[input_index]
             projected[output, input_index] = Fingerprint(
                 ()
                 if gradient is None
                 else _analytic(
-                    pack(gradient, op.inputs[input_index]), direction, size, rounding, nondeterminism
+                    pack(gradient, op.inputs[input_index]),
+                    directions[input_index],
+                    size,
+                    rounding,
+                    nondeterminism,
                 ),
                 () if differences is None else _forward(differences[output], upstream, size, rounding, step),
             )
@@ -165,21 +176,23 @@ def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
 
 
 def _differences(
-    op: Operation, input_index: int, displacement: Float, bounds: tuple[float | None, float | None]
+    op: Operation, steps: Mapping[int, Float], domains: Mapping[int, tuple[float | None, float | None]]
 ) -> list[Float] | None:
-    """Return f(x + d) - f(x - d) of every output, shaped like d; `None` where f can't be evaluated."""
-    info = op.inputs[input_index]
-    point = pack(op.point[input_index][np.newaxis], info)
-    precision = precision_of(info.dtype)
-    points = precision.round(np.concatenate([point + displacement, point - displacement]))
-    low, high = bounds
-    if low is not None or high is not None:
-        points = np.clip(points, low, high)
+    """Return f(x + d) - f(x - d) of every output, d by input; `None` where f can't be evaluated."""
+    moved: dict[int, Any] = {}
+    for input_index, displacement in steps.items():
+        info = op.inputs[input_index]
+        point = pack(op.point[input_index][np.newaxis], info)
+        points = precision_of(info.dtype).round(np.concatenate([point + displacement, point - displacement]))
+        low, high = domains.get(input_index, (None, None))
+        if low is not None or high is not None:
+            points = np.clip(points, low, high)
+        moved[input_index] = unpack(points, info)
     try:
-        values = op.evaluate({input_index: unpack(points, info)})
+        values = op.evaluate(moved)
     except CaseFailedError:  # a forward that asserts what a point beside this one isn't
         return None
-    differences, count = [], len(displacement)
+    differences, count = [], len(next(iter(steps.values())))
     for value, output_info in zip(values, op.outputs, strict=True):
         if not output_info.is_differentiable:
             differences.append(np.zeros((count, 0)))

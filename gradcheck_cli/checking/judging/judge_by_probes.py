@@ -100,14 +100,14 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
     group, (output, number) = search.group, pair
     op = group.operations.differenced
     is_wrong = search.wrong == pair
-    doubt = search.doubt
+    doubt, is_weak = search.doubt, False
     if search.wrong is not None and not is_wrong:
         doubt = (
             f"the budget of {group.case.budget:g} s was spent on an error of another pair that it is probed "
             "together with: nothing is known of this one; give it more time (--budget)."
         )
     elif not is_wrong and not doubt and pair in search.weak:
-        doubt = search.too_weak(pair)
+        doubt, is_weak = search.too_weak(pair), True
     return _with_elements(
         [element for of, element in search.elements if of == pair],
         PairSample(
@@ -123,6 +123,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             probe_error=search.error,
             probe_bound=search.bound,
             doubt=doubt,
+            is_weak=is_weak,
             approximate=max([_off(element) for of, element in search.elements if of == pair], default=0.0),
         ),
     )

@@ -9,6 +9,7 @@ but its author knows (decision 23).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, scales
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.operations import Operations
@@ -98,14 +99,15 @@ class StopGradients:
                 self._note_reference(pairs, judged)
             return dict(judged)
 
-        def judge_again(held: Pair) -> PairSample:
-            known = {held.key: analytic[held.key]} if held.key in analytic else {}
-            found = judge_pairs({held.key: held}, known)
-            return found[held.key] if found else probe_pairs({held.key: held}, sample, self.budget)[held.key]
-
-        return {
-            key: found if _is_right(found) else self._weigh(pairs[key], found, judge_again)
-            for key, found in judged.items()
+        # A stop that changes a derivative makes probes disagree, not weak: what is only weak stays so.
+        open_pairs = {
+            key: pairs[key] for key, found in judged.items() if not (_is_right(found) or found.is_weak)
+        }
+        op = next(iter(pairs.values())).operations.differenced
+        stops = {key: self._allowed(op.stops_between(*key)) for key in open_pairs}
+        held = _HeldVerdicts(open_pairs, stops, analytic, sample, self.budget)
+        return dict(judged) | {
+            key: self._weigh(pair, judged[key], stops[key], held) for key, pair in open_pairs.items()
         }
 
     def _note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
@@ -115,17 +117,18 @@ class StopGradients:
             if stops:
                 self.changing.update(_compare(pairs[key], sample, stops).keys)
 
-    def _weigh(self, pair: Pair, sample: PairSample, judge_again: Callable[[Pair], PairSample]) -> PairSample:
+    def _weigh(
+        self, pair: Pair, sample: PairSample, stops: Mapping[str, str], verdicts: _HeldVerdicts
+    ) -> PairSample:
         op = pair.operations.differenced
         closed = op.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
         if closed and _is_wrong(sample):
             self.changing.add(_CLOSED_KEY)
             return _in_doubt(sample, CLOSED.format(", ".join(closed)))
-        stops = self._allowed(op.stops_between(*pair.key))
         if not stops:
             return sample
         try:
-            held = judge_again(pair.at(_hold(pair.operations, stops)))
+            held = verdicts.of(pair.key)
             if self.case.reference is not None:  # which decides by itself, with what it means to stop
                 return replace(held, is_held=True) if _is_right(held) else sample
             stopped = self._find_stops(pair, sample, stops, held)
@@ -151,6 +154,55 @@ class StopGradients:
 
     def _allowed(self, stops: Mapping[str, str]) -> dict[str, str]:
         return {key: place for key, place in stops.items() if self.among is None or key in self.among}
+
+
+@dataclass
+class _HeldVerdicts:
+    """The verdicts of pairs with their stops held, those of all pairs at once.
+
+    A stop that isn't between an input and an output changes nothing there, held or not.
+
+    Attributes:
+        pairs: those that are to be judged again.
+        stops: of each, places by key.
+        analytic: Jacobians of those that are judged element by element.
+        sample: number of the sample point.
+        budget: what probes may spend.
+    """
+
+    pairs: Mapping[PairKey, Pair]
+    stops: Mapping[PairKey, Mapping[str, str]]
+    analytic: Mapping[PairKey, Jacobian | None]
+    sample: int
+    budget: Budget
+
+    def of(self, key: PairKey) -> PairSample:
+        """Return one pair's verdict.
+
+        Raises:
+            CaseFailedError: the stops can't be held.
+        """
+        if key in self.analytic:
+            found = judge_pairs({key: self._held[key]}, {key: self.analytic[key]})
+            if found:
+                return found[key]
+        if key in self._probed:
+            return self._probed[key]
+        return probe_pairs({key: self._held[key]}, self.sample, self.budget)[key]
+
+    @cached_property
+    def _held(self) -> dict[PairKey, Pair]:
+        every = {stop: place for of_pair in self.stops.values() for stop, place in of_pair.items()}
+        operations = _hold(next(iter(self.pairs.values())).operations, every)
+        return {key: pair.at(operations) for key, pair in self.pairs.items()}
+
+    @cached_property
+    def _probed(self) -> dict[PairKey, PairSample]:
+        """Those whose Jacobians cost too much, with a stop between: together, as without stops held."""
+        large = {
+            key: pair for key, pair in self._held.items() if key not in self.analytic and self.stops[key]
+        }
+        return probe_pairs(large, self.sample, self.budget)
 
 
 def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:

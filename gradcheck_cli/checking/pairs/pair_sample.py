@@ -78,6 +78,7 @@ class PairSample:
         probe_error: the largest of the probes' errors, relative to the terms of that probe.
         probe_bound: the error that was allowed there.
         doubt: why probes couldn't decide, or why a stop leaves it open; empty otherwise.
+        is_weak: whether that is only since they could have missed an error; they found none.
         stopped: the `stop_gradient` that leaves it open, if one does.
         is_held: whether it was judged with the stops of a reference held.
         rtol: the part of the tolerance that is relative to the element.
@@ -108,6 +109,7 @@ class PairSample:
     probe_error: float = 0.0
     probe_bound: float = 0.0
     doubt: str = ""
+    is_weak: bool = False
     stopped: Stopped | None = None
     is_held: bool = False
     rtol: float = 0.0
