@@ -156,6 +156,10 @@ class NumpyOperation:
             for column in zip(*rows, strict=True)
         ]
 
+    def vjp_beside(self, output, upstream, point):
+        moved = [point[index][0] if index in point else value for index, value in enumerate(self.point)]
+        return replace(self, point=tuple(moved)).vjp(output, upstream)
+
     def joint_vjp(self, upstreams):
         """The sum of what each output's upstream gives, unless `joint` mixes them: `(upstreams, *inputs)`."""
         if self.joint is not None:

@@ -240,6 +240,37 @@ def test_where_there_is_no_time_to_judge_what_float32_spoils_the_pair_is_undecid
     assert "no time to judge it" in pair.message
 
 
+STEEP = 3e6
+
+
+def steep(spoil=lambda found: found):
+    """sin(3e6 x) / 3e6: to round x, or 3e6 x, to float32 turns the cosine by up to a quarter."""
+
+    def gradient(u, x):
+        return spoil(u * np.cos(x.dtype.type(STEEP) * x))
+
+    point = 1 + np.abs(POINT) / 3
+    return Numpy(lambda x: np.sin(STEEP * x) / STEEP, gradient, {"x": point}, {"x": "float32"})
+
+
+def test_what_a_rounding_of_the_inputs_explains_is_a_loss_of_digits_and_takes_no_time():
+    found = check(steep(), method="probe", budget=1e-9, power=Power(1.0, 1.0))
+    assert found.pairs[0].status is Status.PASSED
+    assert any("lose more than float32's tolerance" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("factor", [50.0, np.nan])
+def test_what_no_rounding_explains_is_no_loss_of_digits(factor):
+    def spoil(found):
+        if found.dtype == np.float32:
+            found[33] *= factor
+        return found
+
+    pair = pair_of(steep(spoil), budget=1e-9, power=Power(1.0, 1.0))
+    assert pair.status is Status.INCONCLUSIVE
+    assert "element [33] is far from what it is in float64" in pair.message
+
+
 def test_what_the_specs_tolerance_allows_is_no_alarm():
     def off(u, x):
         return u * slope(x) * 1.0001

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.upstreams import random_upstream
+from gradcheck_cli.checking.judging.conditioning import Conditioning
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import with_element
 from gradcheck_cli.checking.judging.probe_group import Group
@@ -168,13 +169,14 @@ def _losses_of_a_pull(
             pull_back(op, output, upstream[None])
             for op in (first.operations.declared, first.operations.formula)
         )
+        conditioning = Conditioning(of_output, upstream)
         for pair in of_output:
             both = [_row(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
             loss = _loss_of_a_pull(
                 pair,
-                upstream,
                 both[0],
                 both[1],
+                conditioning,
                 _Pull(pair, upstream, judged[pair.key], budget).judge_worst,
             )
             if loss is not None:
@@ -187,9 +189,9 @@ def _row(pair: Pair, gradient: Float | None) -> Float:
 
 def _loss_of_a_pull(
     pair: Pair,
-    upstream: Float,
     found: Float,
     expected: Float,
+    conditioning: Conditioning,
     judge_worst: Callable[[int | None, Pair], PairSample | None],
 ) -> _Loss | None:
     """Compare what two dtypes make of an upstream, (n,) each; `None` where nothing is lost."""
@@ -202,13 +204,14 @@ def _loss_of_a_pull(
     value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
     scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
     with np.errstate(invalid="ignore", over="ignore"):
-        left = np.nan_to_num(rule.value_term * float(np.abs(upstream) @ value) / scale_of_input)
-    lossy, worst, excess = 0, -1, 0.0
+        left = np.nan_to_num(rule.value_term * float(np.abs(conditioning.upstream) @ value) / scale_of_input)
+    lossy, worst, excess, largest = 0, -1, 0.0, 0.0
     for part in chunks(expected.size):
         with np.errstate(invalid="ignore", over="ignore"):
             error, scale = np.abs(found[part] - expected[part]), np.abs(expected[part])
             wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(expected[part])
             share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
+            largest = max(largest, float(np.max(np.where(wrong, np.nan_to_num(error, nan=np.inf), 0.0))))
         lossy += int(np.count_nonzero(wrong))
         place = int(np.argmax(share))
         if share[place] > excess:
@@ -220,7 +223,8 @@ def _loss_of_a_pull(
         f"precision: {pair.label}: for a random upstream, {lossy} of {expected.size} elements lose more than "
         f"{dtype}'s tolerance; input {where}: {found[worst]:.6e}, in float64 {expected[worst]:.6e}."
     )
-    return _Loss(pair, warning, partial(judge_worst, worst if excess > GROSS else None))
+    is_gross = excess > GROSS and not conditioning.explains(pair, largest)
+    return _Loss(pair, warning, partial(judge_worst, worst if is_gross else None))
 
 
 @dataclass(frozen=True)

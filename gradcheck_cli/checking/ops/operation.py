@@ -219,6 +219,20 @@ class Operation(Protocol):
             Per input, shape (B, *input.shape), or `None` where there's no path.
         """
 
+    def vjp_beside(
+        self, output: int, upstream: Array, point: Mapping[int, Array]
+    ) -> list[Array | None] | None:
+        """Pull one upstream back to every input at another point, as `vjp` does at the base point.
+
+        Args:
+            output: the output's number.
+            upstream: shape (1, *output.shape).
+            point: input number -> (1, *input.shape); other inputs stay.
+
+        Returns:
+            As `vjp`; `None` in place of all where gradients can be had at the base point only.
+        """
+
     def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward, taking no notice of custom gradients.
 

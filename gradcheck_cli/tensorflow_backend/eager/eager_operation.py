@@ -318,6 +318,9 @@ class EagerOperation:
             for column in zip(*rows, strict=True)
         ]
 
+    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> None:
+        """Return nothing: a recorded call has its gradient at its own point."""
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         return self._pulled(upstreams)

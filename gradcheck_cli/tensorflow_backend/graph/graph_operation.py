@@ -307,6 +307,10 @@ class GraphOperation:
         """Pull upstreams of one output back to every input; see `Operation`."""
         return self.runs.vjp(output, upstream)
 
+    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> list[Array | None]:
+        """Pull one upstream back at another point; see `Operation`."""
+        return self.runs.vjp_beside(output, upstream, point)
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         return self.runs.joint_vjp(upstreams)

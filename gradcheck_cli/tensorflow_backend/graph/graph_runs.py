@@ -214,6 +214,24 @@ class GraphRuns:
             raise run_error(error, "gradient") from error
         return self._by_input(connected, gradients)
 
+    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> list[Array | None]:
+        """Pull one upstream of an output back at another point; see `Operation`."""
+        count = self.traced.at.count
+        variables = {index - count: stack for index, stack in point.items() if index >= count}
+        connected = self.traced.vjp_trace.connected.get(output, ())
+        batch = {0: upstream} | {1 + index: stack for index, stack in point.items() if index < count}
+        size = sum(self.traced.inputs[index].size for index in connected)
+        if not connected:
+            return [None] * len(self.traced.inputs)
+        try:
+            if not variables:
+                return self._by_input(connected, self._batched_vjp(output)(batch, size))
+            with at_values(self.traced.variables, variables) as rows:
+                next(rows)
+                return self._by_input(connected, self._batched_vjp(output)(batch, size))
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         trace, infos = self.traced.vjp_trace, self.traced.inputs

@@ -186,6 +186,9 @@ class LocalOperation:
         """Pull upstreams of one output back to every input that moves."""
         return self.joint_vjp({output: upstream})
 
+    def vjp_beside(self, output: int, upstream: Any, point: Any) -> None:
+        """Return nothing: it is looked at in one state of its graph."""
+
     def exactly(self) -> None:
         """Return nothing: its operating point isn't rounded."""
 
