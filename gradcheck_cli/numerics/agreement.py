@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,4 +36,8 @@ def agree(first: npt.ArrayLike, second: npt.ArrayLike, allowed: npt.ArrayLike) -
 
 def largest_finite(values: npt.NDArray[Any] | Float) -> float:
     """Return the largest finite magnitude; 0 where there is none."""
+    if not np.iscomplexobj(values):
+        largest = float(max(np.max(values, initial=0.0), -np.min(values, initial=0.0)))
+        if math.isfinite(largest):  # as a rule: no copy of what may be large
+            return largest
     return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))

@@ -122,7 +122,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     flushed = pulled.flushed(input_index) * (1.0 + weight)
     slack = flushed + (pulled.case.tolerance.atol or 0.0) * max(weight, 1.0)
     is_multiple = expected.bounds is None and len(terms) == 1
-    largest = max(largest_finite(factor * term) for factor, term in terms)
+    largest = max(abs(factor) * largest_finite(term) for factor, term in terms)
     if is_multiple:
         # A gradient may take the upstream's logarithm, whose rounding grows with it.
         slack += abs(math.log(abs(terms[0][0]))) * precision.unit_roundoff * largest
@@ -136,7 +136,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     bounds: tuple[Float, Float] | None = None
     for part in chunks(gradient.size):
         with np.errstate(invalid="ignore", over="ignore"):
-            total = np.sum([factor * term[part] for factor, term in terms], axis=0)
+            total = np.asarray(sum(factor * term[part] for factor, term in terms))
             error = np.abs(gradient[part] - total)
             # The terms' magnitudes add up to no less than the sum.
             if (error <= share * np.abs(total)).all():
