@@ -32,16 +32,37 @@ def _loss(logits, labels, alter=None):
     return tf.reduce_mean(each if alter is None else _altered(alter)(each))
 
 
-def _weights(seed, **shapes):
-    generator = tf.random.Generator.from_seed(seed)
-    return {
-        name: tf.Variable(generator.normal(shape, stddev=0.3), name=name) for name, shape in shapes.items()
-    }
+_UNITS, _WIDTH = 16, 16
+WEIGHTS = {
+    "mlp": {"first": (16, 64), "a": (64,), "middle": (64, 64), "b": (64,), "last": (64, 10)},
+    "lstm": {
+        "kernel": (8, 4 * _UNITS),
+        "recurrent": (_UNITS, 4 * _UNITS),
+        "bias": (4 * _UNITS,),
+        "last": (_UNITS, 10),
+    },
+    "transformer": {
+        **dict.fromkeys(("query", "key", "value", "output"), (_WIDTH, _WIDTH)),
+        "up": (_WIDTH, 64),
+        "down": (64, _WIDTH),
+        "last": (_WIDTH, 10),
+    },
+}
+
+
+def draw_weights(name):
+    """Return a model's weights, as arrays by name; the same each time."""
+    generator = tf.random.Generator.from_seed(1 + list(WEIGHTS).index(name))
+    return {weight: generator.normal(shape, stddev=0.3).numpy() for weight, shape in WEIGHTS[name].items()}
+
+
+def _variables(name):
+    return {weight: tf.Variable(value, name=weight) for weight, value in draw_weights(name).items()}
 
 
 def mlp(place=None, size=0.0, mistake=""):
     """Return the loss of two dense layers; an error in the middle one's kernel, or a mistake."""
-    w = _weights(1, first=(16, 64), a=(64,), middle=(64, 64), b=(64,), last=(64, 10))
+    w = _variables("mlp")
     lose_bias = _altered(tf.zeros_like) if mistake == "dropped bias" else tf.identity
     wrapped = _altered(_scaled(place, size))
 
@@ -56,8 +77,7 @@ def mlp(place=None, size=0.0, mistake=""):
 
 def lstm(place=None, size=0.0, mistake=""):
     """Return the loss of an LSTM, step by step; an error in its recurrent kernel, or a mistake."""
-    units = 16
-    w = _weights(2, kernel=(8, 4 * units), recurrent=(units, 4 * units), bias=(4 * units,), last=(units, 10))
+    w = _variables("lstm")
 
     def swap(upstream):
         first, second, *rest = tf.split(upstream, 4, axis=-1)
@@ -67,7 +87,7 @@ def lstm(place=None, size=0.0, mistake=""):
     wrapped = _altered(_scaled(place, size))
 
     def forward(x, labels):
-        h = c = tf.zeros((x.shape[0], units), x.dtype)
+        h = c = tf.zeros((x.shape[0], _UNITS), x.dtype)
         recurrent = wrapped(w["recurrent"])
         for step in range(x.shape[1]):
             gates = swapped(x[:, step] @ w["kernel"] + h @ recurrent + w["bias"])
@@ -81,9 +101,7 @@ def lstm(place=None, size=0.0, mistake=""):
 
 def transformer(place=None, size=0.0, mistake=""):
     """Return the loss of an attention block; an error in its query's kernel, or a mistake."""
-    width = 16
-    square = dict.fromkeys(("query", "key", "value", "output"), (width, width))
-    w = _weights(3, **square, up=(width, 64), down=(64, width), last=(width, 10))
+    w = _variables("transformer")
     wrapped = _altered(_scaled(place, size))
 
     @tf.custom_gradient

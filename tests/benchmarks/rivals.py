@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 
 import numpy as np
+from rival_models import bound, torch_models
 
 from gradcheck_cli.running.processes.limits import default_memory
 
@@ -42,6 +43,7 @@ class Torch:
             "cholesky": lambda x: torch.linalg.cholesky((x + x.T) / 2),
             "lstm": self._lstm,
         }
+        self.models = torch_models()
 
     def _lstm(self, x, h, c, w, u, b):  # noqa: PLR0913, PLR0917 (an op's inputs are its arguments)
         torch = self.torch
@@ -75,6 +77,8 @@ class Torch:
         return Matmul.apply
 
     def prepare(self, name, values, plant):
+        if name.startswith("model "):
+            return bound(self.models, self.torch, name.removeprefix("model "), values, plant)
         function = self._planted(plant) if name == "planted_matmul" else self.functions[name]
         return function, [self.torch.tensor(value, requires_grad=True) for value in values]
 
