@@ -24,6 +24,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     place,
     relative,
 )
+from gradcheck_cli.reporting.html.op_graph import graph_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
@@ -234,11 +235,14 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     figure = pair.figure
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
     checks = [check for check in case.checks if code_of_check(check) is not None]
+    path = () if figure is None else figure.path
+    graph = graph_of(path, pair.input, pair.output)
     return {
         "anchor": anchor,
         "status": str(pair.status),
         "word": words_of(pair.status),
         "pair": pair.label,
+        "input": pair.input,
         "op": name_of(case),
         "place": case.spec,
         "code": "" if code is None else str(code),
@@ -249,7 +253,14 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "pictures": [Drawn.of(picture) for picture in pictures],
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _wrong(figure.map),
-        "path": () if figure is None else figure.path,
+        "path": path,
+        "graph": graph,
+        # What is in the graph for those who can't see it, and whatever isn't right.
+        "listed": [
+            op
+            for index, op in enumerate(path)
+            if graph is None or index in graph.ops or op.status != str(Status.PASSED)
+        ],
         "checks": [
             {
                 "status": str(check.status),
