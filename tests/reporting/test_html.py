@@ -165,6 +165,19 @@ def test_the_gradients_own_lines_are_shown_and_the_first_is_marked(drawn, tmp_pa
     assert len([attrs for attrs in tree.all("span") if attrs.get("class") == "marked"]) == 1
 
 
+def test_of_a_blamed_op_its_own_gradient_is_shown(drawn, tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text("def bad_tanh_grad(op, u):\n    return u\n\n\ndef forward(x):\n    return x\n")
+    figure = tanh_figure()
+    blamed = replace(figure.path[1], place=f"bad_tanh_grad at {file}:1")
+    pair = replace(drawn.cases[1].pairs[0], figure=replace(figure, path=(figure.path[0], blamed)))
+    case = replace(drawn.cases[1], source=f"{file}:5", pairs=(pair,))
+    tree = read(replace(drawn, cases=(case,)), tmp_path)
+    assert "The gradient, ops.py:1" in tree.text
+    assert "def bad_tanh_grad" in tree.text
+    assert "def forward" not in tree.text
+
+
 def test_a_source_that_is_gone_is_left_out(drawn):
     case = replace(drawn.cases[1], source="gone.py:4")
     assert "The gradient, gone.py" not in read(replace(drawn, cases=(case,))).text

@@ -237,6 +237,9 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     checks = [check for check in case.checks if code_of_check(check) is not None]
     path = () if figure is None else figure.path
     graph = graph_of(path, pair.input, pair.output)
+    # An op's gradient is told as `grad at ops.py:12`; TensorFlow's own can't be read from here.
+    blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
+    sources = [*blamed, case.source]
     return {
         "anchor": anchor,
         "status": str(pair.status),
@@ -272,7 +275,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         ],
         "branches": branch_line(case) if case.branches else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
-        "source": _source(case.source, root),
+        "source": next(filter(None, (_source(where, root) for where in sources)), None),
         "reproduce": case.reproduce,
     }
 
@@ -382,6 +385,8 @@ def _source(where: str, root: Path) -> Source | None:
     except OSError:
         return None
     start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
+    while stop > line and not lines[stop - 1].strip():
+        stop -= 1
     width = len(str(stop))
     return Source(
         f"{relative(file, root)}:{line}",

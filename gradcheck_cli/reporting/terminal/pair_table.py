@@ -39,8 +39,8 @@ MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
 def verdict_text(status: Status, code: Code | None) -> Text:
     """Return the word of a verdict, and the number that `gradcheck explain` takes."""
     word, style = VERDICTS[status]
-    text = Text(word, style=style)
-    return text if code is None else text + Text(f" {code.number}", style=style.removeprefix("bold "))
+    text = Text().append(word, style=style)
+    return text if code is None else text.append(f" {code.number}", style=style.removeprefix("bold "))
 
 
 def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
