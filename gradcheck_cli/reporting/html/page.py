@@ -49,7 +49,7 @@ COLUMNS = (
     ("allowed", "number"),
     ("ratio", "number"),
 )
-MISSING = "pictures need matplotlib: pip install 'gradcheck-cli[plot]'"
+MISSING = "pictures need matplotlib: pip install matplotlib"
 # Each takes a fifth of a second to draw and 80 KB: nobody looks at more before mending the first.
 MOST_DRAWN = 24
 _MOST_WRONG = 8
