@@ -69,13 +69,19 @@ class Ladder:
 
 @dataclass(frozen=True)
 class PathOp:
-    """An op between output and input: what it is, where its gradient is, and what blame says of it."""
+    """An op between output and input: what it is, where its gradient is, and what blame says of it.
+
+    `reads` has the ops whose outputs flow into it, by their index among `Figure.path`; -1 is the input.
+    `is_last` says that no other op on the way reads it: what it returns is the output.
+    """
 
     name: str
     type: str
     place: str
     status: str
     evidence: str = ""
+    reads: tuple[int, ...] = ()
+    is_last: bool = False
 
 
 @dataclass(frozen=True)

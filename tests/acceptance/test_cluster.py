@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "gradcheck-cli[dask]"')
+pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "distributed>=2026.1"')
 
 from dask_cluster import ROOT, Cluster, environment, parent, without_times
 

@@ -73,7 +73,9 @@ def run(tmp_path, environment, *arguments):
 def test_the_example_checks_and_reports(installed, tmp_path):
     done = run(tmp_path, installed, "--report", "csv=run.csv")
     assert done.returncode == 1, done.stderr
-    assert "check bounded  MISMATCH\n    dy/dx is larger than 1000 for an upstream of ones" in done.stdout
+    assert (
+        "check bounded  MISMATCH GC115\n    dy/dx is larger than 1000 for an upstream of ones" in done.stdout
+    )
     assert done.stdout.count("check bounded") == 2  # under its table, and in the list at the end
     rows = (tmp_path / "run.csv").read_text().splitlines()
     assert [row.split(",")[:3] for row in rows] == [

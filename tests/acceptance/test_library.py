@@ -40,7 +40,7 @@ def test_a_wrong_gradient_and_its_table(tmp_path):
     report = gradcheck_cli.check(tmp_path)
     assert report.exit_code == 1
     text = gradcheck_cli.render_report(report)
-    assert "MISMATCH  2 of 4 elements" in text
+    assert "MISMATCH GC101  2 of 4 elements" in text
     assert "worst: y[" in text
 
 

@@ -210,3 +210,23 @@ def test_what_no_point_can_show_is_out_of_sight(tmp_path, monkeypatch, command, 
     assert any(words in told for told in unseen(hiding)), unseen(hiding)
     other = "cases: [{name: more, inputs: {x: {shape: [3, 2]}}}]\n" if kind == "size" else ""
     assert not unseen(showing or hiding, other)
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_the_mistake_itself_passes_where_mutate_says_so_and_fails_where_it_shows(
+    tmp_path, monkeypatch, command, name
+):
+    function, hiding, showing, (kind, words) = HIDDEN[name]
+    function = {"tensorflow:abs": "absolute"}.get(function, function.rpartition(":")[2])
+    source = ROOT / "tests" / "acceptance" / "hidden_faults.py"
+    (tmp_path / "hidden_faults.py").write_text(source.read_text())
+    monkeypatch.chdir(tmp_path)
+
+    def look(inputs, *arguments):
+        (tmp_path / "spec.yaml").write_text(f"op: it\nforward: hidden_faults:{function}\ninputs: {inputs}\n")
+        return command(*arguments[:1], "spec.yaml", "-j", "0", *arguments[1:])
+
+    assert look(hiding, "run").code == 0
+    mutants = json.loads(look(hiding, "mutate", "--kind", kind, "--format", "json").out)["mutants"]
+    assert any(words in one["message"] for one in mutants if one["outcome"] == "out of sight")
+    assert look(showing or hiding.replace("[4, 2]", "[3, 2]"), "run").code == 1

@@ -155,7 +155,7 @@ def test_the_table_shows_what_a_failed_case_printed(project):
     project.write(bad=spec("bad", "exit_at_once"), talks=spec("talks", "talk"))
     done = project.run("-j", "1")
     assert done.code == 3
-    assert "  ERROR  crash: the process ended with exit code 3, as by os._exit" in done.out
+    assert "  ERROR GC315  crash: the process ended with exit code 3, as by os._exit" in done.out
     assert "      leaving\n" in done.out
     assert "all is well" not in done.out + done.err
     file = done.out.partition("(all of it: ")[2].partition(")")[0]

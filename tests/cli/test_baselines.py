@@ -50,10 +50,8 @@ def test_a_drift_fails(recorded, invoke, tmp_path):
     file = tmp_path / "r.json"
     result = invoke("run", "--baseline", "g.lock", f"--report=json={file}", "--report", "github", "-q")
     assert result.code == 1
-    assert (
-        "  DRIFTED  huber · dy/dx\n    error 1.0e-13 -> 1.0e-07, still within the tolerance of 1.0e-06\n"
-        in result.out
-    )
+    told = "error 1.0e-13 -> 1.0e-07, still within the tolerance of 1.0e-06"
+    assert f"  DRIFTED GC503  huber · dy/dx\n    {told}\n" in result.out
     assert "since the baseline: 1 drifted\n" in result.out
     assert (
         "::error file=specs/huber.yaml,line=1,title=gradcheck%3A huber · dy/dx%3A drifted (GC503)::huber"
@@ -68,14 +66,16 @@ def test_what_is_new_is_told_and_fine(recorded, invoke, a_case, a_result):
     recorded.results.append(with_memory(a_result("fresh")))
     result = invoke("run", "--baseline", "g.lock")
     assert result.code == 0
-    assert "  new  fresh · dy/dx\nsince the baseline: 1 new\n" in result.out
+    assert "  new GC509  fresh · dy/dx\nsince the baseline: 1 new\n" in result.out
 
 
 def test_a_deleted_spec_fails(recorded, invoke):
     del recorded.cases[1], recorded.results[1]
     result = invoke("run", "--baseline", "g.lock", "specs")
     assert result.code == 1
-    assert "  VANISHED  conv · dy/dx\n    was checked in specs/conv.yaml, and no longer is\n" in result.out
+    assert (
+        "  VANISHED GC501  conv · dy/dx\n    was checked in specs/conv.yaml, and no longer is\n" in result.out
+    )
 
 
 def test_a_deleted_spec_fails_where_another_part_is_run_too(recorded, invoke):
@@ -102,7 +102,7 @@ def test_a_pair_that_is_gone_from_its_case_fails(recorded, invoke):
     recorded.results[0] = replace(recorded.results[0], pairs=(pair,))
     result = invoke("run", "--baseline", "g.lock", "specs")
     assert result.code == 1
-    assert "VANISHED  huber · dy/dx" in result.out
+    assert "VANISHED GC501  huber · dy/dx" in result.out
 
 
 def test_an_update_touches_what_changed_alone(recorded, invoke, tmp_path):
@@ -161,9 +161,9 @@ def test_two_reports_are_compared(project, invoke, a_result):
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 1
     assert result.out == (
-        "  BROKE  conv · dy/dx\n"
+        "  BROKE GC506  conv · dy/dx\n"
         "    was passed, and is mismatched now\n"
-        "  DRIFTED  huber · dy/dx\n"
+        "  DRIFTED GC503  huber · dy/dx\n"
         "    error 1.0e-13 -> 1.0e-07, still within the tolerance of 1.0e-06\n"
         "old.json -> new.json: 1 broke, 1 drifted\n"
     )
@@ -205,7 +205,7 @@ def test_what_is_gone_from_what_was_asked_for_has_vanished(project, invoke):
     invoke("run", "--report", "json=less.json")
     result = invoke("diff", "whole.json", "less.json")
     assert result.code == 1
-    assert "  VANISHED  conv · dy/dx\n" in result.out
+    assert "  VANISHED GC501  conv · dy/dx\n" in result.out
 
 
 def test_what_was_mended_is_listed(project, invoke, a_result):
@@ -216,7 +216,7 @@ def test_what_was_mended_is_listed(project, invoke, a_result):
     invoke("run", "--report", "json=new.json")
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 0
-    assert "  mended  huber · dy/dx\n    was mismatched, and is passed now\n" in result.out
+    assert "  mended GC511  huber · dy/dx\n    was mismatched, and is passed now\n" in result.out
 
 
 def test_a_check_that_has_come_to_fail_is_broken(project, invoke):
@@ -226,5 +226,5 @@ def test_a_check_that_has_come_to_fail_is_broken(project, invoke):
     invoke("run", "--report", "json=new.json")
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 1
-    assert "  BROKE  huber · check linearity\n    didn't fail, and is mismatched now\n" in result.out
-    assert "mended  huber · check linearity" in invoke("diff", "new.json", "old.json").out
+    assert "  BROKE GC506  huber · check linearity\n    didn't fail, and is mismatched now\n" in result.out
+    assert "mended GC511  huber · check linearity" in invoke("diff", "new.json", "old.json").out

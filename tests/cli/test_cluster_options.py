@@ -46,7 +46,7 @@ def test_without_dask_the_extra_is_named(invoke, spec, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     result = invoke("mutate", spec, "--on", "dask://127.0.0.1:1")
     assert (result.code, result.out) == (2, "")
-    assert 'pip install "gradcheck-cli[dask]"' in result.err
+    assert 'pip install "distributed>=2026.1"' in result.err
 
 
 class Workers:

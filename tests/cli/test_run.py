@@ -112,7 +112,7 @@ def test_strict_fails_on_whatever_was_skipped(invoke, engine, a_result, flags):
     assert invoke("run", *flags).code == 0
     result = invoke("run", "--strict", *flags)
     assert result.code == 3
-    assert "skip  no gradient here" in result.out
+    assert "skip GC401  no gradient here" in result.out
 
 
 def test_strict_leaves_a_verdict_alone(invoke, engine, a_result):

@@ -111,7 +111,7 @@ def test_merge_joins_shards(invoke, several, tmp_path, a_result):
     assert whole.read_text().count("<testcase") == 3
     one = invoke("merge", str(files[0]), "--cache-dir", str(tmp_path / "c"))
     assert one.code == 3
-    assert "NOT CHECKED  shard 2/2 is missing: its cases weren't checked" in one.out
+    assert "NOT CHECKED GC601  shard 2/2 is missing: its cases weren't checked" in one.out
 
 
 @pytest.mark.parametrize(

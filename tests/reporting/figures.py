@@ -54,7 +54,15 @@ def tanh_figure(size=6, wrong=5, name="y", *, path=True):
         2.0**-15,
     )
     ops = (
-        PathOp("MatMul", "MatMul", "_MatMulGrad at math_grad.py:1700", "passed"),
-        PathOp("Tanh", "Tanh", "bad_tanh_grad at ops.py:12", "mismatched", "it is 1.5 times the derivative"),
+        PathOp("MatMul", "MatMul", "_MatMulGrad at math_grad.py:1700", "passed", reads=(-1,)),
+        PathOp(
+            "Tanh",
+            "Tanh",
+            "bad_tanh_grad at ops.py:12",
+            "mismatched",
+            "it is 1.5 times the derivative",
+            reads=(0,),
+            is_last=True,
+        ),
     )
     return Figure(0, (size, size), drawn, ladder, ops if path else ())

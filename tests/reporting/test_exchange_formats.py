@@ -251,6 +251,7 @@ def test_markdown_shows_what_is_wrong_first_then_every_pair(report):
         ["✅", "sparse_conv_2layer", "dt1/dM0"],
         ["❌", "huber · wide · float32", "dy/dx"],
     ]
+    assert [row[-1] for row in rows[7:]] == ["passed as expected", "mismatched GC101"]
 
 
 def test_markdown_begins_with_the_verdict_and_the_counts(report, passed):

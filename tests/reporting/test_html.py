@@ -109,7 +109,7 @@ def test_pictures_are_said_in_words_too(drawn):
         "error of the difference by step",
     ]
     assert "6 x 6 elements" in words[0]
-    assert len(tree.all("svg")) == 4
+    assert len(tree.all("svg")) == 5  # with the graph of ops, which is drawn without matplotlib
 
 
 def test_slopes_from_either_side_are_drawn_at_a_kink(drawn):
@@ -165,6 +165,19 @@ def test_the_gradients_own_lines_are_shown_and_the_first_is_marked(drawn, tmp_pa
     assert len([attrs for attrs in tree.all("span") if attrs.get("class") == "marked"]) == 1
 
 
+def test_of_a_blamed_op_its_own_gradient_is_shown(drawn, tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text("def bad_tanh_grad(op, u):\n    return u\n\n\ndef forward(x):\n    return x\n")
+    figure = tanh_figure()
+    blamed = replace(figure.path[1], place=f"bad_tanh_grad at {file}:1")
+    pair = replace(drawn.cases[1].pairs[0], figure=replace(figure, path=(figure.path[0], blamed)))
+    case = replace(drawn.cases[1], source=f"{file}:5", pairs=(pair,))
+    tree = read(replace(drawn, cases=(case,)), tmp_path)
+    assert "The gradient, ops.py:1" in tree.text
+    assert "def bad_tanh_grad" in tree.text
+    assert "def forward" not in tree.text
+
+
 def test_a_source_that_is_gone_is_left_out(drawn):
     case = replace(drawn.cases[1], source="gone.py:4")
     assert "The gradient, gone.py" not in read(replace(drawn, cases=(case,))).text
@@ -173,8 +186,10 @@ def test_a_source_that_is_gone_is_left_out(drawn):
 def test_without_matplotlib_it_says_what_to_install(drawn, monkeypatch):
     monkeypatch.setattr(page, "find_spec", lambda _name: None)
     tree = read(drawn)
-    assert "gradcheck-cli[plot]" in tree.text
-    assert tree.all("svg") == []
+    assert "pip install matplotlib" in tree.text
+    assert [svg["aria-label"].split(";")[0] for svg in tree.all("svg")] == [
+        "graph of the ops from x to y"  # which is drawn without it
+    ]
     assert "0.27106" in tree.text  # numbers are there all the same
 
 

@@ -105,6 +105,26 @@ def test_a_link_opens_its_details(page):
     assert opened.locator("details").first.evaluate("one => one.open")
 
 
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_what_scrolls_is_reached_by_keyboard(page, size):
+    opened = page(size)
+    scrolling = opened.evaluate("""() => [...document.querySelectorAll('body *')].filter(
+        (one) => one.scrollWidth > one.clientWidth && /auto|scroll/.test(getComputedStyle(one).overflowX)
+            && one.tabIndex < 0).map((one) => one.outerHTML.slice(0, 80))""")
+    assert scrolling == []
+
+
+def test_the_graph_of_ops_is_as_large_as_its_drawing(page):
+    graph = page(PHONE).locator(".graph svg")
+    assert graph.get_attribute("aria-label").startswith("graph of the ops from x to y; to blame: Tanh Tanh")
+    box = graph.bounding_box()
+    inside = [part.bounding_box() for part in graph.locator("rect, text").all()]
+    assert len(inside) > 4
+    assert all(
+        box["y"] <= one["y"] and one["y"] + one["height"] <= box["y"] + box["height"] for one in inside
+    )
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_a_phone(page, scheme):
     opened = page(PHONE, color_scheme=scheme)

@@ -81,7 +81,7 @@ def test_differences_are_named_largest_first():
         "  c[0,1] / a[1,0]   analytic 1.000e+00   numeric 1.001e+00 ± 1.0e-09   difference 1.000e-03"
         "   allowed 1.0e-06   MISMATCH"
     )
-    assert run == "run: MISMATCH  2 of 16 elements"
+    assert run == "run: MISMATCH GC101  2 of 16 elements"
 
 
 def test_a_kink_and_what_is_undecided_are_called_so_after_what_is_wrong():
@@ -98,7 +98,7 @@ def test_differences_in_other_rows_stay_out_of_one_row():
     error[3, 0] = 1.0
     text = jacobian_text(CASE, view((2, 2), (2, 2), np.ones((4, 4)), error), (0, 0))
     assert "equal: " in text
-    assert text.endswith("run: MISMATCH  1 of 16 elements\n")
+    assert text.endswith("run: MISMATCH GC101  1 of 16 elements\n")
 
 
 def test_a_large_jacobian_is_elided_with_a_notice():

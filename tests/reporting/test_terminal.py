@@ -19,16 +19,16 @@ specs/seeds/sparse_conv.yaml · sparse_conv_2layer · float64 · graph       0.4
 specs/huber.yaml · huber
     float32 (numeric: float64) · graph · case wide                        0.05 s
   pair               error   allowed     ratio  verdict
-  dy/dx          2.000e-03   1.0e-06   2.0e+03  MISMATCH  3 of 16 elements
+  dy/dx          2.000e-03   1.0e-06   2.0e+03  MISMATCH GC101  3 of 16 elements
     worst: y[2,5] / x[2,5]   analytic 1.000e+00   numeric 9.980e-01 ± 3.1e-09
            off by 0.2 %
     diagnosis: analytic = 1.002 numeric in these elements
-  check linearity  MISMATCH
+  check linearity  MISMATCH GC102
     vjp(2 u) isn't 2 vjp(u)
-    warning: precision: tanh saturates
+    warning GC405: precision: tanh saturates
     reproduce: gradcheck run specs/huber.yaml --case wide --seed 0
 specs/broken.yaml · broken · float64 · graph                              0.00 s
-  ERROR  import: No module named 'numpi'.
+  ERROR GC301  import: No module named 'numpi'.
     Searched: specs, /home/me/project
       File "ops.py", line 3, in <module>
         import numpi
@@ -64,7 +64,7 @@ def test_times_stay_near_on_a_very_wide_terminal(passed):
 def test_a_narrow_terminal_folds_and_drops_nothing(mismatched):
     text = text_of(mismatched, width=40)
     flat = " ".join(text.split())
-    assert "MISMATCH 3 of 16 elements" in flat
+    assert "MISMATCH GC101 3 of 16 elements" in flat
     assert "worst: y[2,5] / x[2,5] analytic 1.000e+00 numeric 9.980e-01 ± 3.1e-09" in flat
     assert "analytic = 1.002 numeric in these elements" in flat
 
@@ -81,6 +81,20 @@ def test_the_label_column_is_as_wide_as_the_labels(with_pair):
     assert lines[2].index("1.890e-13") == len("  dlogits/dkernel[0]  ") + len("disconnected") - len(
         "1.890e-13"
     )
+
+
+def test_what_is_no_plain_pass_has_its_code_beside_its_verdict(with_pair):
+    assert text_of(with_pair(Status.EXPECTED_MISMATCH)).splitlines()[2].endswith("  expected mismatch GC101")
+    undecided = with_pair(Status.INCONCLUSIVE, undecided="jump")
+    assert text_of(undecided).splitlines()[2].endswith("  INCONCLUSIVE GC211")
+    assert "GC" not in text_of(with_pair())
+
+
+def test_a_note_stands_beside_its_code_at_80_columns(with_pair):
+    mismatched = with_pair(Status.MISMATCHED, label="dy/dw", wrong_elements=12, elements=1024)
+    row = text_of(mismatched).splitlines()[2]
+    assert row.endswith("MISMATCH GC101  12 of 1,024 elements")
+    assert layout.cells(row) <= 80
 
 
 def test_outputs_without_a_gradient_are_named(passed):
@@ -138,7 +152,8 @@ def test_kinks_and_miss_probability_are_in_the_row(with_pair):
 def test_what_was_not_compared_shows_no_numbers(with_pair):
     row = text_of(with_pair(elements=0, note="zero-size: shape only")).splitlines()[2]
     assert row.split() == ["dM1/dM0", "-", "-", "-", "pass", "zero-size:", "shape", "only"]
-    assert text_of(with_pair(Status.SKIPPED)).splitlines()[2].split() == ["dM1/dM0", "-", "-", "-", "skip"]
+    row = text_of(with_pair(Status.SKIPPED)).splitlines()[2]
+    assert row.split() == ["dM1/dM0", "-", "-", "-", "skip", "GC401"]
 
 
 def test_verbose_adds_method_evaluations_and_passed_checks(passed):
@@ -221,7 +236,7 @@ def loosened(pair, case="default"):
 def test_a_tolerance_that_is_loosened_once_is_one_line():
     found = [loosened("dy/da"), loosened("dy/db"), loosened("dy/da", "wide")]
     text = layout.plain(baseline_lines(found, 80))
-    assert text.startswith("  LOOSENED  huber · dy/da and 2 pairs more\n    rtol 1.0e-06 -> 1.0e-03\n")
+    assert text.startswith("  LOOSENED GC502  huber · dy/da and 2 pairs more\n    rtol 1.0e-06 -> 1.0e-03\n")
     assert text.count("LOOSENED") == 1
     assert "since the baseline: 3 loosened" in text
     assert "`gradcheck run --update-baseline FILE`" in " ".join(text.split())

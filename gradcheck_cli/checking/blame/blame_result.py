@@ -23,6 +23,7 @@ class OpVerdict:
         reason: why it is inconclusive.
         evidence: its gradient's actual and expected value, where they were seen.
         contributes: whether it adds to the whole gradient's error along this path.
+        reads: the ops whose outputs flow into it, by their index on the path; -1 for the path's input.
     """
 
     place: OpPlace
@@ -30,6 +31,7 @@ class OpVerdict:
     reason: str = ""
     evidence: str = ""
     contributes: bool = False
+    reads: tuple[int, ...] = ()
 
     @property
     def is_suspect(self) -> bool:

@@ -9,7 +9,7 @@ holds on the path (a symmetric matrix, probabilities that add up to 1) is never 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -52,11 +52,13 @@ class OpOnPath:
         place: the op's name, type and place.
         obstacle: why it can't be differenced by itself; empty where it can.
         fault: what is wrong with its gradient's shape or dtype; empty where nothing is.
+        reads: the ops on the path whose outputs flow into it, by their index; -1 for an input of the path.
     """
 
     place: OpPlace
     obstacle: str = ""
     fault: str = ""
+    reads: tuple[int, ...] = ()
 
 
 class Probe(Protocol):
@@ -149,7 +151,8 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
         for count, index in enumerate(rough):
             verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
     agrees = False if whole.is_wrong else None if whole.reason else True
-    return Blame(tuple(verdicts[index] for index in range(len(findings))), agrees, whole.reason)
+    ops = tuple(replace(verdicts[index], reads=op.reads) for index, op in enumerate(path.ops))
+    return Blame(ops, agrees, whole.reason)
 
 
 def _look(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:

@@ -32,7 +32,7 @@ def _target(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
             f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
         )
     if Path(value).suffix in _DRAWN and find_spec("matplotlib") is None:
-        raise click.BadParameter("pictures need matplotlib: pip install 'gradcheck-cli[plot]'")
+        raise click.BadParameter("pictures need matplotlib: pip install matplotlib")
     return value
 
 

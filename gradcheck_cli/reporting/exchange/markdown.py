@@ -100,7 +100,8 @@ def _row_of(finding: Finding, root: Path) -> Sequence[str]:
 
 def _row(finding: Finding, pair: PairResult) -> Sequence[str]:
     numbers = ["disconnected", "", ""] if not pair.connected else list(named_numbers(pair).values())
-    verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), pair.note]))
+    code = "" if finding.code is None else finding.code.number
+    verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), code, pair.note]))
     return (_MARKS[finding.outcome], *map(escape, [finding.case_name, pair.label]), *numbers, escape(verdict))
 
 

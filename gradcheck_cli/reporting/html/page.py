@@ -24,6 +24,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     place,
     relative,
 )
+from gradcheck_cli.reporting.html.op_graph import graph_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
@@ -48,7 +49,7 @@ COLUMNS = (
     ("allowed", "number"),
     ("ratio", "number"),
 )
-MISSING = "pictures need matplotlib: pip install 'gradcheck-cli[plot]'"
+MISSING = "pictures need matplotlib: pip install matplotlib"
 # Each takes a fifth of a second to draw and 80 KB: nobody looks at more before mending the first.
 MOST_DRAWN = 24
 _MOST_WRONG = 8
@@ -234,11 +235,17 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     figure = pair.figure
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
     checks = [check for check in case.checks if code_of_check(check) is not None]
+    path = () if figure is None else figure.path
+    graph = graph_of(path, pair.input, pair.output)
+    # An op's gradient is told as `grad at ops.py:12`; TensorFlow's own can't be read from here.
+    blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
+    sources = [*blamed, case.source]
     return {
         "anchor": anchor,
         "status": str(pair.status),
         "word": words_of(pair.status),
         "pair": pair.label,
+        "input": pair.input,
         "op": name_of(case),
         "place": case.spec,
         "code": "" if code is None else str(code),
@@ -249,7 +256,14 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "pictures": [Drawn.of(picture) for picture in pictures],
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _wrong(figure.map),
-        "path": () if figure is None else figure.path,
+        "path": path,
+        "graph": graph,
+        # What is in the graph for those who can't see it, and whatever isn't right.
+        "listed": [
+            op
+            for index, op in enumerate(path)
+            if graph is None or index in graph.ops or op.status != str(Status.PASSED)
+        ],
         "checks": [
             {
                 "status": str(check.status),
@@ -261,7 +275,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         ],
         "branches": branch_line(case) if case.branches else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
-        "source": _source(case.source, root),
+        "source": next(filter(None, (_source(where, root) for where in sources)), None),
         "reproduce": case.reproduce,
     }
 
@@ -371,6 +385,8 @@ def _source(where: str, root: Path) -> Source | None:
     except OSError:
         return None
     start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
+    while stop > line and not lines[stop - 1].strip():
+        stop -= 1
     width = len(str(stop))
     return Source(
         f"{relative(file, root)}:{line}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.gate import Change
+from gradcheck_cli.reporting.codes import code_of, code_of_change
 from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, name_of, named
 from gradcheck_cli.reporting.terminal import layout
@@ -91,10 +92,11 @@ def duration_lines(report: Report, count: int) -> list[Text]:
 
 def unchecked_lines(report: Report, width: int) -> list[Text]:
     """Lay out what was to be checked, and wasn't."""
+    word = f"NOT CHECKED {code_of('unchecked').number}"
     return [
         line
         for text in report.unchecked
-        for line in layout.wrap(f"NOT CHECKED  {text}", width=width, indent=0, style="bold red")
+        for line in layout.wrap(f"{word}  {text}", width=width, indent=0, style="bold red")
     ]
 
 
@@ -144,7 +146,8 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     where = f"{named(first.op, first.case, first.dtype, first.mode)} · {first.pair}"
     if len(group) > 1:
         where += f" and {layout.count(len(group) - 1, 'pair')} more"
-    head = Text(f"  {word.upper() if first.is_failure else word}", style=style)
+    word = f"{word.upper() if first.is_failure else word} {code_of_change(first).number}"
+    head = Text(f"  {word}", style=style)
     lines = [head + Text(f"  {layout.clean(where)}", style="")]
     if first.change is not Change.NEW:  # the word says it, and there may be many
         lines += layout.wrap(first.message, width=width, indent=4)

@@ -11,8 +11,9 @@ import numpy as np
 from gradcheck_cli.checking.ops.packing import index_of, part_of
 from gradcheck_cli.checking.verdicts.summary import RANK
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
+from gradcheck_cli.reporting.terminal.pair_table import verdict_text
 from gradcheck_cli.serial import plain
 
 if TYPE_CHECKING:
@@ -261,12 +262,14 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
 def _verdict_lines(view: PairView, width: int) -> list[str]:
     """Say what `run` says of the pair, over all sample points, and of its case where that fails."""
     result = view.result
-    messages = [f"run: {VERDICTS[result.status][0]}" + (f"  {result.note}" if result.note else "")]
+    said = verdict_text(result.status, code_of_pair(result)).plain
+    messages = [f"run: {said}" + (f"  {result.note}" if result.note else "")]
     if not result.connected:
         messages.append("the gradient is None (disconnected): zeros stand for it here")
     messages += [text for text in (result.message, *view.warnings) if text]
     messages += [
-        f"check {check.name}: {VERDICTS[check.status][0]}: {check.message}" for check in view.failing
+        f"check {check.name}: {verdict_text(check.status, code_of_check(check)).plain}: {check.message}"
+        for check in view.failing
     ]
     return [
         line.plain

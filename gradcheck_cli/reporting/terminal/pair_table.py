@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from gradcheck_cli.reporting.codes import code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.reporting.codes import Code
     from gradcheck_cli.results import CaseResult, PairResult
 
 VERDICTS = {
@@ -34,6 +36,13 @@ MIN_LABEL = 10
 MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
 
 
+def verdict_text(status: Status, code: Code | None) -> Text:
+    """Return the word of a verdict, and the number that `gradcheck explain` takes."""
+    word, style = VERDICTS[status]
+    text = Text().append(word, style=style)
+    return text if code is None else text.append(f" {code.number}", style=style.removeprefix("bold "))
+
+
 def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Lay out a case's pairs: a heading, and a row each, in columns where there's room for them.
 
@@ -43,30 +52,37 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         verbose: also show methods, counts of evaluations and uncertainties.
     """
     labels = [layout.clean(pair.label) for pair in case.pairs]
-    if width < INDENT + MIN_LABEL + NUMBERS_WIDTH + MIN_VERDICT:
+    verdicts = [verdict_text(pair.status, code_of_pair(pair)) for pair in case.pairs]
+    beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))
+    if width < beside_label + MIN_LABEL:
         folded = []
-        for pair, label in zip(case.pairs, labels, strict=True):
-            folded += [*_folded(pair, label, width), *_details(pair, width, verbose=verbose)]
+        for pair, label, verdict in zip(case.pairs, labels, verdicts, strict=True):
+            folded += [*_folded(pair, label, verdict, width), *_details(pair, width, verbose=verbose)]
         return folded
-    room = width - INDENT - NUMBERS_WIDTH - MIN_VERDICT
-    column = max([MIN_LABEL, *(layout.cells(label) for label in labels if layout.cells(label) <= room)])
+    known = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
+    widest = max([len("pair"), *known])
+    # A few blanks less after the labels, where a note then stands beside its verdict.
+    notes = [
+        INDENT + NUMBERS_WIDTH + 2 + verdict.cell_len + 2 + layout.cells(_note(pair))
+        for pair, verdict in zip(case.pairs, verdicts, strict=True)
+    ]
+    room = min((width - cells for cells in notes if cells + widest <= width), default=MIN_LABEL)
+    column = max(widest, min(MIN_LABEL, room))
     heading = f"{'':{INDENT}}{'pair':{column}}{_columns(NUMBERS)}  verdict"
     lines = [Text(heading, style="dim")]
-    for pair, label in zip(case.pairs, labels, strict=True):
-        lines += _row(pair, label, column, width)
+    for pair, label, verdict in zip(case.pairs, labels, verdicts, strict=True):
+        lines += _row(pair, label, verdict, column, width)
         lines += _details(pair, width, verbose=verbose)
     return lines
 
 
-def _row(pair: PairResult, label: str, column: int, width: int) -> list[Text]:
+def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -> list[Text]:
     """Lay out a pair's row; a label wider than its column and a note too long take lines of their own."""
     lines = []
     if layout.cells(label) > column:
         lines.append(Text(" " * INDENT + label))
         label = ""
-    row = Text(" " * INDENT + layout.pad(label, column) + _numbers(pair) + "  ")
-    word, style = VERDICTS[pair.status]
-    row += Text(word, style=style)
+    row = Text(" " * INDENT + layout.pad(label, column) + _numbers(pair) + "  ") + verdict
     note = _note(pair)
     if note and row.cell_len + 2 + layout.cells(note) <= width:
         row += Text(f"  {note}")
@@ -77,10 +93,9 @@ def _row(pair: PairResult, label: str, column: int, width: int) -> list[Text]:
     return lines
 
 
-def _folded(pair: PairResult, label: str, width: int) -> list[Text]:
+def _folded(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]:
     """Lay out a pair on a terminal too narrow for columns: its verdict, then its numbers by name."""
-    word, style = VERDICTS[pair.status]
-    lines = [Text(f"  {label}  ") + Text(word, style=style)]
+    lines = [Text(f"  {label}  ") + verdict]
     note = _note(pair)
     if note:
         lines += layout.wrap(note, width=width, indent=4)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.covered import side_counts
+from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import VERDICTS, pair_lines
+from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     for check in case.checks:
         if check.status is not Status.PASSED or (verbose and check.message):
             lines += _check(check, width)
+    precision = code_of("precision")
     for warning in case.warnings:
-        lines += layout.wrap(f"warning: {warning}", width=width, indent=4, style="yellow")
+        lines += layout.wrap(f"warning {precision.number}: {warning}", width=width, indent=4, style="yellow")
     if case.reason:
         lines += layout.wrap(f"reason: {case.reason}", width=width, indent=4)
     if case.output and (verbose or case.status not in GREEN):
@@ -184,9 +186,7 @@ def branch_line(case: CaseResult, *, most: int | None = None) -> str:
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:
-    word, style = VERDICTS[check.status]
-    line = Text(f"  check {layout.clean(check.name)}  ") + Text(word, style=style)
-    lines = [line]
+    lines = [Text(f"  check {layout.clean(check.name)}  ") + verdict_text(check.status, code_of_check(check))]
     if check.message:
         lines += layout.wrap(check.message, width=width, indent=4)
     return lines
@@ -204,9 +204,10 @@ def _output(case: CaseResult) -> list[Text]:
 
 def _error(error: CaseError, width: int) -> list[Text]:
     first, *rest = error.message.splitlines() or [""]
-    lines = layout.wrap(f"{error.kind}: {first}", width=width - 9, indent=2)
-    # The word goes in front after wrapping, since a wrapped line has one style.
-    lines[0] = Text("  ") + Text("ERROR", style="bold red") + Text(f"  {lines[0].plain.strip()}")
+    verdict = verdict_text(Status.ERROR, code_of_error(error))
+    lines = layout.wrap(f"{verdict.plain}  {error.kind}: {first}", width=width, indent=2)
+    # A wrapped line has no style of its own: that of the verdict is put in front again.
+    lines[0] = Text("  ") + verdict + Text(lines[0].plain[2 + len(verdict.plain) :])
     for line in rest:
         lines += layout.wrap(line, width=width, indent=4)
     for frame in error.traceback:

@@ -64,7 +64,7 @@ class Connection:
             from distributed import Client
         except ImportError as error:
             raise UsageError(
-                f'--on needs Dask: pip install "gradcheck-cli[dask]" ({error}). On every worker, too.'
+                f'--on needs Dask: pip install "distributed>=2026.1" ({error}). On every worker, too.'
             ) from error
         for name in logging.root.manager.loggerDict:
             if name.startswith("distributed"):

@@ -11,6 +11,7 @@ from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.verdicts.figure_data import figure_of, is_plain, ladder_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import PathOp
+from gradcheck_cli.results import Status
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.views.blaming import blame_path
 
@@ -24,7 +25,7 @@ DOUBTFUL = "doubtful"  # what `Case.drawn` says for all pairs that aren't a plai
 # Of a case with more such pairs the first are drawn, and no more after so many seconds.
 _MOST = 12
 _LONG = 15.0
-_MOST_OPS = 200
+_MOST_OPS = 200  # of a path
 
 
 def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (an Opener of any op)
@@ -93,14 +94,25 @@ def _path(opener: Any, place: tuple[int, int], sample: int) -> tuple[PathOp, ...
         found = blame_path(place[0], [place[1]], [sample], opener).blame
     except Exception:  # noqa: BLE001 (what can't be drawn is left out; the verdict stands)
         return ()
-    told = [
+    # Blame goes backward. Of a long path, the part around the first op that is named.
+    ops, last = found.ops[::-1], len(found.ops) - 1
+    guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
+    first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))
+    read_by_others = {read for op in ops for read in op.reads}
+    kept = range(first, min(first + _MOST_OPS, len(ops)))
+    return tuple(
         PathOp(
             op.place.name,
             op.place.type,
             f"{op.place.gradient} at {op.place.file}:{op.place.line}" if op.place.file else op.place.gradient,
             str(op.status),
             op.evidence or op.reason,
+            tuple(
+                -1 if read < 0 else last - read - first
+                for read in reversed(op.reads)
+                if read < 0 or last - read in kept
+            ),
+            last - index not in read_by_others,
         )
-        for op in reversed(found.ops)
-    ]
-    return tuple(told[:_MOST_OPS])
+        for index, op in enumerate(ops[kept.start : kept.stop], kept.start)
+    )

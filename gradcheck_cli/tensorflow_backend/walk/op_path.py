@@ -60,10 +60,23 @@ class WalkedPath:
         info = self.walk.source.outputs[self.walk.output]
         passes, _ = self.walk.passes(np.ones(info.shape))
         return tuple(
-            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass))
+            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass), self._reads(step))
             for op_pass, step in zip(passes, self.walk.steps, strict=True)
             if not step.passes_on
         )
+
+    def _reads(self, step: Step) -> tuple[int, ...]:
+        """Return which ops an op's moving inputs come from, each once; -1 for an input of the path."""
+        passing = {step.op for step in self.walk.steps if step.passes_on}
+        index_of = {step.op: index for index, step in enumerate(self.steps)}
+        sources = {id(self.walk.inputs[input_index]) for input_index in self.walk.numbers}
+        found = []
+        for index in step.gradients:
+            tensor = step.op.inputs[index]
+            while tensor.op in passing and id(tensor) not in sources:
+                tensor = tensor.op.inputs[0]
+            found.append(-1 if id(tensor) in sources else index_of.get(tensor.op))
+        return tuple(dict.fromkeys(index for index in found if index is not None))
 
     @property
     def precision(self) -> Precision:
