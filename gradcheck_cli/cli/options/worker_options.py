@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.running.workers import Workers
 
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
 _HERE = "dask"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.running.cluster.dask_versions import Fleet, describe
-from gradcheck_cli.running.processes.workers import WorkersLostError
+from gradcheck_cli.running.workers import WorkersLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

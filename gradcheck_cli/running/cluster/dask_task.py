@@ -24,7 +24,7 @@ from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
 from gradcheck_cli.running.processes.messages import Place
-from gradcheck_cli.running.processes.workers import Ended, Started
+from gradcheck_cli.running.workers import Ended, Started
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

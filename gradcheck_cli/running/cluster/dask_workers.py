@@ -27,7 +27,7 @@ from gradcheck_cli.running.cluster.dask_versions import versions
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered
-from gradcheck_cli.running.processes.workers import Ended, Started, Waited, WorkersLostError
+from gradcheck_cli.running.workers import Ended, Started, Waited, WorkersLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,7 +13,7 @@ from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.messages import Exit
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions
-from gradcheck_cli.running.processes.workers import Event, Progressed, Started, Waited
+from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,9 +14,9 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
+from gradcheck_cli.running.explaining.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
-from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

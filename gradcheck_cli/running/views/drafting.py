@@ -13,8 +13,8 @@ from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.drafts import guesses
+from gradcheck_cli.spec.dtype_names import VARYING_DTYPES
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.values.dtype_names import VARYING_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.spec.dtype_names import kind_of
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.allowed_intervals import LEAST_CHANCE, allowed_intervals, length
 from gradcheck_cli.spec.values.distributions import ElementDistribution, contains, distribution_of
-from gradcheck_cli.spec.values.dtype_names import kind_of
 from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.dtype_names import kind_of
 from gradcheck_cli.spec.values import arrays, literals
 from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
 from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
 from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
-from gradcheck_cli.spec.values.dtype_names import kind_of
 from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirrored, places
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from gradcheck_cli.checking.ops.opening import Opening
 from gradcheck_cli.checking.verdicts.figure_data import figure_of, is_plain, ladder_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import PathOp
+from gradcheck_cli.running.explaining.blaming import blame_path
 from gradcheck_cli.running.pair_labels import open_pair
-from gradcheck_cli.running.views.blaming import blame_path
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.figure import Figure
-    from gradcheck_cli.results import CaseResult, PairResult
-    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.results import PairResult
 
 DOUBTFUL = "doubtful"  # what `Case.drawn` says for all pairs that aren't a plain pass
 # Of a case with more such pairs the first are drawn, and no more after so many seconds.
@@ -48,26 +47,6 @@ def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (a
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))
     return replace(findings, pairs=tuple(pairs))
-
-
-def draw_pair(case: Case, label: str) -> CaseResult:
-    """Check a case, and return its result with one pair alone, drawn.
-
-    Raises:
-        UsageError: there is no such pair.
-        CaseFailedError: the case can't be checked.
-    """
-    from gradcheck_cli.running.session import run_case, start_tensorflow
-
-    start_tensorflow()
-    result = run_case(replace(case, drawn=label, remembered=False))
-    if result.error is not None:
-        raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
-    found = [pair for pair in result.pairs if pair.label == label]
-    if not found:
-        known = ", ".join(pair.label for pair in result.pairs) or "none"
-        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
-    return replace(result, pairs=tuple(found))
 
 
 def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:  # noqa: ANN401 (as above)
