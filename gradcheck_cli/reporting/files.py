@@ -84,7 +84,7 @@ def _lock(folder: int) -> None:
     while True:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # noqa: PERF203 (it waits)
+        except BlockingIOError:
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
             time.sleep(_BETWEEN)

@@ -70,7 +70,7 @@ def gradient_of_its_own(x):
 def slow(x):
     def wait(value):
         import time
-        time.sleep(1)
+        time.sleep(0.1)
         return value
     return tf.py_function(wait, [x], tf.float64) * 0 + x * x
 """
@@ -307,7 +307,7 @@ def _children(pid):
 def test_a_machine_that_was_paused_times_nothing_out(folder):
     spec = {"op": "slow", "forward": "code_here:slow", "inputs": {"x": {"shape": [1]}}, "samples": 1}
     (folder / "slow.yaml").write_text(json.dumps(spec))
-    run = _run(folder, "run", "-j", "1", "--timeout", "60", "slow.yaml", "--format", "json")
+    run = _run(folder, "run", "-j", "1", "--timeout", "20", "slow.yaml", "--format", "json")
     tree = []
     deadline = time.monotonic() + 150
     while len(tree) < 2 and time.monotonic() < deadline:  # the fork server, and the process of the case
@@ -316,7 +316,7 @@ def test_a_machine_that_was_paused_times_nothing_out(folder):
         tree = [*servers, *(child for server in servers for child in _children(server))]
     for pid in (run.pid, *tree):
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(62)
+    time.sleep(21)
     for pid in (*tree, run.pid):
         os.kill(pid, signal.SIGCONT)
     out, err = run.communicate(timeout=300)

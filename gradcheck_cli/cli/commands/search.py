@@ -123,7 +123,7 @@ def _write(report: Report, cases: Sequence[Case]) -> None:
     for case, example in sorted(found, key=lambda each: -each[0].line):
         try:
             name = write_case(case, example)
-        except WriteError as error:  # noqa: PERF203 (one a case)
+        except WriteError as error:
             click.echo(f"{case.spec}: not written: {error}", err=True)
         else:
             click.echo(f"{case.spec}: wrote case {name}", err=True)

@@ -27,7 +27,9 @@ from gradcheck_cli.running.processes.messages import Place
 from gradcheck_cli.running.workers import Ended, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
+
+    from distributed import Worker
 
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.case import Case
@@ -115,20 +117,20 @@ class _Found(NamedTuple):
     printed: dict[int, str]
 
 
-def tell(worker: Any, document_order: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
+def tell(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
     """Tell whoever sent the order that a document has begun, or a case of it; Dask adds its `worker`."""
     worker.log_event(TOPIC, {"run": document_order.run, "document": document_order.document, **what})
 
 
-def _root_of(worker: Any, document_order: Order) -> Path:  # noqa: ANN401 (as above)
+def _root_of(worker: Worker, document_order: Order) -> Path:
     return _store(worker) / document_order.digest
 
 
-def _store(worker: Any) -> Path:  # noqa: ANN401 (as above)
+def _store(worker: Worker) -> Path:
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _checked(worker: Any, document_order: Order, archive: bytes) -> _Found:  # noqa: ANN401 (as above)
+def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
     if document_order.versions and document_order.versions != versions():
         fleet = Fleet({worker.address: versions()}, frozenset())
         raise wire.WireError(fleet.complaint())
@@ -156,7 +158,7 @@ def _checked(worker: Any, document_order: Order, archive: bytes) -> _Found:  # n
         _servers.give(workers, output, is_fit=is_done)
 
 
-def _is_wanted(worker: Any, key: Any) -> bool:  # noqa: ANN401 (as above; and a key)
+def _is_wanted(worker: Worker, key: Hashable) -> bool:
     """Whether somebody still waits for the task: it may be cancelled, or its worker told to go."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING

@@ -13,6 +13,8 @@ from gradcheck_cli import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distributed import Worker
+
 NAMES = ("Python", "gradcheck", "NumPy", "TensorFlow")
 MISSING = "none"
 # TensorFlow under the names that it is distributed by.
@@ -40,12 +42,12 @@ def _installed(*names: str) -> str:
     for name in names:
         try:
             return version(name)
-        except PackageNotFoundError:  # noqa: PERF203 (a handful)
+        except PackageNotFoundError:
             continue
     return MISSING
 
 
-def describe(dask_worker: Any) -> dict[str, Any]:  # noqa: ANN401 (distributed's Worker)
+def describe(dask_worker: Worker) -> dict[str, Any]:
     """Say of the Dask worker that this runs in which versions it has, and what resources it offers."""
     return {"versions": versions(), "resources": sorted(dask_worker.state.total_resources)}
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.spec.case import Case
 
@@ -294,7 +295,7 @@ class DaskWorkers:
             )
 
 
-def _name_worker(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
+def _name_worker(result: CaseResult) -> CaseResult:
     """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
     error = result.error
     if error is None or "ModuleNotFoundError" not in error.message:

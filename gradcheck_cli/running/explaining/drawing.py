@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.figure import Figure
     from gradcheck_cli.results import PairResult
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
 DOUBTFUL = "doubtful"  # what `Case.drawn` says for all pairs that aren't a plain pass
 # Of a case with more such pairs the first are drawn, and no more after so many seconds.
@@ -26,7 +27,7 @@ _LONG = 15.0
 _MOST_OPS = 200
 
 
-def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (an Opener of any op)
+def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
     """Add figures to the pairs that `Case.drawn` asks for.
 
     Args:
@@ -49,7 +50,7 @@ def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (a
     return replace(findings, pairs=tuple(pairs))
 
 
-def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:  # noqa: ANN401 (as above)
+def _figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:
     judged = findings.judged.get(pair.label)
     figure = None if judged is None else figure_of(judged)
     if judged is None or figure is None:
@@ -66,7 +67,7 @@ def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:
     return figure
 
 
-def _path(opener: Any, place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:  # noqa: ANN401 (as above)
+def _path(opener: CaseOpener[Any], place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
     """Return the ops between output and input with what blame says of each, in the order of the forward."""
     try:
         found = blame_path(place[0], [place[1]], [sample], opener).blame

@@ -126,7 +126,7 @@ class _Server:
                     os.close(descriptor)
                 from gradcheck_cli.running.processes.task import run_task
 
-                code = run_task(descriptors, parent, os.path.join(self._scratch, str(task)))  # noqa: PTH118
+                code = run_task(descriptors, parent, f"{self._scratch}/{task}")
             except BaseException:  # noqa: BLE001 (goes into the file of what the process has printed)
                 traceback.print_exc()
             finally:

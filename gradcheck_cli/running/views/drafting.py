@@ -19,7 +19,8 @@ from gradcheck_cli.spec.load import load_mapping
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.results import CaseResult, PairResult
+    from gradcheck_cli.spec.case import Case
     from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
 
     MayTry = Callable[[str], bool]
@@ -93,7 +94,7 @@ class Drafted:
 _FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
-def _why(pair: Any) -> str:  # noqa: ANN401 (a PairResult)
+def _why(pair: PairResult) -> str:
     return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
 
 
@@ -231,7 +232,7 @@ def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
     if _takes_an_axis(draft):
-        shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
+        shapes.sort(key=lambda shape: len(shape) <= 1)  # matrices first
     kinds = ["", "float32"] if mixed else list(guesses.KINDS)
     for kind in kinds:
         choices = [
@@ -301,7 +302,7 @@ def _run(draft: Draft) -> CaseResult | None:
     return None if case is None else run_case(case)
 
 
-def _case(draft: Draft) -> Any:  # noqa: ANN401 (a Case)
+def _case(draft: Draft) -> Case | None:
     try:
         (case,) = load_mapping(draft.mapping())
     except GradcheckError:
@@ -314,6 +315,6 @@ def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:
     names = list(dict.fromkeys(pair.output for pair in found.pairs)) if found is not None else []
     plain = all(name.isidentifier() for name in names)
     whole = found is not None and not found.not_differentiated
-    if len(names) < 2 or "outputs" in draft.keys or not plain or not whole:  # noqa: PLR2004 (several)
+    if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
         return draft
     return draft.with_key("outputs", names, "what forward returns, in order: put in your names")

@@ -145,7 +145,7 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
     message = ""
     if kind not in ("float", "complex"):
         message = f"must go with a float or complex dtype, but got dtype {tensor.dtype}"
-    elif len(shape) < 2 or shape[-1] != shape[-2]:  # noqa: PLR2004 (a matrix)
+    elif len(shape) <= 1 or shape[-1] != shape[-2]:  # no square matrix
         message = f"must go with a shape that ends in two equal dimensions, but got {show(list(shape))}"
     elif not SOURCES[tensor.source.kind].can_mirror:
         message = f"must go with values that can be mirrored, but got {tensor.source.kind}"

@@ -180,7 +180,7 @@ def _unshaped(
     if opposite is not None:
         other = _placed(tensor, distribution, sampled(opposite))
         placed = _turned(tensor, distribution, placed, other, sampled((rng, imaginary)))
-    if tensor.min_gap is None or count < 2:  # noqa: PLR2004 (a pair)
+    if tensor.min_gap is None or count <= 1:
         return placed
     return _spread(placed.astype(np.float64), tensor.min_gap, _bounded(tensor, distribution))
 

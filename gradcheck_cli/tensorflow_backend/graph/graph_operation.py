@@ -254,7 +254,7 @@ class GraphOperation:
     @property
     def _kept(self) -> Sequence[Kept]:
         """Of a twin, the ops on the forward's way that keep their dtypes."""
-        self.traced.base  # noqa: B018 (what a NumPy function takes shows as it is called)
+        _ = self.traced.base  # what a NumPy function takes shows as it is called
         return self.traced.wide_forward.kept
 
     # What the graph of the gradient tells.
