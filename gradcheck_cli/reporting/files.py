@@ -106,7 +106,7 @@ def _descriptor_of(path: Path) -> int | None:
 
 
 def _mode_of(target: Path) -> int:
-    """Return the permissions that `target` has, or that a plain `open` would give it."""
+    """Return the permissions of `target`, or those that a plain `open` would give to it."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""The options that say in which processes cases run, and what these may take."""
+"""The options for the processes in which cases run: how many, and with which limits."""
 
 from __future__ import annotations
 

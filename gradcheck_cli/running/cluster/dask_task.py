@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.case import Case
 
-TOPIC = "gradcheck"  # of the events by which a worker says what it has begun
-_IDLE = 60.0  # seconds after which a fork server ends that nobody has asked for
+TOPIC = "gradcheck"  # of the events with which a worker reports what it has begun
+_IDLE = 60.0  # an unused fork server ends after so many seconds
 _RUNNING = ("running", "paused", "closing_gracefully")  # states in which a worker's tasks go on
 _MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
 
@@ -165,7 +165,7 @@ def _is_wanted(worker: Worker, key: Hashable) -> bool:
 
 
 def _found(tensorflow: str, results: dict[int, CaseResult]) -> _Found:
-    """Take along what failed cases have printed, of which files were kept here."""
+    """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
         if result.output_file:

@@ -48,7 +48,7 @@ def _installed(*names: str) -> str:
 
 
 def describe(dask_worker: Worker) -> dict[str, Any]:
-    """Say of the Dask worker that this runs in which versions it has, and what resources it offers."""
+    """Return the versions and the resources of the Dask worker in which this runs."""
     return {"versions": versions(), "resources": sorted(dask_worker.state.total_resources)}
 
 
@@ -66,7 +66,7 @@ class Fleet:
 
     @classmethod
     def of(cls, answers: Mapping[str, Any]) -> Fleet:
-        """Read what `describe` returned for each address, or the exception that it couldn't be called for."""
+        """Read what `describe` returned for each address, or the exception that its call ended with."""
         facts = {address: answer for address, answer in answers.items() if isinstance(answer, dict)}
         nothing = dict.fromkeys(NAMES, "?") | {"gradcheck": MISSING}
         return cls(

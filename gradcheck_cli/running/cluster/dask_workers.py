@@ -118,7 +118,7 @@ class DaskWorkers:
         self._codes = {}
 
     def _next(self) -> Callable[[], Iterator[Event]]:
-        """Return what deals with the next news; where there are none for a while, with that."""
+        """Return what handles the next event, or the lack of one for a while."""
         try:
             return self._news.get(timeout=_TICK)
         except queue.Empty:
@@ -232,7 +232,7 @@ class DaskWorkers:
             yield from self._give_up(document)
 
     def _on_lost(self, address: str) -> Iterator[Event]:
-        """Deal with the loss of a worker: Dask runs anew what ran there, if that may be tried again."""
+        """Handle the loss of a worker: Dask repeats what ran there, if it may be repeated."""
         for document in list(self._open.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)

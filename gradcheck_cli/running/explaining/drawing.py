@@ -1,4 +1,4 @@
-"""Figures for a case that is open to its user's code: of the pairs that somebody will look at."""
+"""Draw figures of an open case's pairs: of those that a reader will look at."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Fi
     figure = None if judged is None else figure_of(judged)
     if judged is None or figure is None:
         return None
-    # A verdict that stands mustn't be lost to what pictures it.
+    # A figure that can't be drawn must not cost the verdict.
     with suppress(CaseFailedError, CaseSkippedError, UsageError):
         of, op, place = open_pair(opener, pair.label, figure.point)
         differenced = op if of.case.reference is None else of.open(Opening(figure.point, of="reference"))

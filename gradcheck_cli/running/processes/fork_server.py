@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from gradcheck_cli.running.processes import process
 from gradcheck_cli.running.processes.messages import Exit
 
-# An order: what, and for which task. With FORK come the task's descriptors.
+# An order says what to do, for which task. FORK brings the task's descriptors along.
 ORDER = struct.Struct("<cq")
 FORK, KILL, DUMP = b"f", b"k", b"d"
 # What the server reports, with the task where it's about one.

@@ -149,7 +149,7 @@ class LocalWorkers:
                 yield task.finish(message, message.result, self._kept)
 
     def _on_report(self) -> Iterator[Event]:
-        """Handle the end of a process, or that of the server, which ends all processes."""
+        """Handle the end of a process, or of the server; the server's end also ends all processes."""
         try:
             _, exit_ = self._server.reports.recv()
         except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""A process that checks cases, as its parent sees it: what it has sent and printed, and its limits."""
+"""The parent's view of a process that checks cases: what it has sent and printed, and its limits."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
 
 
 def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
-    """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
+    """Return the first candidate that ends right or wrong; else the one that came nearest to that."""
     best: Drafted | None = None
     runs: Counter[str] = Counter()
     for kind, tried in itertools.islice(tries, _MOST_OPENED):
@@ -211,7 +211,7 @@ def _is_decided(found: CaseResult | None) -> bool:
 
 
 def _rank(drafted: Drafted) -> int:
-    """Say how near a draft comes to one that is right: it is one that opens, and leaves least undecided."""
+    """Rate how near a draft is to a right one: it should open, and leave as little as possible undecided."""
     if drafted.found is None or not drafted.runs:
         return 0 if drafted.found is None else 1
     passed = sum(pair.status is Status.PASSED for pair in drafted.found.pairs)

@@ -69,7 +69,7 @@ def failing_checks(found: Findings) -> tuple[CheckResult, ...]:
 
 
 def _wanted(case: Case, label: str) -> PairRule:
-    """Return what the spec says of a pair, but that it is to be skipped."""
+    """Return the spec's rule for a pair, without its `skip`."""
     own = rule_for(case.pairs, label) or PairRule(label, "")
     return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
 

@@ -126,7 +126,7 @@ class EagerOperation:
         return ()
 
     def closed(self, output: int, input_index: int) -> list[str]:
-        """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+        """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
         return self.called.call.record.closed([self.called.places[input_index]], [self.called.base[output]])
 
     def holding(self, stops: Collection[str]) -> EagerOperation:

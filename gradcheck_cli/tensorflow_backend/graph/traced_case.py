@@ -76,7 +76,7 @@ class TracedCase:
     # The same case in other forms.
 
     def again(self) -> TracedCase:
-        """Return the case with its vjp to be traced again, but not the forward that is differenced."""
+        """Return the case so that its vjp is traced again; the forward that is differenced is kept."""
         return replace(self, with_joint=False, graphs=self, anew=True)
 
     def at_sample(self, sample: int) -> TracedCase:
@@ -215,7 +215,7 @@ class TracedCase:
     # What another trace of the same case at the same point is made of.
 
     def subject(self, bound: Bound) -> TraceSubject:
-        """Return what is traced of a bound function, with shapes as far as a trace is to know them."""
+        """Return the trace of a bound function, with only the shapes that the mode lets a trace know."""
         return TraceSubject(
             bound,
             self.trace_mode.signature(self.at.arguments),
