@@ -432,10 +432,11 @@ def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
 
 def test_a_ready_made_function_with_a_stop_gradient_is_inconclusive(run_in):
     function = tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x))
-    ready = function.get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
-    for result in run_in(["graph", "eager"], forward=ready).values():
+    ready = function.get_concrete_function(tf.TensorSpec([2], tf.float64))
+    spec = {"forward": ready, "inputs": {"x": {"shape": [2]}}, "samples": 1}
+    for result in run_in(["graph", "eager"], **spec).values():
         assert result.status is Status.INCONCLUSIVE
-    for result in run_in(["graph", "eager"], forward=ready, freeze=True).values():
+    for result in run_in(["graph", "eager"], **spec, freeze=True).values():
         assert result.status is Status.INCONCLUSIVE
         assert "nothing can hold it there: a ready-made function" in failed(result)["frozen"]
 
