@@ -103,7 +103,7 @@ class Runs:
         return self._found[key]
 
     def _ended(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
-        from gradcheck_cli.running.processes.workers import Ended
+        from gradcheck_cli.running.workers import Ended
 
         found = {
             event.index: event.result

@@ -11,7 +11,7 @@ import numpy as np
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
-from gradcheck_cli.checking.diagnosis.causes import cause_first, with_causes
+from gradcheck_cli.checking.diagnosis.diagnose import cause_first, with_causes
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget

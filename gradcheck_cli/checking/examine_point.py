@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.judging.stop_gradients import StopGradients
     from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.opener import Opener
+    from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
@@ -86,7 +86,7 @@ class Examination:
     scenes: list[Scene] = field(default_factory=list)
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
 
-    def examine_point(self, sample: int, op: Any, share: tuple[float, float]) -> None:  # noqa: ANN401 (an op of the opener's)
+    def examine_point(self, sample: int, op: OpenedOperation, share: tuple[float, float]) -> None:
         """Judge every pair at one sample point, and run the structural checks of a point.
 
         Args:

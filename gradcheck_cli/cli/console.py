@@ -31,7 +31,7 @@ def uses_colour(stream: TextIO) -> bool:
 
 
 def console_for(stream: TextIO) -> Console:
-    """Return a rich console on `stream` that adds nothing of its own to what it prints."""
+    """Return a rich console on `stream` that prints text as it is."""
     from rich.console import Console
 
     coloured = uses_colour(stream)

@@ -135,5 +135,5 @@ def open_standard_descriptors() -> None:
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except OSError:  # noqa: PERF203 (three of them)
+        except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.processes.workers import Workers
     from gradcheck_cli.running.run_loop import Stopper
+    from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
 
 

@@ -21,6 +21,7 @@ _STEP = 1e-6  # of a component's spread, for slopes
 _LARGE_STEP = 0.03  # where a score has stairs, or the small step moves nothing
 _INWARD = 0.05
 _COLUMNS = 48  # components whose slopes are taken at once
+_MOST_ALONE = 4  # components that take such a value one at a time
 # Parts of the step that would reach zero if the score went straight; a little more than all of it reaches the
 # inside of a narrow band.
 _PARTS = np.array([0.1, 0.5, 0.9, 1.0, *(1 + 10.0 ** -np.arange(1, 13, 1.0)), 1.5, 2.0, 4.0, 16.0])
@@ -118,7 +119,9 @@ class Steering:
     def _simple(self, columns: Array) -> list[Array]:
         """Return points at which one component, or each, has a value that something is compared with."""
         rows = []
-        chosen = columns if len(columns) <= 4 else self.generator.permutation(columns)[:4]  # noqa: PLR2004
+        chosen = columns
+        if len(columns) > _MOST_ALONE:
+            chosen = self.generator.permutation(columns)[:_MOST_ALONE]
         for value in self.values[:6]:
             near = value + np.array([0.0, 1e-6, -1e-6, 1e-3, -1e-3]) * (abs(value) or 1.0)
             rows += [np.full_like(self.best, one) for one in near[:3]]

@@ -84,7 +84,7 @@ def _lock(folder: int) -> None:
     while True:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # noqa: PERF203 (it waits)
+        except BlockingIOError:
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
             time.sleep(_BETWEEN)
@@ -106,7 +106,7 @@ def _descriptor_of(path: Path) -> int | None:
 
 
 def _mode_of(target: Path) -> int:
-    """Return the permissions that `target` has, or that a plain `open` would give it."""
+    """Return the permissions of `target`, or those that a plain `open` would give to it."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

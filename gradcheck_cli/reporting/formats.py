@@ -38,7 +38,7 @@ FORMATS = {
     "markdown": Format("exchange.markdown", "to_markdown", is_rooted=True),
     "sarif": Format("exchange.sarif", "to_sarif", is_rooted=True, is_json=True),
     "html": Format("html.page", "to_html", is_rooted=True),
-    "concise": Format("terminal.concise", "to_concise", to_file=False),
+    "concise": Format("exchange.concise", "to_concise", to_file=False),
 }
 TO_FILES = tuple(kind for kind, form in FORMATS.items() if form.to_file)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ from gradcheck_cli.spec.case import Case, Power
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseError
+
+# What C++, NumPy and TensorFlow say when there is none left.
+_NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
 
 
 def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
@@ -26,6 +30,11 @@ def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
         reproduce=reproduce(case),
         reason=case.reason,
     )
+
+
+def is_about_memory(message: str) -> bool:
+    """Whether a message, or a printed line, is about a lack of memory."""
+    return _NO_MEMORY.search(message) is not None
 
 
 def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:

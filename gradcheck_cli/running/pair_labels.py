@@ -12,17 +12,18 @@ from gradcheck_cli.results import PairResult, Status
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
 
 class OpenedPair(NamedTuple):
     """A pair, the op that has it, and the opener of that op."""
 
-    opener: Any
+    opener: CaseOpener[Any]
     op: Any
     pair: PairKey
 
 
-def open_pair(opener: Any, label: str, sample: int = 0) -> OpenedPair:  # noqa: ANN401 (an Opener of any op)
+def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPair:
     """Open the op that has a pair: the case's own, or its vjp where the label is one of second order.
 
     Args:

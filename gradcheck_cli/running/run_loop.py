@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli import __version__
 from gradcheck_cli.results import CaseResult, Report
-from gradcheck_cli.running.processes.workers import Ended, Progressed, Started, WorkersLostError
+from gradcheck_cli.running.workers import Ended, Progressed, Started, WorkersLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    from gradcheck_cli.running.processes.workers import Event, Workers
+    from gradcheck_cli.running.workers import Event, Workers
     from gradcheck_cli.spec.case import Case
 
 

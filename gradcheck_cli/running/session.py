@@ -16,19 +16,18 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
 from gradcheck_cli.running.chosen_points import check_unseen_sides
-from gradcheck_cli.running.failed_case import blank_result
+from gradcheck_cli.running.explaining.blaming import add_blame
+from gradcheck_cli.running.explaining.drawing import add_figures
+from gradcheck_cli.running.failed_case import blank_result, is_about_memory
 from gradcheck_cli.running.pair_labels import pairs_of_case
-from gradcheck_cli.running.processes.exit_errors import is_about_memory
-from gradcheck_cli.running.processes.workers import Ended, Started
 from gradcheck_cli.running.search.search_case import search
-from gradcheck_cli.running.views.blaming import add_blame
-from gradcheck_cli.running.views.drawing import add_figures
+from gradcheck_cli.running.workers import Ended, Started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.running.processes.workers import Event
+    from gradcheck_cli.running.workers import Event
     from gradcheck_cli.spec.case import Case
 
 

@@ -93,7 +93,7 @@ class FaultLog:
         for _ in range(3):
             try:
                 return model.model_validate(data), broken
-            except ValidationError as error:  # noqa: PERF203 (three rounds at most)
+            except ValidationError as error:
                 for found in error.errors(include_url=False):
                     self._report(model, node, found)
                     broken |= _remove(data, found["loc"], model)

@@ -23,10 +23,11 @@ ROOT = Path(__file__).parents[2]
 def in_process(*arguments):
     """Run a command line; return its exit code, standard output and standard error.
 
-    Cases run in this process too: a fork server would import TensorFlow for each command.
+    Cases run in this process too: a fork server would import TensorFlow for each command. Nothing is kept of
+    a run: a history of all tests would be read and written by each.
     """
     if arguments[0] == "run":
-        arguments = ("run", "-j", "0", *arguments[1:])
+        arguments = ("run", "-j", "0", "--cache-dir", os.devnull, *arguments[1:])
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run_command([str(argument) for argument in arguments])

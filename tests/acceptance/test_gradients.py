@@ -15,6 +15,8 @@ import pytest
 import tensorflow as tf
 from acceptance_root import ROOT
 
+pytestmark = pytest.mark.once
+
 FOLDER = ROOT / "specs" / "gradients"
 EVERY_MODE = {"graph", "dynamic", "eager", "xla"}
 # file -> its ops, each with the modes that it is checked in.

@@ -61,7 +61,7 @@ def names(result, word):
 
 
 def test_each_pair_is_a_test_and_a_wrong_one_fails_with_its_table(project):
-    result = project.runpytest_subprocess("--gradcheck", "-v")
+    result = project.runpytest_subprocess("--gradcheck", "-v", "--junit-xml", "report.xml")
     result.assert_outcomes(passed=14, failed=1)
     assert "cube::default::dy/dx" in names(result, "FAILED")
     assert names(result, "PASSED")[:2] == ["square::default::case", "square::default::dy/dx"]
@@ -71,6 +71,12 @@ def test_each_pair_is_a_test_and_a_wrong_one_fails_with_its_table(project):
     assert "the gradient is 1/3 times the derivative" in text
     assert "reproduce: gradcheck run ops.gradcheck.yaml --op cube --case default --seed 0" in text
     assert "Traceback" not in text
+    every = ET.parse(project.path / "report.xml").iter("testcase")  # noqa: S314 (our own file)
+    (wrong,) = [case for case in every if case.find("failure") is not None]
+    assert wrong.get("name") == "dy/dx"
+    assert "MISMATCH" in (wrong.find("failure").text or "")
+    found = {one.get("name"): one.get("value") for one in wrong.iter("property")}
+    assert found == {"spec": "ops.gradcheck.yaml:4", "mode": "graph", "dtype": "float64"}
 
 
 def test_without_the_option_nothing_is_collected_and_nothing_loaded(project):
@@ -105,16 +111,6 @@ def test_ending_early_and_what_failed_last(project):
 def test_in_xdists_processes(project):
     result = project.runpytest_subprocess("--gradcheck", "-n", "2", "--dist", "loadgroup")
     result.assert_outcomes(passed=14, failed=1)
-
-
-def test_junit_xml(project):
-    project.runpytest_subprocess("--gradcheck", "--junit-xml", "report.xml", "-k", "cube")
-    cases = {case.get("name"): case for case in ET.parse(project.path / "report.xml").iter("testcase")}  # noqa: S314 (our own file)
-    failure = cases["dy/dx"].find("failure")
-    assert failure is not None
-    assert "MISMATCH" in (failure.text or "")
-    found = {one.get("name"): one.get("value") for one in cases["dy/dx"].iter("property")}
-    assert found == {"spec": "ops.gradcheck.yaml:4", "mode": "graph", "dtype": "float64"}
 
 
 def test_a_bad_spec_is_an_error_of_collection(project):

@@ -90,8 +90,8 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), COMMANDS, ids=[row[0][0] for row in COMMANDS])
-def test_each_command_takes_it(project, process, arguments, code, words):
-    done = process(*arguments, cwd=project)
+def test_each_command_takes_it(project, warm, arguments, code, words):
+    done = warm(*arguments, cwd=project)
     assert "Traceback" not in done.stderr
     assert "internal" not in done.stdout + done.stderr
     assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.diagnosis.diagnose import hint
 from gradcheck_cli.checking.diagnosis.hint_view import View
-from gradcheck_cli.checking.diagnosis.hints import hint
 from gradcheck_cli.checking.ops.operation import TensorInfo
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
+from functools import partial
 from importlib.metadata import version
 
 import pytest
@@ -38,20 +37,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def gradients(folder):
+def gradients(warm, folder):
     """Call `gradcheck list` in the project's folder."""
-
-    def call(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "gradcheck_cli.cli.main", "list", *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    return call
+    return partial(warm, "list", cwd=folder)
 
 
 @pytest.fixture(scope="module")

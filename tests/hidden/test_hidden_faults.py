@@ -14,7 +14,6 @@ from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.load import load_mapping
 
-pytestmark = pytest.mark.once
 FOUND_BY_RUN = ("above-5", "band-5", "signs-20", "equal-two", "zero-first", "cond-max-4", "numpy-max-5")
 FOUND_BY_SEARCH = ("batch-of-one", "rounds-1")
 

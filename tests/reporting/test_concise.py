@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from figures import tanh_figure
 
+from gradcheck_cli.reporting.exchange.concise import to_concise
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.concise import to_concise
 from gradcheck_cli.reporting.terminal.half_blocks import heat_lines
 
 CONCISE = """\

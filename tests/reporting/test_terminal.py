@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.reporting.closing import baseline_lines
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.closing import baseline_lines
 from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
 from gradcheck_cli.reporting.terminal.report_text import case_lines, render_report, summary_lines
 from gradcheck_cli.results import CheckResult, Report, Status, WorstElement

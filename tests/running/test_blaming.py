@@ -11,9 +11,9 @@ from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.running.explaining import blaming
+from gradcheck_cli.running.explaining.blaming import LONG, MOST_PAIRS, add_blame
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.running.views import blaming
-from gradcheck_cli.running.views.blaming import LONG, MOST_PAIRS, add_blame
 
 start_tensorflow()
 CASE = SimpleNamespace(

@@ -511,11 +511,11 @@ INSIDE = [
 
 @pytest.mark.parametrize(("function", "held"), INSIDE)
 def test_inside_functions_loops_and_branches(run, function, held):
-    result = run(forward=function, inputs=POSITIVE, freeze=True)
+    result = run(forward=function, inputs=POSITIVE, samples=1, freeze=True)
     assert (result.status, frozen_of(result)) == (Status.PASSED, held)
-    wrong = run(forward=lambda x: tripled(function(x)), inputs=POSITIVE)
+    wrong = run(forward=lambda x: tripled(function(x)), inputs=POSITIVE, samples=1)
     assert wrong.status is Status.MISMATCHED
-    (pair,) = run(forward=function, inputs=POSITIVE).pairs
+    (pair,) = run(forward=function, inputs=POSITIVE, samples=1).pairs
     assert pair.status is Status.INCONCLUSIVE
     assert pair.stops
     assert all("test_frozen.py:" in place for place in pair.stops)

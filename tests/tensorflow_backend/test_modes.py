@@ -76,7 +76,7 @@ RIGHT = {
 
 @pytest.mark.parametrize(("forward", "inputs"), RIGHT.values(), ids=RIGHT)
 def test_a_right_gradient_passes_in_every_mode(run_in, forward, inputs):
-    results = run_in(ALL, forward=forward, inputs=inputs)
+    results = run_in(ALL, forward=forward, inputs=inputs, samples=1)
     assert {mode: (result.status, failed(result)) for mode, result in results.items()} == dict.fromkeys(
         ALL, (Status.PASSED, {})
     )
@@ -92,9 +92,10 @@ STRAIGHT_THROUGH = {
 
 @pytest.mark.parametrize("forward", STRAIGHT_THROUGH.values(), ids=STRAIGHT_THROUGH)
 def test_a_stop_that_is_meant_is_held_in_every_mode_and_named_where_it_isnt_said(run_in, forward):
-    for result in run_in(ALL, forward=forward, freeze=True).values():
+    spec = {"forward": forward, "inputs": {"x": {"shape": [2]}}, "samples": 1}
+    for result in run_in(ALL, **spec, freeze=True).values():
         assert (result.status, failed(result), len(result.held)) == (Status.PASSED, {}, 1)
-    for result in run_in(ALL, forward=forward).values():
+    for result in run_in(ALL, **spec).values():
         assert result.status is Status.INCONCLUSIVE
         assert "test_modes.py:" in result.pairs[0].stops[0]
 
@@ -431,10 +432,11 @@ def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
 
 def test_a_ready_made_function_with_a_stop_gradient_is_inconclusive(run_in):
     function = tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x))
-    ready = function.get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
-    for result in run_in(["graph", "eager"], forward=ready).values():
+    ready = function.get_concrete_function(tf.TensorSpec([2], tf.float64))
+    spec = {"forward": ready, "inputs": {"x": {"shape": [2]}}, "samples": 1}
+    for result in run_in(["graph", "eager"], **spec).values():
         assert result.status is Status.INCONCLUSIVE
-    for result in run_in(["graph", "eager"], forward=ready, freeze=True).values():
+    for result in run_in(["graph", "eager"], **spec, freeze=True).values():
         assert result.status is Status.INCONCLUSIVE
         assert "nothing can hold it there: a ready-made function" in failed(result)["frozen"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.checking.ops.opening import Opening
-from gradcheck_cli.checking.ops.operation import Site
-from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
+from gradcheck_cli.checking.ops.operation import Site, out_of_sight
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping

@@ -181,7 +181,7 @@ def _check_input(
 
 
 def _is_symmetric(matrix: Array) -> bool:
-    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:  # noqa: PLR2004 (a matrix)
+    if matrix.ndim <= 1 or matrix.shape[-1] != matrix.shape[-2]:  # no square matrix
         return False
     # A product that makes a matrix symmetric does so only up to rounding, in float32 too.
     difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))

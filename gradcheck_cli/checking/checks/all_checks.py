@@ -13,6 +13,7 @@ from gradcheck_cli.checking.checks.case_structure import (
     check_second_point,
 )
 from gradcheck_cli.checking.checks.check import (
+    AnyView,
     CaseView,
     Check,
     JudgedView,
@@ -66,7 +67,7 @@ CHECKS: tuple[Check[Any], ...] = (
 )
 
 
-def run_checks(view: Any) -> Iterator[CheckResult]:  # noqa: ANN401 (one of the views)
+def run_checks(view: AnyView) -> Iterator[CheckResult]:
     """Run the checks of one stage that the spec leaves on, one after another.
 
     Args:

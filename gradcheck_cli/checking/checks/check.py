@@ -156,3 +156,6 @@ class ModesView:
     sparsities: Mapping[PairKey, Sparsity]
     sample: int
     others: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+
+
+AnyView = OpenedView | JudgedView | UpstreamView | PointView | CaseView | ModesView

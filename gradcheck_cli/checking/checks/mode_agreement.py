@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.checks.check import ModesView
     from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.ops.opener import Opener
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.spec.case import Case
@@ -82,7 +83,7 @@ def _differs(message: str) -> CheckResult:
     return CheckResult("modes", Status.MISMATCHED, message)
 
 
-def _comparable(operations: Operations, opener: Any, sample: int) -> tuple[Operation, Operation]:  # noqa: ANN401 (an Opener of any op)
+def _comparable(operations: Operations, opener: Opener[Any], sample: int) -> tuple[Operation, Operation]:
     """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
     declared = opener.open(Opening(sample))
     if operations.has_reference_precision:

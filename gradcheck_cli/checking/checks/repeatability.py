@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.checks.deterministic import find_other_function
 from gradcheck_cli.checking.checks.expected_gradients import find_change
@@ -19,6 +19,7 @@ from gradcheck_cli.spec.case import MOVED
 if TYPE_CHECKING:
     from gradcheck_cli.checking.checks.check import PointView, UpstreamView
     from gradcheck_cli.checking.checks.pulled import Pulled
+    from gradcheck_cli.checking.ops.opener import OpenedOperation
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
 
@@ -47,7 +48,7 @@ def check_retrace(view: PointView) -> list[CheckResult]:
     return compare_traces(view, view.op)
 
 
-def compare_traces(view: PointView, op: Any) -> list[CheckResult]:  # noqa: ANN401 (an op of the opener's)
+def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
     """Compare an op with a fresh trace of it: its gradient and its forward.
 
     Args:
@@ -109,7 +110,7 @@ def check_same(
 def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
     """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
     if other_op is pulled.op:
-        pulled.first  # noqa: B018 (the first pull comes before the repeated one)
+        _ = pulled.first  # the first pull comes before the repeated one
         return next(pulled.pulled_for("repeat"))
     gradients = pull_back(other_op, pulled.output, pulled.base[None])
     return {number: gradient[0] for number, gradient in gradients.items() if gradient is not None}

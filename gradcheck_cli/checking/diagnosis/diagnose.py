@@ -1,29 +1,41 @@
-"""Guess which mistake is behind a wrong gradient, from the shape of its error."""
+"""Guess which mistake is behind a wrong gradient, or behind several findings of a case."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.checks.forward_values import compare_with_reference
 from gradcheck_cli.checking.diagnosis.hint_view import Scene, view_of
-from gradcheck_cli.checking.diagnosis.hints import hint
+from gradcheck_cli.checking.diagnosis.hints_of_places import as_block, as_masked, as_moved, as_signed, as_swap
+from gradcheck_cli.checking.diagnosis.hints_of_values import as_added, as_factor, as_multiplied
 from gradcheck_cli.checking.ops.packing import index_of
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.results import CheckResult, PairResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from gradcheck_cli.checking.diagnosis.hint_view import View
     from gradcheck_cli.checking.ops.operation import TensorInfo
+    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.spec.case import Case
 
 # Two Jacobians count as equal if they differ by less than this part of the largest magnitude.
 _ALIKE = 1e-3
 # Only a Jacobian up to this size is written out and compared in full.
 _MOST_WHOLE = 2**18
+_REPEAT = "repeat"
+_NOISY = (
+    "the gradient is another one each time that it runs (see check repeat): its differences from the "
+    "derivative follow from that"
+)
 
 
 def diagnose(
@@ -179,3 +191,68 @@ def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorI
     if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two say little)
         return "every element is wrong"
     return ""
+
+
+def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say what the gradient of a pair is, in place of the derivative.
+
+    Args:
+        views: the pair at each sample point.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
+
+    Returns:
+        The likeliest hint that explains the gradient; empty where none does.
+    """
+    return (
+        as_factor(views, output, input_info)
+        or as_swap(views)
+        or as_moved(views, output, input_info)
+        or as_signed(views, output, input_info)
+        or as_block(views, output, input_info)
+        or as_masked(views)
+        or as_multiplied(views, output, input_info)
+        or as_added(views, output, input_info)
+    )
+
+
+def cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    """Sort a failed `repeat` check first: the other findings follow from it."""
+    return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
+
+
+def with_causes(
+    case: Case,
+    operations: Operations | None,
+    pairs: tuple[PairResult, ...],
+    checks: Sequence[CheckResult],
+) -> tuple[PairResult, ...]:
+    """Give mismatched pairs their common cause as diagnosis.
+
+    Args:
+        case: the case.
+        operations: the ops at the first sample point.
+        pairs: their results.
+        checks: the results of the structural checks.
+
+    Returns:
+        The results, with the common cause as the diagnosis where there is one.
+    """
+    if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
+        return tuple(
+            replace(pair, diagnosis=(_NOISY,)) if pair.status is Status.MISMATCHED else pair for pair in pairs
+        )
+    wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
+    if case.reference is None or case.reference_forward or operations is None or not wrong:
+        return pairs
+    comparison = compare_with_reference(case, operations.declared, operations.differenced)
+    if comparison.status is not Status.MISMATCHED:
+        return pairs
+    difference = comparison.message.partition(": ")[2]
+    message = f"the reference isn't the forward, in value either: {difference} Is it the right one?"
+    return tuple(
+        replace(pair, diagnosis=(message,))
+        if pair.status is Status.MISMATCHED and not pair.diagnosis
+        else pair
+        for pair in pairs
+    )

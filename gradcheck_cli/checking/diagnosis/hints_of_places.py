@@ -229,7 +229,7 @@ def as_block(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) 
 def _factors_along(views: Sequence[View], shape: Sequence[int], axis: int) -> dict[int, float] | None:
     """Return the factor of each slice along an axis; `None` where there is no such factor."""
     factors: dict[int, float] = {}
-    if shape[axis] < 2:  # noqa: PLR2004 (one slice is all there is)
+    if shape[axis] <= 1:  # one slice is all there is
         return None
     for index in range(shape[axis]):
         parts = [

@@ -26,7 +26,7 @@ def as_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo)
     numeric = np.concatenate([view.numeric[view.is_judged] for view in views])
     analytic = np.concatenate([view.analytic[view.is_judged] for view in views])
     size = float(numeric @ numeric)
-    if size == 0 or np.count_nonzero(numeric) < 2:  # noqa: PLR2004 (one element is any factor of another)
+    if size == 0 or np.count_nonzero(numeric) <= 1:  # one element is any factor of another
         return ""
     factor = float(numeric @ analytic) / size
     sizes = {**_sizes(output), **_sizes(input_info)}

@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.numerics.moves import Moves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Hashable, Mapping
 
     from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
     from gradcheck_cli.checking.ops.opening import Dtype, Opening
@@ -60,7 +60,7 @@ class CachedOperation:
             self._held[key] = CachedOperation(cast("OpenedOperation", self.inner.holding(key)))
         return self._held[key]
 
-    def _once(self, key: Any, ask: Callable[[], list[Any]]) -> list[Any]:  # noqa: ANN401 (a key of any make)
+    def _once(self, key: Hashable, ask: Callable[[], list[Any]]) -> list[Any]:
         if key in self._kept:
             return list(self._kept[key])
         answer = ask()

@@ -27,7 +27,7 @@ from gradcheck_cli.checking.mutation.corruptions import (
     Shift,
 )
 from gradcheck_cli.checking.ops.opening import Opening
-from gradcheck_cli.checking.ops.unseen_sides import out_of_sight
+from gradcheck_cli.checking.ops.operation import out_of_sight
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict

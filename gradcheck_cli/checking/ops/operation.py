@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gradcheck_cli.numerics.moves import Moves
 
@@ -66,6 +66,9 @@ class OpPlace:
 class Site:
     """A place of a forward where some corruption would show at one point, and not at another.
 
+    Such as a side of a branch that no point takes, or an axis of size one. A gradient that is wrong only
+    there passes at any tolerance, and no corruption of the visible part reveals it.
+
     Attributes:
         corruption: its name, among `CORRUPTIONS`.
         place: the op, and the line of the user's that made it.
@@ -82,6 +85,27 @@ class Site:
     def message(self) -> str:
         """Say what isn't seen, and where."""
         return f"{self.place}: {'; '.join(self.unseen)}"
+
+
+def out_of_sight(points: Iterable[Sequence[Site]]) -> list[Site]:
+    """Return the sites of a forward at which something is seen at no point.
+
+    Args:
+        points: the sites, in the same order at each sample point.
+    """
+    merged: list[Site] = []
+    for sites in points:
+        if not merged:
+            merged = list(sites)
+            continue
+        if len(sites) != len(merged):  # another trace: each point has sites of its own
+            merged += sites
+            continue
+        merged = [
+            replace(site, unseen=tuple(fault for fault in site.unseen if fault in other_site.unseen))
+            for site, other_site in zip(merged, sites, strict=True)
+        ]
+    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]
 
 
 class Operation(Protocol):

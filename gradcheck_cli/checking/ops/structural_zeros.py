@@ -93,7 +93,7 @@ def _ties(
     rows: list[tuple[Index, tuple[Index, ...]]], input_shape: tuple[int, ...], output_shape: tuple[int, ...]
 ) -> dict[int, int]:
     """Return input axis -> output axis, where every row touches only the output's own coordinate."""
-    if len(rows) < 2:  # noqa: PLR2004 (one row shows a coordinate, not that it moves along)
+    if len(rows) <= 1:  # one row shows a coordinate, not that it moves along
         return {}
     ties: dict[int, int] = {}
     for input_axis, size in enumerate(input_shape):

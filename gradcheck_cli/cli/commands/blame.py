@@ -43,8 +43,8 @@ def command(
     cases = picked.load()
 
     from gradcheck_cli.reporting.terminal.blame_text import blame_json, blame_lines
+    from gradcheck_cli.running.explaining.blaming import exit_code_of
     from gradcheck_cli.running.views.backward_views import blame_case
-    from gradcheck_cli.running.views.blaming import exit_code_of
 
     def blame(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result

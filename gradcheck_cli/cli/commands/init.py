@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         for index, target in enumerate(requested):
             try:
                 _write_one(_drafted(target, process), output, force=force, is_next=index > 0)
-            except GradcheckError as error:  # noqa: PERF203 (each takes seconds)
+            except GradcheckError as error:
                 if missing is None:
                     raise
                 failures += 1  # of many, one that can't be drafted doesn't stop the others

@@ -36,8 +36,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.exchange.json_report import read_report
-    from gradcheck_cli.reporting.terminal.closing import closing_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
     from gradcheck_cli.running.merging import merge
     from gradcheck_cli.running.selection.history import write_history

@@ -134,7 +134,7 @@ def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case
 def _print(report: Report, tally: Tally, form: str) -> None:
     """Print what comes after the cases, or the whole report in another form than a table."""
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.terminal.closing import unchecked_lines
+    from gradcheck_cli.reporting.closing import unchecked_lines
     from gradcheck_cli.reporting.terminal.mutants import mutants_csv, mutants_json, tally_lines
 
     if form == "table":

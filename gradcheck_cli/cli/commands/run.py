@@ -215,7 +215,7 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, *, missing: bool
         print_report(form, report)
         return
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.terminal.closing import closing_lines, failed_lines
+    from gradcheck_cli.reporting.closing import closing_lines, failed_lines
 
     width = terminal_width()
     lines = [] if verbosity.quiet else failed_lines(report, width)

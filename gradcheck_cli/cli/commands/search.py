@@ -102,7 +102,7 @@ def _print(report: Report, form: str) -> None:
     """Print what comes after the cases, or the whole report as JSON."""
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.cli.options.report_options import print_report
-    from gradcheck_cli.reporting.terminal.closing import closing_lines
+    from gradcheck_cli.reporting.closing import closing_lines
 
     if form != "table":
         print_report(form, report)
@@ -123,7 +123,7 @@ def _write(report: Report, cases: Sequence[Case]) -> None:
     for case, example in sorted(found, key=lambda each: -each[0].line):
         try:
             name = write_case(case, example)
-        except WriteError as error:  # noqa: PERF203 (one a case)
+        except WriteError as error:
             click.echo(f"{case.spec}: not written: {error}", err=True)
         else:
             click.echo(f"{case.spec}: wrote case {name}", err=True)

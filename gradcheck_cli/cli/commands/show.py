@@ -138,7 +138,7 @@ def _plot(case: Case, label: str, target: str) -> int:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be checked, or nothing of the pair can be drawn.
     """
-    from gradcheck_cli.running.views.drawing import draw_pair
+    from gradcheck_cli.running.views.showing import draw_pair
 
     with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
         result = draw_pair(case, label)

@@ -12,15 +12,15 @@ import click
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import Policy
-from gradcheck_cli.running.processes.workers import Ended
 from gradcheck_cli.running.watch_files import FileWatch
+from gradcheck_cli.running.workers import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""Options that may also stand in the environment, `GRADCHECK_...`, and in pyproject.toml; in that order."""
+"""Options that can also be set by `GRADCHECK_...` variables or, after those, in pyproject.toml."""
 
 from __future__ import annotations
 

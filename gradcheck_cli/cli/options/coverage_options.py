@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TERM = "term-missing"
 _FILES = {"json": "gradcheck-cov.json", "markdown": "gradcheck-cov.md"}
 _FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
-# Options that leave cases out: what they had covered is no gap in the specs.
+# Options that leave out cases. What those cases would cover is no gap in the specs.
 _SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_failed")
 
 

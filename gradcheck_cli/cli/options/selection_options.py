@@ -167,7 +167,7 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Selected:
-    """The cases to run, what to tell of how they were chosen, and the shard that they are."""
+    """The cases to run, a note on how they were chosen, and which shard they are."""
 
     cases: tuple[Case, ...]
     notices: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The options that say in which processes cases run, and what these may take."""
+"""The options for the processes in which cases run: how many, and with which limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gradcheck_cli.running.processes.workers import Workers
+    from gradcheck_cli.running.workers import Workers
 
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
 _HERE = "dask"

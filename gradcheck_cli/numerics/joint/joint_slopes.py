@@ -175,7 +175,7 @@ class _Search:
         ranked = np.sort(np.where(is_one, most, np.inf), axis=1)
         usual = ranked[np.arange(rows.size), (is_one.sum(axis=1) - 1) // 2]
         is_one &= most <= (PRECISE * usual + allowed.max(axis=1))[:, None]
-        is_known = is_one.sum(axis=1) >= 2  # noqa: PLR2004 (two points)
+        is_known = is_one.sum(axis=1) > 1  # two points
         self.stale[rows[~is_known]] += 1
         rows, slope, doubt, is_one = rows[is_known], slope[is_known], doubt[is_known], is_one[is_known]
         if not rows.size:

@@ -117,7 +117,7 @@ def _truncation(moved: Float, blur: Float, k: int, growth: float, fall: float) -
         is_contracting = is_quiet | (below * CONTRACTION[growth] <= above)
         from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
         bound = np.where(np.isfinite(from_above), from_above, bound)
-    if k >= 2:  # noqa: PLR2004 (two rungs below)
+    if k > 1:  # two rungs below
         # From below: a truncation error would have shown as movement, unless the noise there hid it.
         was_quiet = moved[k - 2] <= blur[k - 2]
         from_below = np.where(is_quiet & was_quiet, below + blur[k - 1], np.inf)

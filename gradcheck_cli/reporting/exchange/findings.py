@@ -180,7 +180,7 @@ def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
 
 
 def pair_lines(pair: PairResult) -> list[str]:
-    """Return what there is to say of a pair that isn't right, a line each, as the terminal says it."""
+    """Describe a pair that isn't right in the terminal's words, as lines."""
     lines = []
     if pair.connected and pair.elements and pair.status is not Status.SKIPPED:
         error, allowed, ratio = named_numbers(pair).values()

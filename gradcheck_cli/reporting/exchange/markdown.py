@@ -113,7 +113,7 @@ def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 
 
 def _limited(lines: list[str], noun: str) -> list[str]:
-    """Leave out what a summary page can't take, and say how much that is."""
+    """Cut off what is too long for a summary page, and say how much that is."""
     if len(lines) <= MAX_ROWS:
         return lines
     return [*lines[:MAX_ROWS], "", f"... and {len(lines) - MAX_ROWS:,} more {noun}: see the JSON report."]

@@ -99,7 +99,7 @@ def artifact(file: str) -> dict[str, str]:
 
 
 def _identity(finding: Finding) -> str:
-    """Return what tells a result that is still there from a new one: not its line, nor its numbers."""
+    """Return what identifies a result from one run to the next: neither its line nor its numbers."""
     case = finding.case
     parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
     text = json.dumps([finding.rule, *parts, finding.name])

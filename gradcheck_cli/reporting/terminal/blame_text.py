@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.checking.blame.blame_result import Blame
-    from gradcheck_cli.running.views.blaming import PathBlame
+    from gradcheck_cli.running.explaining.blaming import PathBlame
     from gradcheck_cli.spec.case import Case
 
 STYLES = {Status.PASSED: "green", Status.MISMATCHED: "bold red", Status.INCONCLUSIVE: "bold yellow"}

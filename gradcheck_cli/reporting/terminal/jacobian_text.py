@@ -89,7 +89,7 @@ def _arrays(view: PairView) -> dict[str, Float]:
 
 
 def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
-    """Return every element's verdict; of a complex one that of the part which is worse off."""
+    """Return every element's verdict; for a complex element that of its worse part."""
     codes = view.found.verdict[view.rows(index, part)]
     if view.taken.is_complex:
         codes = np.stack(np.split(codes, 2, axis=1))
@@ -214,7 +214,7 @@ def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
 
 
 def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:
-    """Say which elements don't simply pass, the gravest and furthest off first, and what is allowed."""
+    """List the elements that don't simply pass, the gravest first, with what is allowed."""
     rows = view.rows(index)
     arrays = {name: values[rows] for name, values in _arrays(view).items()}
     verdict = view.found.verdict[rows]

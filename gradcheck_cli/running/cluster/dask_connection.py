@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.running.cluster.dask_versions import Fleet, describe
-from gradcheck_cli.running.processes.workers import WorkersLostError
+from gradcheck_cli.running.workers import WorkersLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _JOINS = 30.0  # seconds for a worker to be there
 _LEFT = 60.0  # seconds for another worker to come where none is left
 _LOOKS = 2.0  # seconds between two looks at how many workers there are
 _LEAVES = 0.5  # seconds for the connection to be closed
-_TTL = "30s"  # after which a worker of our own cluster that gives no sign of life is lost
+_TTL = "30s"  # without a sign of life for so long, a worker of our own cluster counts as lost
 
 
 class Cluster(NamedTuple):
@@ -92,7 +92,7 @@ class Connection:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _fleet(self, *, allows_skew: bool) -> Fleet:
-        """Return what the workers say of themselves, all of which have what a case needs."""
+        """Return the workers' descriptions, after all of them were found to have what a case needs."""
         try:
             self.client.wait_for_workers(1, timeout=_JOINS)
             fleet = Fleet.of(_within(_JOINS, partial(self.client.run, describe, on_error="return")))

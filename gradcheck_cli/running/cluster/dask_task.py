@@ -24,16 +24,18 @@ from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
 from gradcheck_cli.running.processes.messages import Place
-from gradcheck_cli.running.processes.workers import Ended, Started
+from gradcheck_cli.running.workers import Ended, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
+
+    from distributed import Worker
 
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.case import Case
 
-TOPIC = "gradcheck"  # of the events by which a worker says what it has begun
-_IDLE = 60.0  # seconds after which a fork server ends that nobody has asked for
+TOPIC = "gradcheck"  # of the events with which a worker reports what it has begun
+_IDLE = 60.0  # an unused fork server ends after so many seconds
 _RUNNING = ("running", "paused", "closing_gracefully")  # states in which a worker's tasks go on
 _MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
 
@@ -115,20 +117,20 @@ class _Found(NamedTuple):
     printed: dict[int, str]
 
 
-def tell(worker: Any, document_order: Order, what: dict[str, Any]) -> None:  # noqa: ANN401 (distributed's Worker)
+def tell(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
     """Tell whoever sent the order that a document has begun, or a case of it; Dask adds its `worker`."""
     worker.log_event(TOPIC, {"run": document_order.run, "document": document_order.document, **what})
 
 
-def _root_of(worker: Any, document_order: Order) -> Path:  # noqa: ANN401 (as above)
+def _root_of(worker: Worker, document_order: Order) -> Path:
     return _store(worker) / document_order.digest
 
 
-def _store(worker: Any) -> Path:  # noqa: ANN401 (as above)
+def _store(worker: Worker) -> Path:
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _checked(worker: Any, document_order: Order, archive: bytes) -> _Found:  # noqa: ANN401 (as above)
+def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
     if document_order.versions and document_order.versions != versions():
         fleet = Fleet({worker.address: versions()}, frozenset())
         raise wire.WireError(fleet.complaint())
@@ -156,14 +158,14 @@ def _checked(worker: Any, document_order: Order, archive: bytes) -> _Found:  # n
         _servers.give(workers, output, is_fit=is_done)
 
 
-def _is_wanted(worker: Any, key: Any) -> bool:  # noqa: ANN401 (as above; and a key)
+def _is_wanted(worker: Worker, key: Hashable) -> bool:
     """Whether somebody still waits for the task: it may be cancelled, or its worker told to go."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
 
 
 def _found(tensorflow: str, results: dict[int, CaseResult]) -> _Found:
-    """Take along what failed cases have printed, of which files were kept here."""
+    """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
         if result.output_file:

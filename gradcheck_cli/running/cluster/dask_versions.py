@@ -13,6 +13,8 @@ from gradcheck_cli import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distributed import Worker
+
 NAMES = ("Python", "gradcheck", "NumPy", "TensorFlow")
 MISSING = "none"
 # TensorFlow under the names that it is distributed by.
@@ -40,13 +42,13 @@ def _installed(*names: str) -> str:
     for name in names:
         try:
             return version(name)
-        except PackageNotFoundError:  # noqa: PERF203 (a handful)
+        except PackageNotFoundError:
             continue
     return MISSING
 
 
-def describe(dask_worker: Any) -> dict[str, Any]:  # noqa: ANN401 (distributed's Worker)
-    """Say of the Dask worker that this runs in which versions it has, and what resources it offers."""
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Return the versions and the resources of the Dask worker in which this runs."""
     return {"versions": versions(), "resources": sorted(dask_worker.state.total_resources)}
 
 
@@ -64,7 +66,7 @@ class Fleet:
 
     @classmethod
     def of(cls, answers: Mapping[str, Any]) -> Fleet:
-        """Read what `describe` returned for each address, or the exception that it couldn't be called for."""
+        """Read what `describe` returned for each address, or the exception that its call ended with."""
         facts = {address: answer for address, answer in answers.items() if isinstance(answer, dict)}
         nothing = dict.fromkeys(NAMES, "?") | {"gradcheck": MISSING}
         return cls(

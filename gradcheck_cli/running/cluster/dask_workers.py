@@ -27,13 +27,14 @@ from gradcheck_cli.running.cluster.dask_versions import versions
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered
-from gradcheck_cli.running.processes.workers import Ended, Started, Waited, WorkersLostError
+from gradcheck_cli.running.workers import Ended, Started, Waited, WorkersLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from distributed import Client, Future
 
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.spec.case import Case
 
@@ -117,7 +118,7 @@ class DaskWorkers:
         self._codes = {}
 
     def _next(self) -> Callable[[], Iterator[Event]]:
-        """Return what deals with the next news; where there are none for a while, with that."""
+        """Return what handles the next event, or the lack of one for a while."""
         try:
             return self._news.get(timeout=_TICK)
         except queue.Empty:
@@ -231,7 +232,7 @@ class DaskWorkers:
             yield from self._give_up(document)
 
     def _on_lost(self, address: str) -> Iterator[Event]:
-        """Deal with the loss of a worker: Dask runs anew what ran there, if that may be tried again."""
+        """Handle the loss of a worker: Dask repeats what ran there, if it may be repeated."""
         for document in list(self._open.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
@@ -294,7 +295,7 @@ class DaskWorkers:
             )
 
 
-def _name_worker(result: Any) -> Any:  # noqa: ANN401 (a CaseResult)
+def _name_worker(result: CaseResult) -> CaseResult:
     """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
     error = result.error
     if error is None or "ModuleNotFoundError" not in error.message:

@@ -1,4 +1,4 @@
-"""Cases and results as JSON and back, exactly: what goes to a machine whose gradcheck may be another one.
+"""Cases and results as JSON and back, exactly. They travel to machines that may have another gradcheck.
 
 No pickle: a value of another version's would be read as something else, or not at all, without a word.
 """
@@ -41,7 +41,7 @@ _TYPES: dict[str, Any] = {
     for kind in _parts_of(Case, CaseResult)
 }
 _NAMES: dict[type, str] = {kind: name for name, kind in _TYPES.items()}
-_KIND, _VALUE = "~", "is"  # of a mapping that stands for what JSON has no word for
+_KIND, _VALUE = "~", "is"  # the keys of a mapping that stands for a value JSON has no type for
 # The types that JSON has none for, by their names.
 _BUILT: dict[str, type] = {
     "float": float,
@@ -75,7 +75,7 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
 
 
 def _tagged(value: object, form: Any) -> object:  # noqa: ANN401 (JSON)
-    """Return what stands for a value that JSON has no type for: its type's name, and its form."""
+    """Return a mapping in place of a value that JSON has no type for: the type's name, and the content."""
     kind = type(value)
     if isinstance(value, dict):
         if _KIND not in value and all(isinstance(key, str) for key in value):

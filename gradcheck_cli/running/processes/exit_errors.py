@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.results import CaseError
+from gradcheck_cli.running.failed_case import is_about_memory
 from gradcheck_cli.running.processes.limits import format_size
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ _LIBRARIES = tuple(
 )
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _GENERATED = "__autograph_generated_file"
-# What C++, NumPy and TensorFlow say when there is none left.
-_NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
-
-
-def is_about_memory(message: str) -> bool:
-    """Whether a message, or a printed line, is about a lack of memory."""
-    return _NO_MEMORY.search(message) is not None
 
 
 def error_of_timeout(seconds: float, stacks: str) -> CaseError:

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from gradcheck_cli.running.processes import process
 from gradcheck_cli.running.processes.messages import Exit
 
-# An order: what, and for which task. With FORK come the task's descriptors.
+# An order says what to do, for which task. FORK brings the task's descriptors along.
 ORDER = struct.Struct("<cq")
 FORK, KILL, DUMP = b"f", b"k", b"d"
 # What the server reports, with the task where it's about one.
@@ -126,7 +126,7 @@ class _Server:
                     os.close(descriptor)
                 from gradcheck_cli.running.processes.task import run_task
 
-                code = run_task(descriptors, parent, os.path.join(self._scratch, str(task)))  # noqa: PTH118
+                code = run_task(descriptors, parent, f"{self._scratch}/{task}")
             except BaseException:  # noqa: BLE001 (goes into the file of what the process has printed)
                 traceback.print_exc()
             finally:

@@ -13,7 +13,7 @@ from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.messages import Exit
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions
-from gradcheck_cli.running.processes.workers import Event, Progressed, Started, Waited
+from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,7 +149,7 @@ class LocalWorkers:
                 yield task.finish(message, message.result, self._kept)
 
     def _on_report(self) -> Iterator[Event]:
-        """Handle the end of a process, or that of the server, which ends all processes."""
+        """Handle the end of a process, or of the server; the server's end also ends all processes."""
         try:
             _, exit_ = self._server.reports.recv()
         except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""A process that checks cases, as its parent sees it: what it has sent and printed, and its limits."""
+"""The parent's view of a process that checks cases: what it has sent and printed, and its limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import exit_errors, process
 from gradcheck_cli.running.processes.messages import Message, Task
 from gradcheck_cli.running.processes.output import Output, OutputFolder
-from gradcheck_cli.running.processes.workers import Ended
+from gradcheck_cli.running.workers import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,9 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
+from gradcheck_cli.running.explaining.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
-from gradcheck_cli.running.views.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 
 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
-    """Find the op to blame, at every sample point; where there is none, hold that to what a run finds.
+    """Find the op to blame, at every sample point; where there is none, compare that with what a run finds.
 
     Args:
         case: the case.
@@ -133,7 +133,7 @@ def _again(
     path: tuple[int, Sequence[int]],
     findings: Findings,
 ) -> PathBlame:
-    """Look once more at a path on which every op is right, and a run fails; keep what names one.
+    """Look again at a path whose ops are all right although a run fails; keep what names an op.
 
     What is right in float64 may be wrong in the declared dtype. And a variable's gradient may be, by which no
     op is moved: the op that it comes from is named where every op on the way is right for the arguments, else
@@ -184,7 +184,7 @@ def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
 
 
 def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
-    """Return (output number, input numbers) of what is asked for, the op that has them, and its opener."""
+    """Return the output and inputs that were asked for, by number, with their op and its opener."""
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     opener = opener_of(case, "graph")

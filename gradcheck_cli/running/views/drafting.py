@@ -13,13 +13,14 @@ from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.drafts import guesses
+from gradcheck_cli.spec.dtype_names import VARYING_DTYPES
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.values.dtype_names import VARYING_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.results import CaseResult, PairResult
+    from gradcheck_cli.spec.case import Case
     from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
 
     MayTry = Callable[[str], bool]
@@ -93,7 +94,7 @@ class Drafted:
 _FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
-def _why(pair: Any) -> str:  # noqa: ANN401 (a PairResult)
+def _why(pair: PairResult) -> str:
     return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
 
 
@@ -140,7 +141,7 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
 
 
 def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
-    """Return the first of what can be tried that is right or wrong; else what came nearest to it."""
+    """Return the first candidate that ends right or wrong; else the one that came nearest to that."""
     best: Drafted | None = None
     runs: Counter[str] = Counter()
     for kind, tried in itertools.islice(tries, _MOST_OPENED):
@@ -210,7 +211,7 @@ def _is_decided(found: CaseResult | None) -> bool:
 
 
 def _rank(drafted: Drafted) -> int:
-    """Say how near a draft comes to one that is right: it is one that opens, and leaves least undecided."""
+    """Rate how near a draft is to a right one: it should open, and leave as little as possible undecided."""
     if drafted.found is None or not drafted.runs:
         return 0 if drafted.found is None else 1
     passed = sum(pair.status is Status.PASSED for pair in drafted.found.pairs)
@@ -231,7 +232,7 @@ def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
     if _takes_an_axis(draft):
-        shapes.sort(key=lambda shape: len(shape) < 2)  # noqa: PLR2004 (a matrix's rank)
+        shapes.sort(key=lambda shape: len(shape) <= 1)  # matrices first
     kinds = ["", "float32"] if mixed else list(guesses.KINDS)
     for kind in kinds:
         choices = [
@@ -301,7 +302,7 @@ def _run(draft: Draft) -> CaseResult | None:
     return None if case is None else run_case(case)
 
 
-def _case(draft: Draft) -> Any:  # noqa: ANN401 (a Case)
+def _case(draft: Draft) -> Case | None:
     try:
         (case,) = load_mapping(draft.mapping())
     except GradcheckError:
@@ -314,6 +315,6 @@ def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:
     names = list(dict.fromkeys(pair.output for pair in found.pairs)) if found is not None else []
     plain = all(name.isidentifier() for name in names)
     whole = found is not None and not found.not_differentiated
-    if len(names) < 2 or "outputs" in draft.keys or not plain or not whole:  # noqa: PLR2004 (several)
+    if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
         return draft
     return draft.with_key("outputs", names, "what forward returns, in order: put in your names")

@@ -9,13 +9,13 @@ from gradcheck_cli.checking.checks.gradient_form import FORM
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
-from gradcheck_cli.running.session import check, start_tensorflow, user_code
+from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.spec.case import PairRule
 from gradcheck_cli.spec.cases.pair_rules import rule_for
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.results import CheckResult
+    from gradcheck_cli.results import CaseResult, CheckResult
     from gradcheck_cli.spec.case import Case
 
 _SKIP = "skip"
@@ -69,7 +69,7 @@ def failing_checks(found: Findings) -> tuple[CheckResult, ...]:
 
 
 def _wanted(case: Case, label: str) -> PairRule:
-    """Return what the spec says of a pair, but that it is to be skipped."""
+    """Return the spec's rule for a pair, without its `skip`."""
     own = rule_for(case.pairs, label) or PairRule(label, "")
     return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
 
@@ -80,3 +80,21 @@ def _is_whole(found: Findings, label: str) -> bool:
         judged = found.judged[label]
         return judged.samples[judged.telling].rows is None
     return all(pair.status is not Status.SKIPPED for pair in found.pairs if pair.label == label)
+
+
+def draw_pair(case: Case, label: str) -> CaseResult:
+    """Check a case, and return its result with one pair alone, drawn.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked.
+    """
+    start_tensorflow()
+    result = run_case(replace(case, drawn=label, remembered=False))
+    if result.error is not None:
+        raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
+    found = [pair for pair in result.pairs if pair.label == label]
+    if not found:
+        known = ", ".join(pair.label for pair in result.pairs) or "none"
+        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
+    return replace(result, pairs=tuple(found))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.spec.case import InputSpec, Source
+from gradcheck_cli.spec.dtype_names import DEFAULT_DTYPE, kind_of
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.constraints import check_moving, check_symmetric
-from gradcheck_cli.spec.values.dtype_names import DEFAULT_DTYPE, kind_of
 from gradcheck_cli.spec.values.literal_checks import LiteralChecks
 from gradcheck_cli.spec.words import GENERATORS, SOURCES
 

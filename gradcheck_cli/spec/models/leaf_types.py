@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from gradcheck_cli.spec.dtype_names import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.models.versions import is_specifier
-from gradcheck_cli.spec.values.dtype_names import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.words import (
     BINDINGS,
     EXPECTATIONS,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from gradcheck_cli.spec.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 from gradcheck_cli.spec.faults import show, suggest, suggest_file
-from gradcheck_cli.spec.values.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

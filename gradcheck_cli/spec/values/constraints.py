@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.spec.dtype_names import kind_of
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.allowed_intervals import LEAST_CHANCE, allowed_intervals, length
 from gradcheck_cli.spec.values.distributions import ElementDistribution, contains, distribution_of
-from gradcheck_cli.spec.values.dtype_names import kind_of
 from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
     message = ""
     if kind not in ("float", "complex"):
         message = f"must go with a float or complex dtype, but got dtype {tensor.dtype}"
-    elif len(shape) < 2 or shape[-1] != shape[-2]:  # noqa: PLR2004 (a matrix)
+    elif len(shape) <= 1 or shape[-1] != shape[-2]:  # no square matrix
         message = f"must go with a shape that ends in two equal dimensions, but got {show(list(shape))}"
     elif not SOURCES[tensor.source.kind].can_mirror:
         message = f"must go with values that can be mirrored, but got {tensor.source.kind}"

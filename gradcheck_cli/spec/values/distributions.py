@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gradcheck_cli.spec.values.dtype_names import kind_of
+from gradcheck_cli.spec.dtype_names import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.dtype_names import kind_of
 from gradcheck_cli.spec.values import arrays, literals
 from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
 from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
 from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
-from gradcheck_cli.spec.values.dtype_names import kind_of
 from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirrored, places
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _unshaped(
     if opposite is not None:
         other = _placed(tensor, distribution, sampled(opposite))
         placed = _turned(tensor, distribution, placed, other, sampled((rng, imaginary)))
-    if tensor.min_gap is None or count < 2:  # noqa: PLR2004 (a pair)
+    if tensor.min_gap is None or count <= 1:
         return placed
     return _spread(placed.astype(np.float64), tensor.min_gap, _bounded(tensor, distribution))
 

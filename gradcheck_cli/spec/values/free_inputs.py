@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradcheck_cli.spec.dtype_names import kind_of
 from gradcheck_cli.spec.values.allowed_intervals import allowed_intervals
 from gradcheck_cli.spec.values.distributions import Normal, Uniform, distribution_of
-from gradcheck_cli.spec.values.dtype_names import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli.spec.dtype_names import INTEGER_RANGES
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
-from gradcheck_cli.spec.values.dtype_names import INTEGER_RANGES
 from gradcheck_cli.spec.words import GENERATORS, SOURCES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.values.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
+from gradcheck_cli.spec.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

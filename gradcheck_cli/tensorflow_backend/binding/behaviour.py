@@ -37,7 +37,7 @@ _NOT_IN_CALLS = {"v2", "eager", "resource_variables"}
 
 @dataclass(frozen=True)
 class Switches:
-    """The switches that modules turned from TensorFlow 2's behaviour, and the graphs that they left open."""
+    """The switches with which modules left TensorFlow 2's behaviour, and the graphs that they left open."""
 
     switches: dict[str, Any] = field(default_factory=dict)
     scene: private_v1.Scene | None = None
@@ -219,7 +219,7 @@ def turns_eager_off() -> bool:
 
 
 def functions_without_eager(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a NumPy function so that it runs as its module asks for: it may use that module's session."""
+    """Wrap a NumPy function to run under its module's switches; it may use that module's session."""
 
     def call(*args: Any, **keywords: Any) -> Any:
         asked = _current.asked
@@ -303,7 +303,7 @@ def _value(tensor: Any) -> Any:
 
 
 def _evaluate(tensor: Any) -> tuple[Any, ...]:
-    """Return the tensor, what must live as long, and its value: for a variable, another's handle."""
+    """Return the tensor, what must live as long as it, and its value; a variable stands for its handle."""
     variable = private_v1.variable_of_handle(tensor) if tensor.dtype == tf.resource else None
     subject = f"the forward uses {tensor.name!r}, which its module made as it was imported, and which"
     if tensor.dtype == tf.resource and variable is None:

@@ -102,7 +102,7 @@ def load(target: str, role: str) -> Any:
     for position, part in enumerate(attribute.split(".")):
         try:
             value = getattr(value, part)
-        except AttributeError:  # noqa: PERF203 (a name has a handful of parts)
+        except AttributeError:
             holder = ".".join([module_name, *attribute.split(".")[:position]])
             near = difflib.get_close_matches(
                 part, [name for name in dir(value) if not name.startswith("__")], n=1

@@ -1,4 +1,4 @@
-"""What a registered-gradient function sees as `op` where there is no real op: inputs, outputs, attributes."""
+"""The `op` that a registered-gradient function gets where there is no real one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NO_LABEL = re.compile(r"[\s/\[\]*?,:]+")
 
 @dataclass(frozen=True)
 class Leaf:
-    """Something that isn't taken apart further, and the path to it, such as `.loss` or `[0].h`."""
+    """A leaf of a structure, and the path to it, such as `.loss` or `[0].h`."""
 
     path: str
     value: Any

@@ -206,7 +206,7 @@ class PointField:
             try:
                 own = {number: stack[part] for number, stack in points.items()}
                 halves.append(self._values(fetches, own, [flow[part] for flow in upstreams]))
-            except CaseFailedError:  # noqa: PERF203 (a half)
+            except CaseFailedError:
                 halves.append(None)
         return _stacked(halves, [part.stop - part.start for part in parts])
 

@@ -124,7 +124,7 @@ class CalledCase:
     @cached_property
     def first_gradients(self) -> dict[int, dict[int, Any]]:
         """Gradients for upstreams of ones: which there are, and of which dtype."""
-        self.base  # noqa: B018 (the call at the base point comes first)
+        _ = self.base  # the call at the base point comes first
         by_output: dict[int, dict[int, Any]] = {}
         for output, info in enumerate(self.outputs):
             if not (info.is_differentiable and self.at.differentiable):

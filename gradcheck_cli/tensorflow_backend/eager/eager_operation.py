@@ -106,7 +106,7 @@ class EagerOperation:
     @property
     def held_places(self) -> tuple[str, ...]:
         """Where each `stop_gradient` is that is held."""
-        self.called.base  # noqa: B018 (the call at the base point notes them)
+        _ = self.called.base  # the call at the base point notes them
         return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held))
 
     @property
@@ -126,7 +126,7 @@ class EagerOperation:
         return ()
 
     def closed(self, output: int, input_index: int) -> list[str]:
-        """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+        """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
         return self.called.call.record.closed([self.called.places[input_index]], [self.called.base[output]])
 
     def holding(self, stops: Collection[str]) -> EagerOperation:
@@ -143,7 +143,7 @@ class EagerOperation:
     @property
     def written_before_read(self) -> set[int]:
         """The ids of the handles of variables that the forward writes to: which it reads then isn't known."""
-        self.called.base  # noqa: B018 (the call at the base point notes them)
+        _ = self.called.base  # the call at the base point notes them
         return set(self.called.call.written.before)
 
     @property
@@ -154,7 +154,7 @@ class EagerOperation:
     @property
     def variables_of_gradients(self) -> tuple[Any, ...]:
         """The variables that a custom gradient of the forward has gradients for."""
-        self.called.base  # noqa: B018 (the call at the base point notes them)
+        _ = self.called.base  # the call at the base point notes them
         return tuple(self.called.call.gradient_variables.values())
 
     @cached_property
@@ -214,7 +214,7 @@ class EagerOperation:
     @property
     def gradients_seen(self) -> Mapping[str, int]:
         """How often each registered gradient function was called for one upstream of each output."""
-        self.called.first_gradients  # noqa: B018 (the calls that are counted)
+        _ = self.called.first_gradients  # the calls that are counted
         return self.called.seen
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:

@@ -218,7 +218,7 @@ class Batched:
         ]
 
     def _mapped(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
-        """Evaluate by a loop inside of one op, which takes what is stacked before what isn't."""
+        """Evaluate by a loop inside one op, which takes the stacked arguments first."""
         count, stack_of = len(stacks[0]), dict(zip(batched_indices, stacks, strict=True))
         tensors = [
             self._stacked(index, stack_of[index])
@@ -305,7 +305,7 @@ class Batched:
         return tf.compat.v1.wrap_function(call_rows, signature)
 
     def _kept(self, index: int) -> Any:
-        """Return an argument at the base point, made once: it may be large, and a point is soon evaluated."""
+        """Return an argument at the base point, made once: making a large one may cost more than a point."""
         if index not in self._tensors:
             self._tensors[index] = tf.constant(self.point[index], dtype=self.arguments[index][0])
         return self._tensors[index]

@@ -1,4 +1,4 @@
-"""What all ops of one case share: what its factory built, its draws, its graphs and their twins."""
+"""The state that all ops of a case share: what its factory built, its draws, its graphs and their twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An op in graph mode, as the checks see it: what the graphs of one case tell, and what they give."""
+"""An op in graph mode, as the checks see it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class GraphOperation:
     # The same op in other forms.
 
     def again(self) -> GraphOperation:
-        """Return the op with its vjp to be traced again, but not the forward that is differenced."""
+        """Return the op so that its vjp is traced again; the forward that is differenced is kept."""
         return GraphOperation(self.traced.again())
 
     def in_float64(self) -> GraphOperation:
@@ -196,7 +196,7 @@ class GraphOperation:
         return held_stops.stops_between(self.traced, output, input_index)
 
     def closed(self, output: int, input_index: int) -> list[str]:
-        """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+        """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
         return held_stops.closed_between(self.traced, output, input_index)
 
     def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
@@ -254,7 +254,7 @@ class GraphOperation:
     @property
     def _kept(self) -> Sequence[Kept]:
         """Of a twin, the ops on the forward's way that keep their dtypes."""
-        self.traced.base  # noqa: B018 (what a NumPy function takes shows as it is called)
+        _ = self.traced.base  # what a NumPy function takes shows as it is called
         return self.traced.wide_forward.kept
 
     # What the graph of the gradient tells.
@@ -275,7 +275,7 @@ class GraphOperation:
         return self.traced.vjp_trace.gradients_seen
 
     def gradients_seen_anew(self) -> Mapping[str, int]:
-        """Return the same for the vjp built once more, with functions that were differentiated before."""
+        """Return the same for a second vjp, built with functions that were differentiated before."""
         with private_gradients.functions_differentiated_anew():
             traced = self.traced
             retraced = TracedCase(

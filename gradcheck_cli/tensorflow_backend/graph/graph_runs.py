@@ -114,7 +114,7 @@ class GraphRuns:
         return [np.full(output.shape, np.nan) for output in outputs]
 
     def _fed(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
-        """Return what takes variables' values as arguments, and these; `None`: they must be written."""
+        """Return a function of the variables' values too, and the variables; `None`: they must be written."""
         if self._fed_forward is None:
             return None
         batched, places = self._fed_forward

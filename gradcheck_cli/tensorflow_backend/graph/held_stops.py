@@ -54,7 +54,7 @@ def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str
 
 
 def closed_between(traced: TracedCase, output: int, input_index: int) -> list[str]:
-    """Return what between an input and an output has a `stop_gradient` inside that nothing can hold."""
+    """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
     if traced.narrow is not None:
         return closed_between(traced.narrow, output, input_index)
     opened = traced.with_open_stops

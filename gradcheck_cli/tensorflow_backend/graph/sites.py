@@ -146,7 +146,7 @@ def _leads(traced: TracedCase, pair: tuple[int, int], tensor: Any) -> bool:
 
 
 def _by_values(op: Any, moved: set[int]) -> list[_Look]:
-    """Return what is to be looked at where an op takes a side, an index or a factor by value."""
+    """Return the places where an op takes a side, an index or a factor by value."""
     if op.type in _INDICES:
         return [_Look(op, "repeats", _members, (op.inputs[_INDICES[op.type]],))]
     if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:

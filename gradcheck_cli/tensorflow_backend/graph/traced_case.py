@@ -76,7 +76,7 @@ class TracedCase:
     # The same case in other forms.
 
     def again(self) -> TracedCase:
-        """Return the case with its vjp to be traced again, but not the forward that is differenced."""
+        """Return the case so that its vjp is traced again; the forward that is differenced is kept."""
         return replace(self, with_joint=False, graphs=self, anew=True)
 
     def at_sample(self, sample: int) -> TracedCase:
@@ -215,7 +215,7 @@ class TracedCase:
     # What another trace of the same case at the same point is made of.
 
     def subject(self, bound: Bound) -> TraceSubject:
-        """Return what is traced of a bound function, with shapes as far as a trace is to know them."""
+        """Return the trace of a bound function, with only the shapes that the mode lets a trace know."""
         return TraceSubject(
             bound,
             self.trace_mode.signature(self.at.arguments),
@@ -243,7 +243,7 @@ class TracedCase:
         Raises:
             CaseFailedError: that trace draws something else.
         """
-        self.base  # noqa: B018 (makes the draws, if there are any)
+        _ = self.base  # makes the draws, if there are any
         drawn = self.state.draws[self._draws_key]
         if held.body_holds is not None:
             held.body_holds.use_draws(drawn.inner_values)
@@ -361,7 +361,7 @@ class TracedCase:
         if self.graphs is not None and (self.graphs.sample, self.graphs.stops) == (self.sample, self.stops):
             return self.graphs.base
         if self.narrow is not None:
-            self.narrow.base  # noqa: B018 (makes the draws, if there are any)
+            _ = self.narrow.base  # makes the draws, if there are any
         return self._run(self.held_tensors)
 
     def _run(self, fetched: Sequence[Any]) -> Base:
@@ -377,7 +377,7 @@ class TracedCase:
 
     def values_at_point(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of tensors of the forward's graph at the base point, with its draws held."""
-        self.base  # noqa: B018 (makes the draws, if there are any)
+        _ = self.base  # makes the draws, if there are any
         return self._run(tensors).values[: len(tensors)] if tensors else ()
 
     def _dtype_of(self, dtype: str) -> str:

@@ -75,7 +75,7 @@ def _called_in_float64(op: EagerOperation) -> EagerOperation | None:
     try:
         if wide.low_precision or not agree(op, wide):
             return None
-        wide.dtype_faults  # noqa: B018 (calls the gradient: one that refuses float64 is no reference)
+        _ = wide.dtype_faults  # calls the gradient: one that refuses float64 is no reference
     except (CaseFailedError, GradientFormError):
         return None
     return wide

@@ -110,7 +110,7 @@ class DynamicMode:
         op = open_graph(case, opening, state, mode)
         # A gradient of wrong form is a finding, and comes up again where it is looked for.
         with contextlib.suppress(GradientFormError):
-            op.dtype_faults  # noqa: B018 (traces the vjp, which may need to know more than the forward)
+            _ = op.dtype_faults  # traces the vjp, which may need to know more than the forward
         return op
 
     def in_float64(self, op: GraphOperation) -> GraphOperation | None:

@@ -1,4 +1,4 @@
-"""Which modes there are, and what opens a case in one of them, its variables among the arguments."""
+"""The modes, and how a case is opened in one of them, with its variables among the arguments."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
 
 
 def is_free(graph: Any) -> bool:
-    """Whether no op of a graph, or of a body in it, keeps anything: it may run in any order, in any loop."""
+    """Whether a graph and its bodies have no state: they may run in any order, in any loop."""
     op_types = [op.type for op in graph.get_operations()]
     inner = [node.op for op in graph.get_operations() for node in inner_nodes(graph, op)]
     definitions = [private_graphs.op_def(name) for name in {*op_types, *inner} - _FREE_STATEFUL]
@@ -308,14 +308,14 @@ def _keeps_to_its_state(op_type: str) -> bool:
 
 
 def _is_assigned_first(op: Any) -> bool:
-    """Whether an op is a reference variable that nothing reads but what is assigned to it in the same run."""
+    """Whether an op is a reference variable that is read only after the same run has assigned to it."""
     return op.type in _REFERENCE_VARIABLES and all(
         consumer.type == "Assign" for output in op.outputs for consumer in output.consumers()
     )
 
 
 def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
-    """Return the variables that a `tf.custom_gradient` among what the outputs depend on has gradients for."""
+    """Return the variables that have a gradient from a `tf.custom_gradient` that the outputs depend on."""
     variables: dict[int, Any] = {}
     for op in ops_before(outputs):
         for node in (op.node_def, *inner_nodes(graph, op)):

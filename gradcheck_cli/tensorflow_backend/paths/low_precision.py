@@ -40,7 +40,7 @@ def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
 
 
 def _flows(ops: Iterable[Any]) -> set[int]:
-    """Return the ids of the flows of TensorArrays: float32 scalars that carry an order, and no number."""
+    """Return the ids of the flows of TensorArrays: float32 scalars that carry an order, not a value."""
     flow_ids: set[int] = set()
     waiting = [
         tensor

@@ -275,7 +275,7 @@ def new_session(graph: Any) -> Any:
         for initializer in waiting:
             try:
                 session.run(initializer)
-            except tf.errors.FailedPreconditionError:  # noqa: PERF203 (a handful, each in a session)
+            except tf.errors.FailedPreconditionError:
                 postponed.append(initializer)
         if len(postponed) == len(waiting):
             session.run(postponed)

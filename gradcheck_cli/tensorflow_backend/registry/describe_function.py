@@ -14,7 +14,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
 from gradcheck_cli.spec.drafts.guesses import MADE_WITH, SETTINGS
-from gradcheck_cli.spec.values.dtype_names import DTYPES
+from gradcheck_cli.spec.dtype_names import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_variables
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient

@@ -11,7 +11,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.drafts import op_arguments
 from gradcheck_cli.spec.drafts.draft import Draft, DraftInput, as_flow
-from gradcheck_cli.spec.values.dtype_names import DTYPES, VARYING_DTYPES
+from gradcheck_cli.spec.dtype_names import DTYPES, VARYING_DTYPES
 from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.registry.accepted_inputs import Question

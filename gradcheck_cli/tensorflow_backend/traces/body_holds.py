@@ -79,7 +79,7 @@ class BodyHolds:
             yield
 
     def _prepare(self, op_type: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Give each random op in a body a seed of its own: every body's graph starts to count them anew."""
+        """Give each random op in a body its own seed, since every body's graph counts its ops from zero."""
         seed = arguments.get("seed")
         if (
             not seed
@@ -105,7 +105,7 @@ class BodyHolds:
         return held_tensors
 
     def again(self) -> BodyHolds:
-        """Return body holds for the same ops in a graph that is made of this one's: they note values anew."""
+        """Return body holds for the same ops in a graph made from this one; they note values again."""
         return replace(self, ops=[replace(held, noted=[], calls=0) for held in self.ops])
 
     def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:

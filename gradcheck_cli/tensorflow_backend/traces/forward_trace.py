@@ -74,7 +74,7 @@ class ForwardTrace:
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
 
     def reads(self) -> list[list[Any]] | None:
-        """Return what is read of each variable among the inputs; `None` where more is done with one."""
+        """Return what is read of each variable among the inputs; `None` if one is used otherwise, too."""
         if self.has_effects:
             return None
         uses = [[] if handle is None else handle.consumers() for handle in self.handles]

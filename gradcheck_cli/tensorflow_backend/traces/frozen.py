@@ -103,13 +103,13 @@ class Held:
 
 @dataclass(frozen=True)
 class Inside:
-    """What of that which may have to be held is inside functions' bodies."""
+    """What is inside functions' bodies and may have to be held."""
 
     draws: bool = False
     stops: bool = False
 
     def must_be_opened(self, *, stops: bool) -> bool:
-        """Whether to trace once more, opened, so that draws can be held, and stops if they are to be."""
+        """Whether to trace again with functions inlined: draws, and stops if asked for, can then be held."""
         return self.draws or (stops and self.stops)
 
 
@@ -196,7 +196,7 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
 
 
 def _is_met_in_body(op: Any, outputs: Sequence[Any]) -> bool:
-    """Whether backpropagation meets an op in a body, and the body's own call in the graph around it."""
+    """Whether backpropagation meets an op in a body, and that body's call in the outer graph."""
     graph = op.graph
     while private_graphs.is_body(graph):
         if private_graphs.is_defun_body(graph) or op not in graph_path.ops_met(graph.outputs, ends_at=STOP):

@@ -1,4 +1,4 @@
-"""A graph that a forward and its gradient are traced into: the forward's part of it, and what that holds."""
+"""A graph with a traced forward and its gradient: the forward's part, and what it holds still."""
 
 from __future__ import annotations
 

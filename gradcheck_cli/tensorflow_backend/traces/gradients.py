@@ -187,7 +187,7 @@ def _could_be_broadcast(expected: str, actual: str) -> bool:
 
 
 def _count_fault(counts: re.Match[str]) -> str:
-    """Say how many gradients there should be: of a custom gradient its results aren't among its arguments."""
+    """Say how many gradients there should be. A custom gradient's results aren't among its arguments."""
     returned, expected = int(counts[1]), int(counts[3])
     op = _op_named(counts["name"])
     unit = None if op is None else private_graphs.custom_gradient_of(op)

@@ -112,7 +112,7 @@ class Order:
         return self._inner.add(ops)
 
     def branch(self) -> Order:
-        """Return an order for what is traced next, beside other things that are traced after this point."""
+        """Return a copy of the order as it stands: several traces may go on from here, each with its own."""
         branched = Order(self._graph)
         branched._inner, branched._count = self._inner.copy(), len(self._graph.get_operations())
         return branched
@@ -163,7 +163,7 @@ def _table_dtypes(graph: Any) -> list[tuple[Any, Any]]:
 
 
 def written_before_read(function: Any, outputs: Sequence[Any]) -> set[int]:
-    """Return the ids of the handles that a traced function reads after it has written to them."""
+    """Return the ids of the variable handles that a traced function writes to and reads later."""
     outer = {id(inner): id(outer) for outer, inner in function.graph.captures}
     return {
         outer[id(tensor)]

@@ -1,4 +1,4 @@
-"""The ops of a backward pass, put together from the log of it: what flows into each, and out again."""
+"""The ops of a backward pass, built from its log: what flows into each op, and out of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def steps_of(
     upstream: Any,
     stops: Sequence[Any],
 ) -> list[Step]:
-    """Put together what flows through each op; ops without a gradient function end the way, and are on it."""
+    """Collect what flows through each op. An op without a gradient function is the last of its path."""
     moving = _moving(sources, stops)
     visited = {visit.op for visit in visits} | {tensor.op for tensor in sources}
     unvisited = [
@@ -106,7 +106,7 @@ def _flow(flow: Any, tensor: Any) -> Any:
 
 
 def _moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
-    """Return (the ids of) floating tensors that move with the inputs, but not by a held `stop_gradient`."""
+    """Return the ids of floating tensors that move with the inputs, except through a held `stop_gradient`."""
     held = {id(tensor) for tensor in stops}
     moving = {id(tensor) for tensor in sources}
     stack, visited = list(sources), set()

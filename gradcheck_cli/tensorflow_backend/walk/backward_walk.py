@@ -105,7 +105,7 @@ class Walk:
         return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-        """Return dtypes below float64 in which what is run between tensors of the graph computes."""
+        """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
         if self.source.narrow is None:
             return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
         twin = self._twin()
@@ -114,7 +114,7 @@ class Walk:
 
     @property
     def rewind(self) -> Callable[[], None] | None:
-        """What must be called before each call of a part, as body holds need; `None` where there are none."""
+        """What body holds need called before each call of a part; `None` if there are no body holds."""
         return None if self.held.body_holds is None else self.held.body_holds.rewind
 
     def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
@@ -237,7 +237,7 @@ class Walk:
 
     @property
     def makers(self) -> list[OpPlace]:
-        """The ops whose own gradients are for what is read from a variable, or for the variable itself."""
+        """The ops whose gradients belong to a variable, or to what is read from one."""
 
         def is_read(tensor: Any) -> bool:
             return bool(tensor.dtype == tf.resource or tensor.op.type == _READ)

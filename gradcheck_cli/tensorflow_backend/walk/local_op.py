@@ -222,7 +222,7 @@ class LocalOperation:
 
     @cached_property
     def _always(self) -> list[Any]:
-        """What is fed always: the case's inputs, its draws, and what moves, where that is no input."""
+        """What is always fed: the case's inputs, its draws, and what moves without being an input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
         known_ids = {id(tensor) for tensor in tensors}
         return [*tensors, *[tensor for tensor in self._fed if id(tensor) not in known_ids]]
@@ -244,7 +244,7 @@ class LocalOperation:
         )
 
     def _batched(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
-        """Batch a part of the graph as a function of what is fed always, of upstreams, and of held stops."""
+        """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
         walk, source = self.walk, self.walk.source
         known_ids = {id(tensor) for tensor in self._always}
         stops = [tensor for tensor in walk.held.stops if id(tensor) not in known_ids]

@@ -1,4 +1,4 @@
-"""The ops between an input and an output as blame sees them: moved together along the path, or one alone."""
+"""The ops between an input and an output, as blame looks at them: all along the path, or one by itself."""
 
 from __future__ import annotations
 

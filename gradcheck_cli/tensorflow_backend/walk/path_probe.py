@@ -1,4 +1,4 @@
-"""One upstream and one direction along a walk: how its ops move together, weighed by what flows there."""
+"""One upstream and one direction along a path: how far each op moves, weighted by what flows through it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class WalkedProbe:
         return np.array(rows, np.float64).reshape(len(steps), 1 + 2 * len(self.terms))
 
     def sizes(self, step: float) -> Float:
-        """Return per op, (K,), what its gradients amount to along the direction, summed without signs."""
+        """Return for each op, (K,), its gradients along the direction, summed without signs."""
         there, back = self._at(step), self._at(-step)
         if there is None or back is None:
             return np.full(len(self.terms), np.nan)

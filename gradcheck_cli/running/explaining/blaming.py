@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
 MOST_PAIRS = 4
-# Seconds after which no further pair is looked at: a case has a time limit, and a verdict that stands mustn't
+# Seconds after which no further pair is looked at: a case has a time limit, and its verdict mustn't
 # be lost to what explains it.
 LONG = 15.0
 
@@ -228,7 +228,7 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
         found = blame_path(output, [number], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
-    except Exception as error:  # noqa: BLE001 (a verdict that stands mustn't be lost to what explains it)
+    except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
         return f"no op can be named: {type(error).__name__}: {error}"
     return sentence(found) if len(found.ops) > 1 or found.is_form else ""
 

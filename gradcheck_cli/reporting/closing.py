@@ -1,4 +1,4 @@
-"""What a table ends with beside its summary: what was slow, what has changed, what wasn't checked."""
+"""The lines after a run's tables: what was slow, what has changed, what wasn't checked, the summary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_FAILED = 100  # a terminal's memory; reports have all
 
 
 def failed_lines(report: Report, width: int) -> list[Text]:
-    """List what fails the run, a line each, under the tables: what scrolled by, and where to read on."""
+    """List what fails the run, a line each, and where to read on: the tables may have scrolled by."""
     failed = [finding for finding in findings_of(report) if finding.outcome in BAD]
     baseline = "baseline/"  # of which there is a list of its own
     failed = [
@@ -60,7 +60,7 @@ def failed_lines(report: Report, width: int) -> list[Text]:
 
 
 def version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text]:
-    """Say with what each of two reports was made, as far as they differ in that."""
+    """Say how two reports were made, where that differs."""
     facts = [report.facts for _, report in (old, new)]
     differing = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) != facts[1].get(name)]
     if not differing:

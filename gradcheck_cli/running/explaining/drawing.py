@@ -1,4 +1,4 @@
-"""Figures for a case that is open to its user's code: of the pairs that somebody will look at."""
+"""Draw figures of an open case's pairs: of those that a reader will look at."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gradcheck_cli.checking.verdicts.figure_data import figure_of, is_plain, lad
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import PathOp
 from gradcheck_cli.results import Status
+from gradcheck_cli.running.explaining.blaming import blame_path
 from gradcheck_cli.running.pair_labels import open_pair
-from gradcheck_cli.running.views.blaming import blame_path
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.figure import Figure
-    from gradcheck_cli.results import CaseResult, PairResult
-    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
 DOUBTFUL = "doubtful"  # what `Case.drawn` says for all pairs that aren't a plain pass
 # Of a case with more such pairs the first are drawn, and no more after so many seconds.
@@ -28,7 +28,7 @@ _LONG = 15.0
 _MOST_OPS = 200  # of a path
 
 
-def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (an Opener of any op)
+def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
     """Add figures to the pairs that `Case.drawn` asks for.
 
     Args:
@@ -51,32 +51,12 @@ def add_figures(findings: Findings, opener: Any) -> Findings:  # noqa: ANN401 (a
     return replace(findings, pairs=tuple(pairs))
 
 
-def draw_pair(case: Case, label: str) -> CaseResult:
-    """Check a case, and return its result with one pair alone, drawn.
-
-    Raises:
-        UsageError: there is no such pair.
-        CaseFailedError: the case can't be checked.
-    """
-    from gradcheck_cli.running.session import run_case, start_tensorflow
-
-    start_tensorflow()
-    result = run_case(replace(case, drawn=label, remembered=False))
-    if result.error is not None:
-        raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
-    found = [pair for pair in result.pairs if pair.label == label]
-    if not found:
-        known = ", ".join(pair.label for pair in result.pairs) or "none"
-        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
-    return replace(result, pairs=tuple(found))
-
-
-def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:  # noqa: ANN401 (as above)
+def _figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:
     judged = findings.judged.get(pair.label)
     figure = None if judged is None else figure_of(judged)
     if judged is None or figure is None:
         return None
-    # A verdict that stands mustn't be lost to what pictures it.
+    # A figure that can't be drawn must not cost the verdict.
     with suppress(CaseFailedError, CaseSkippedError, UsageError):
         of, op, place = open_pair(opener, pair.label, figure.point)
         differenced = op if of.case.reference is None else of.open(Opening(figure.point, of="reference"))
@@ -88,7 +68,7 @@ def _figure(findings: Findings, pair: PairResult, opener: Any) -> Figure | None:
     return figure
 
 
-def _path(opener: Any, place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:  # noqa: ANN401 (as above)
+def _path(opener: CaseOpener[Any], place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
     """Return the ops between output and input with what blame says of each, in the order of the forward."""
     try:
         found = blame_path(place[0], [place[1]], [sample], opener).blame
