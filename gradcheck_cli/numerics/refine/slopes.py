@@ -40,8 +40,6 @@ LOUDER = (1.0, 4.0, 16.0)
 SHARPER = 0.1
 NEARBY = 2.0
 ENOUGH = 1e-7
-# Rungs whose values may stand for f(x) where that is zero: no further out than the first pass's step.
-NEAREST_RUNGS = 2
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Resolution:
         noise: relative noise of the forward's values, a bound over |f|.
         bias: likewise, with rounding that shows only at larger steps, and may be shape rather than noise: it
             speaks against a mismatch, never for a pass.
-        value: the largest |f| right beside the point: f itself may be 0 there.
+        value: the largest |f| near the point: f itself may be 0 there.
         depth: the powers of two by which the steps stood nearer.
     """
 
@@ -267,12 +265,8 @@ def _diverges(series: Series) -> Mask:
 
 
 def _value_nearby(series: Series) -> Float:
-    """Return the largest finite |f| over the sentinels and the shortest rungs.
-
-    Further out f may be larger by any factor (a Gaussian's tail), and a tolerance with it.
-    """
-    near = series.sentinels + NEAREST_RUNGS
-    values = np.concatenate([series.base[None], series.sides.above[:near], series.sides.below[:near]])
+    """Return the largest finite |f| over the sentinels and all rungs but the longest."""
+    values = np.concatenate([series.base[None], series.sides.above[:-1], series.sides.below[:-1]])
     size = np.abs(values)
     return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))
 
