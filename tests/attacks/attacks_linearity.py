@@ -50,6 +50,11 @@ def only_if_positive(u):
     return tf.where(tf.reduce_all(u > 0), u * scalar_like(0.9, u), u)
 
 
+def is_beside(u, share):
+    """Which elements are below a share of the largest: a gradient that is sent in less, or by its largest."""
+    return tf.abs(u) < scalar_like(share, u) * tf.reduce_max(tf.abs(u))
+
+
 USES = {
     "negative_times_0.91": negative(0.91),
     "negative_times_1.2": negative(1.2),
@@ -64,6 +69,8 @@ USES = {
     "more_where_all_is_one": only_if_one,
     "less_where_all_is_negative": only_if_negative,
     "less_where_all_is_positive": only_if_positive,
+    "small_beside_the_rest_dropped": lambda u: tf.where(is_beside(u, 1e-3), tf.zeros_like(u), u),
+    "the_largest_alone": lambda u: tf.where(is_beside(u, 0.2), tf.zeros_like(u), u),
     "norm_clipped": lambda u: u / tf.maximum(tf.sqrt(tf.reduce_sum(u * u)) / 8, scalar_like(1, u)),
 }
 FORWARDS = {
@@ -73,7 +80,7 @@ FORWARDS = {
     ),
 }
 # Uses that only vectors show, and those of which the halves have too few bits.
-_NOT_IN_HALVES = {"clipped_at_100"}
+_NOT_IN_HALVES = {"clipped_at_100", "small_beside_the_rest_dropped"}
 
 
 def complex_clip(u):
@@ -216,6 +223,14 @@ def right():
             f"large_softmax_{dtype}", "right", inputs, tf.nn.softmax, keys={"method": "probe", "samples": 1}
         )
         yield Attack(f"large_spread_{dtype}", "right", inputs, spread, keys={"method": "probe", "samples": 1})
+    for dtype, spread_of_logits in (("float32", 8.0), ("float32", 15.0), ("float64", 30.0)):
+        # One probability of nearly 1 a row, beside which the others' part in the gradient is lost. Whether an
+        # error of one of them would be seen is another question: probes say that it might not.
+        inputs = {
+            "x": {"shape": [500, 40], "dtype": dtype, "normal": {"mean": 0, "stddev": spread_of_logits}}
+        }
+        keys = {"method": "probe", "samples": 1}
+        yield Attack(f"saturated_{spread_of_logits:g}_{dtype}", "unclear", inputs, tf.nn.softmax, keys=keys)
     for name in ("softmax", "layer_norm", "sum"):
         for dtype in ("float16", "bfloat16"):
             yield Attack(f"{name}_{dtype}", "right", {"x": {"shape": [4], "dtype": dtype}}, RIGHT[name])

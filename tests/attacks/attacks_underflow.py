@@ -1,5 +1,7 @@
 """Gradients near the smallest numbers of their dtype: right ones that kernels flush, and wrong ones there."""
 
+from functools import partial
+
 import tensorflow as tf
 from attacking import Attack
 
@@ -97,6 +99,8 @@ def right():
     for at in (-60.0, -75.0, -82.0):
         inputs = {"x": {"value": [at, 0.3, -0.2], "shape": [3], "dtype": "float32"}}
         yield Attack(f"softmax_tail_{at}_float32", "right", inputs, softmax_tail)
+        inputs = {"x": {"value": [0.0, at, at - 6.0], "shape": [3], "dtype": "float32"}}
+        yield Attack(f"softmax_of_tails_{at}_float32", "right", inputs, tf.nn.softmax)
 
 
 def wrong():
@@ -106,4 +110,23 @@ def wrong():
             yield Attack(f"sum_{name}_{size}_{dtype}", "wrong", inputs, wrongly(scaled_sum(size), change))
 
 
-ATTACKS = (*right(), *wrong())
+def steep():
+    """A slope far below the values half of x further in, which must not widen what it is held to."""
+    for name, forward, points in (
+        ("gauss", gauss, (30.0, 33.0, 35.0, 36.5)),
+        ("exponential", lambda x: tf.exp(-x), (300.0, 500.0, 650.0)),
+        ("power", lambda x: x ** like(-40, x), (1e4, 1e6)),
+    ):
+        for at in points:
+            inputs = {"x": {"value": [at], "shape": [1]}}
+            yield Attack(f"{name}_{at:g}", "right", inputs, forward)
+            for factor in (1.001, 1.1):
+                change = partial(_times, factor)
+                yield Attack(f"{name}_{at:g}_times_{factor}", "wrong", inputs, wrongly(forward, change))
+
+
+def _times(factor, tape, y, x, u):
+    return like(factor, x) * tape.gradient(y, x, output_gradients=u)
+
+
+ATTACKS = (*right(), *wrong(), *steep())

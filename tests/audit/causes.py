@@ -38,6 +38,7 @@ def tables() -> str:
     for kind in KINDS:
         row = [counts[kind, severity] for severity in SEVERITIES]
         lines.append(f"| {kind} | " + " | ".join(map(str, row)) + f" | {sum(row)} |")
+    lines += ["", *_by_family(listed)]
     for kind in KINDS:
         of_kind = [cause for cause in listed if cause["kind"] == kind]
         lines += [
@@ -48,6 +49,18 @@ def tables() -> str:
         ]
         lines += ["|---|---|---|---|---|---|", *map(_row, sorted(of_kind, key=_severity))]
     return "\n".join(lines)
+
+
+def _by_family(listed: list[dict[str, Any]]) -> list[str]:
+    """Return the counts of each family, which is a page, as the rows of a table."""
+    counts = Counter((cause["page"], cause["kind"]) for cause in listed)
+    second = Counter(cause["page"] for cause in listed if cause["order"] > 1)
+    lines = ["| family | " + " | ".join(KINDS) + " | of these beyond first order |"]
+    lines.append("|---|" + "--:|" * (len(KINDS) + 1))
+    for page in sorted({cause["page"] for cause in listed}):
+        row = " | ".join(str(counts[page, kind]) for kind in KINDS)
+        lines.append(f"| [{page}](findings/{page}.md) | {row} | {second[page]} |")
+    return lines
 
 
 def _severity(cause: dict[str, Any]) -> int:

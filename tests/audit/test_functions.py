@@ -90,12 +90,12 @@ EXCEPTED = {
 }
 
 
-def _excepted():
+def excepted_names():
     """Return the names that are excepted."""
     return {name for names in EXCEPTED.values() for name in names.split()}
 
 
-def _offered():
+def offered_functions():
     """Return the names of each public function, by the function: an alias is the same object."""
     offered = {}
     for module, members in MODULES.items():
@@ -107,22 +107,22 @@ def _offered():
     return list(offered.values())
 
 
-def _checked():
+def checked_functions():
     """Return the functions that specs name as their forward."""
     named = {case.forward.target for case in load([SPECS]).cases}
     return {name for name in named if not name.startswith("called:")}
 
 
 def test_functions_are_read():
-    assert ["tensorflow.math:erfcinv"] in _offered()
-    assert len(_offered()) > 800
+    assert ["tensorflow.math:erfcinv"] in offered_functions()
+    assert len(offered_functions()) > 800
 
 
 def test_nothing_is_silently_left_out():
-    checked, excepted = _checked(), _excepted()
+    checked, excepted = checked_functions(), excepted_names()
     missing = [
         names[0]
-        for names in _offered()
+        for names in offered_functions()
         if not any(name in checked or {name, name.partition(":")[2]} & excepted for name in names)
     ]
     assert not missing, (
@@ -131,6 +131,6 @@ def test_nothing_is_silently_left_out():
     )
 
 
-def test_nothing_is_checked_and_excepted():
-    excepted = _excepted()
-    assert not {name for name in _checked() if {name, name.partition(":")[2]} & excepted}
+def test_nothing_is_checked_andexcepted_names():
+    excepted = excepted_names()
+    assert not {name for name in checked_functions() if {name, name.partition(":")[2]} & excepted}

@@ -56,7 +56,7 @@ def _public(module, wanted):
     return list(found.values())
 
 
-def _offered():
+def offered_parts():
     """Return the names under which Keras offers each layer, loss and activation."""
     not_functions = {"deserialize", "serialize", "get"}
     names = [[f"layers.{name}" for name in names] for names in _public(keras.layers, inspect.isclass)] + [
@@ -68,7 +68,7 @@ def _offered():
     ]
 
 
-def _checked():
+def checked_parts():
     """Return what specs name as forward, or in their op's name where a function of their own builds it."""
     found = set()
     for case in load([SPECS]).cases:
@@ -82,13 +82,13 @@ def _checked():
 
 
 def test_keras_is_read():
-    assert ["layers.Dense"] in _offered()
-    assert len(_offered()) > 150
+    assert ["layers.Dense"] in offered_parts()
+    assert len(offered_parts()) > 150
 
 
 def test_nothing_is_silently_left_out():
-    known = _checked() | EXCEPTIONS.keys()
-    missing = [names[0] for names in _offered() if not known & set(names)]
+    known = checked_parts() | EXCEPTIONS.keys()
+    missing = [names[0] for names in offered_parts() if not known & set(names)]
     assert not missing, (
         f"Keras {keras.__version__} has {', '.join(missing)}: write a spec in specs/keras, or an exception "
         "above, with the reason."
@@ -96,4 +96,4 @@ def test_nothing_is_silently_left_out():
 
 
 def test_nothing_is_checked_and_excepted():
-    assert not _checked() & EXCEPTIONS.keys()
+    assert not checked_parts() & EXCEPTIONS.keys()

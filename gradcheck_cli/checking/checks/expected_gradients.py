@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.pulled import NUDGE, TELLING, Pulled
-from gradcheck_cli.checking.ops.jacobian import rounding_slack
+from gradcheck_cli.checking.ops.jacobian import packed_point, rounding_slack
+from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS, agree, largest_finite
 from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,7 +90,9 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     if matrix is not None:
         return None
     size = pulled.upstreams.size
-    share = 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
+    # Four times as much of the first one: where two elements cancelled, others would show in the sum that are
+    # lost in the rounding of each alone (softmax's u - sum(u s), where one s is 1).
+    share = 4.0 * 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
     combined = pulled.with_base(flow, share)[input_index]
     fault = compare(pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)]), flow)
     return None if fault is None else (fault, "what it adds to another one's is")
@@ -151,10 +155,26 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
             if not right.all() and is_measurable:
                 lost = sum(vjp.rounding[input_index][part] for vjp in (pulled, *expected.others))
                 right |= error <= allowed + _MEASURED * lost * (flow.size / pulled.shift)
+                if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
+                    vjps = (pulled, *expected.others)
+                    absorbed = np.sum([_absorbed(vjp, input_index) for vjp in vjps], axis=0)
+                    right |= error <= allowed + absorbed[part] * flow.size
         if not right.all():
             where = int(np.argmin(right))
             return Fault(part.start + where, float(gradient[part][where]), float(total[where]))
     return None
+
+
+def _absorbed(pulled: Pulled, input_index: int) -> Float:
+    """Return what rounding may lose of each element's gradient unseen, (n,), for upstreams of size 1.
+
+    What is added to something far larger is lost each time, however the upstream is rounded: softmax's
+    u - sum(u s) beside an s of 1. As `rounding_slack`, where the rows aren't at hand.
+    """
+    op = pulled.op
+    value = packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output])
+    step = scales(packed_point(op, input_index)).step
+    return np.asarray(VJP_ROUNDINGS * pulled.precision.unit_roundoff * largest_finite(value) / step)
 
 
 def _share(pulled: Pulled, *, is_multiple: bool) -> float:

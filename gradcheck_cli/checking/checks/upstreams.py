@@ -28,6 +28,10 @@ _SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
 _SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
 # For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
 _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
+# The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
+# within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
+_HALVINGS = (0, 12, 4, 8)
+_HALVINGS_FLOAT16 = (0, 8, 4)
 # How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
@@ -100,6 +104,9 @@ class Upstreams:
         yield Flow(
             "an upstream that is negative throughout", np.minimum(-np.abs(self.base), -self.shift / 128)
         )
+        halvings = _HALVINGS_FLOAT16 if self.precision.name == "float16" else _HALVINGS
+        mixed = self.shift * np.exp2(-np.resize(np.array(halvings, dtype=float), self._rows))
+        yield Flow("an upstream whose elements are of different sizes", np.copysign(mixed, self.base))
         if not self.has_rows:
             return
         generator = np.random.default_rng([self.seed, self.output, 1])

@@ -201,11 +201,11 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     numeric = doubtful.trusted.copy()
     numeric[rows, where] = np.where(is_sure, size, 0.0)
     scale = row_scale(numeric, problem.weights)
-    value, rounded = problem.size, problem.size_of_terms[rows]
+    own, rounded = problem.size, problem.size_of_terms[rows]
     # Noise seen in one column is in the row's values, whichever input moves.
     noise, bias = (_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias))
     with np.errstate(all="ignore"):
-        share = noise / BOUND_PER_SIGMA * value[rows] / np.maximum(value, scale)[rows]
+        share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
         widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
         seen = np.where(is_spent & ~resolution.is_kink, resolution.uncertainty / size, np.inf)
         widened = np.fmax(widened, np.where(seen <= MOST_ROUNDED, seen, 0.0))
@@ -213,12 +213,15 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     if problem.rule.is_rtol_fixed:
         rtol = np.full(rtol.shape, problem.rule.rtol)
     known = np.where(is_sure, size, 0.0)
+    # Where f and its slope are 0 (x^2 at 0), values further out say how large f is. Beside a slope that is
+    # sure they say nothing: they may be larger by any factor (a Gaussian's tail).
+    value = np.where(is_sure, rounded, np.maximum(rounded, resolution.value))
     given = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
         problem.rule,
         (given, known),
         scale[rows],
-        np.maximum(rounded, resolution.value),
+        value,
         problem.step_scale[sampled.columns],
         rtol,
     )

@@ -39,6 +39,9 @@ RISER = 4.0  # errors of a value, that a rise is no rounding
 # two; a little more for what rounds them.
 ALIKE = 2.1
 
+# Stairs of a slope are found along other directions too; a pool's jumps, that once looked like some, seldom.
+OTHER_WAYS = 2
+
 # A row that is no larger than this many roundings of its output's largest element, and moves by no more, is
 # what is left of terms that cancel (a Sobel filter where the border is a mirror). The slope that half of the
 # scale may hide then is 64 u of that element over the scale: of what the table grants, a part in 10,000.
@@ -76,11 +79,7 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
     if rows.size == 0:
         return found
-    here = problem.chosen
-    sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
-    room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
-    direction = np.zeros(problem.sampler.point.size)
-    direction[here] = sign * np.minimum(PROBE * problem.step_scale[here], room)
+    direction = _draw_direction(problem)
     along = narrow * np.exp2(np.arange(np.log2(1 / narrow) + 1))
     change = _changes(problem, rows, direction, along)
     moves = change[-1] != 0  # NaN counts as movement: nothing is known there
@@ -97,9 +96,28 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
         # Where rounding alone explains the flat part, the slope goes on beneath it; as far as it may reach,
         # twice the step that is still flat.
         is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
-    is_stair = ~np.isfinite(total) | _has_stairs(problem, rows, direction, narrow, error)
+    is_stair = _has_stairs(problem, rows, direction, narrow, error)
+    if not problem.may_round and is_stair.any():
+        # The gradient of an element that becomes the largest of three windows of a pool, one after the other,
+        # climbs as well, by upstreams that happen to be alike; along other directions it doesn't. Stairs that
+        # stand for a slope climb along nearly all of them.
+        again = np.flatnonzero(is_stair)
+        for _ in range(OTHER_WAYS):
+            other = _draw_direction(problem)
+            is_stair[again] &= _has_stairs(problem, rows[again], other, narrow, error[again])
+    is_stair |= ~np.isfinite(total)
     found[rows] = np.where(is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT))
     return found
+
+
+def _draw_direction(problem: Problem) -> Float:
+    """Draw a direction that moves every chosen input by the probe's length, up or down, inside the domain."""
+    here = problem.chosen
+    sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
+    room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
+    direction = np.zeros(problem.sampler.point.size)
+    direction[here] = sign * np.minimum(PROBE * problem.step_scale[here], room)
+    return direction
 
 
 def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
