@@ -119,6 +119,8 @@ def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
         return None
 
     def judge_again(own: Pair) -> PairSample | None:
+        if not _is_far(matrix.values, formula.analytic, beyond):  # no more than a loss of digits
+            return None
         again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
         return again if _is_gross(again, beyond) else None
 
@@ -138,11 +140,14 @@ def _beyond(pair: Pair, found: Float, formula: PairSample) -> np.ndarray:
 
 
 def _is_gross(again: PairSample, beyond: np.ndarray) -> bool:
+    return _is_far(again.analytic, again.numeric, (again.verdict == Verdict.MISMATCH) & beyond)
+
+
+def _is_far(first: Float, second: Float, where: np.ndarray) -> bool:
+    """Whether two values of one element are further apart than a fault's, somewhere among these."""
     with np.errstate(invalid="ignore"):
-        error = np.abs(again.analytic - again.numeric)
-        size = np.maximum(np.abs(again.analytic), np.abs(again.numeric))
-        small = error <= GROSS * size
-    return bool(np.any((again.verdict == Verdict.MISMATCH) & beyond & ~small))
+        near = np.abs(first - second) <= GROSS * np.maximum(np.abs(first), np.abs(second))
+    return bool(np.any(where & ~near))
 
 
 def _warning_of_elements(pair: Pair, found: Float, formula: PairSample, beyond: np.ndarray) -> str:
