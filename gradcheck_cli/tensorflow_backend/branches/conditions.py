@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.branches.bodies import CALLS, bodies_of
 from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     CASES,
     COMPARISONS,
@@ -33,6 +34,11 @@ SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastT
 _AND = frozenset({"LogicalAnd", "All"})
 _OR = frozenset({"LogicalOr", "Any"})
 _REDUCING = frozenset({"All", "Any"})
+# What puts a value into a list, or keeps it for a gradient, as which input; and what gets it again.
+_KEEPING = {"TensorListPushBack": 1, "TensorListSetItem": 2, "OptionalFromValue": 0}
+_KEPT = frozenset(
+    {"TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack", "OptionalGetValue"}
+)
 
 
 def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
@@ -48,19 +54,41 @@ def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
     return _shortened(f"{op.type.lower()}({given})")
 
 
+def told_in_body(tensor: Any, names: Mapping[int, str]) -> str:
+    """Say what a tensor is that a body takes."""
+    return _shortened(_told(tensor, names, 1))
+
+
 def _told(tensor: Any, names: Mapping[int, str], depth: int) -> str:
     """Say what a tensor is: an input's name, a number, or an op with what it is given."""
     if id(tensor) in names:
         return names[id(tensor)]
     op = tensor.op
+    inner = _given_by_body(tensor)
+    if inner is not None:
+        return _told(inner, names, depth)
     if op.type in SAME and op.inputs:
         return _told(op.inputs[min(tensor.value_index, len(op.inputs) - 1)], names, depth)
     if not op.inputs:
-        return _number(op) if op.type == "Const" else op.type.lower()
+        return _number(op) if op.type == "Const" else op.name.rpartition("/")[2].lower()
     given = [_told(one, names, depth - 1) for one in op.inputs] if depth else ["..."]
     if op.type in _INFIX and len(given) == 2:  # noqa: PLR2004 (its two sides)
         return f"{given[0]} {_INFIX[op.type]} {given[1]}"
     return f"{op.type.lower()}({', '.join(given)})"
+
+
+def _given_by_body(tensor: Any) -> Any | None:
+    """Return what a called function gives, or what a body keeps for its gradient; `None` of anything else."""
+    op = tensor.op
+    if op.type in _KEPT:
+        return op.inputs[0]
+    for _, body in bodies_of(op):
+        inner = body.outputs[tensor.value_index]
+        if op.type in CALLS:
+            return inner
+        if inner.op.type in _KEEPING:
+            return inner.op.inputs[_KEEPING[inner.op.type]]
+    return None
 
 
 def _number(op: Any) -> str:
