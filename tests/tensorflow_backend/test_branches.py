@@ -94,6 +94,109 @@ def test_sides(target, x, expected):
     assert seen(target, x) == expected
 
 
+ABOVE = [("true",), ("true",)]
+
+
+@pytest.mark.parametrize(
+    ("target", "x", "expected"),
+    [
+        (
+            "in_loop",
+            FEW,
+            [
+                ("loop(x) > 3.5", "forward", ("false",), ("true",)),
+                ("loop(x) > 3.5", "gradient", ("false",), ("true",)),
+            ],
+        ),
+        # In some round is enough, and a loop that always has two rounds isn't a branch.
+        (
+            "in_loop",
+            {"shape": [2], "value": [4.0, 0.5]},
+            [
+                ("loop(x) > 3.5", "forward", ("true", "false"), ()),
+                ("loop(x) > 3.5", "gradient", ("true", "false"), ()),
+            ],
+        ),
+        (
+            "in_data_loop",
+            {"shape": [2], "value": [0.2, 0.3]},
+            [
+                ("loop", "forward", ("more rounds",), ("no round", "one round")),
+                ("maximum(loop(x), -1)", "forward", ("first larger",), ("second larger",)),
+            ],
+        ),
+        # A loop that isn't entered takes no side in its body.
+        (
+            "in_data_loop",
+            {"shape": [2], "value": [2.0, 3.0]},
+            [
+                ("loop", "forward", ("no round",), ("one round", "more rounds")),
+                ("maximum(loop(x), -1)", "forward", (), ("first larger", "second larger")),
+            ],
+        ),
+        (
+            "in_branch",
+            {"shape": [2], "value": [2.0, 3.0]},
+            [
+                ("sum(x, 0) > 0", "forward", ("true",), ("false",)),
+                ("relu(x - 9)", "forward", ("< 0",), ("> 0",)),
+                ("x > 3.5", "forward", (), ("true", "false")),
+                ("x > 3.5", "gradient", (), ("true", "false")),
+            ],
+        ),
+        (
+            "in_index",
+            {"shape": [2], "value": [1.5, 0.2]},
+            [
+                ("stridedslice(x, 0, 1, 1)", "forward", ("branch 1",), ("branch 0",)),
+                ("abs(x)", "forward", (), ("> 0", "< 0")),
+                ("minimum(x, 1)", "forward", ("first larger", "second larger"), ()),
+                ("maximum(minimum(x, 1), 0)", "forward", ("first larger",), ("second larger",)),
+            ],
+        ),
+        (
+            "in_function",
+            {"shape": [2], "value": [1.0, 4.0]},
+            [
+                ("x > 3.5", "forward", ("true", "false"), ()),
+                ("abs(x)", "forward", ("> 0",), ("< 0",)),
+                ("x > 3.5", "gradient", ("true", "false"), ()),
+            ],
+        ),
+        (
+            "in_map",
+            {"shape": [2], "value": [1.0, 2.0]},
+            [("x > 0 & x < 9", "forward", ("true",), ("false",))],
+        ),
+        (
+            "nested",
+            {"shape": [2], "value": [0.2, 0.3]},
+            [
+                ("sum(loop(x), 0) > 0", "forward", ("true",), ("false",)),
+                ("loop(x) > 3.5", "forward", ("false",), ("true",)),
+                ("abs(loop(x))", "forward", ("> 0",), ("< 0",)),
+                ("loop(x) > 3.5", "gradient", ("false",), ("true",)),
+            ],
+        ),
+        ("counted_in_loop", FEW, []),
+        ("in_compiled", FEW, []),
+    ],
+)
+def test_sides_in_bodies(target, x, expected):
+    assert seen(target, x) == expected
+
+
+@pytest.mark.parametrize("target", ["in_loop", "in_function", "in_branch"])
+def test_those_in_bodies_have_their_lines(target):
+    lines = {one.part: one.place.rpartition(":")[2] for one in branches(target) if one.text.endswith("> 3.5")}
+    assert lines == {"forward": "85", "gradient": "88"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bodies_in_low_precision(dtype):
+    assert [one.unseen for one in branches("in_loop", FEW, dtypes=[dtype])] == ABOVE
+
+
 def test_each_has_its_line():
     lines = [one.place.rpartition("/")[2] for one in branches("hidden")]
     assert lines == [f"{MODULE}.py:8", f"{MODULE}.py:11"]

@@ -142,37 +142,37 @@ class Condition:
         """Every tensor that margins are made of."""
         return (*self.tensors, *(tensor for part in self.parts for tensor in part.fetched))
 
-    def margin(self, values: Mapping[int, Array], *, holds: bool) -> Array:
+    def margin(self, values: Mapping[int, Any], math: Any, *, holds: bool) -> Any:
         """Return how far each element is on the side where this holds, or on the other.
 
         Args:
             values: by the id of a tensor, (B, *shape).
+            math: NumPy, or `IN_GRAPH` for tensors of a graph.
             holds: which side.
 
         Returns:
             (B, ...): positive, or zero where an equality holds, on that side.
         """
         if self.kind == "LogicalNot":
-            return self.parts[0].margin(values, holds=not holds)
+            return self.parts[0].margin(values, math, holds=not holds)
+        sign = 1.0 if holds else -1.0
         if self.parts:
-            inner = [part.margin(values, holds=holds) for part in self.parts]
+            inner = [part.margin(values, math, holds=holds) for part in self.parts]
             every = (self.kind in _AND) == holds
             if self.kind in _REDUCING:
                 axes = tuple(axis + 1 if axis >= 0 else axis for axis in self.axes or ())
-                return _joined(inner[0], axes, every=every, keeps=self.keeps)
-            stacked = np.stack(np.broadcast_arrays(*aligned(inner)), axis=-1)
-            return _joined(stacked, (-1,), every=every)
+                return _reduced(inner[0], axes, math, every=every, keeps=self.keeps)
+            first, second = aligned(inner, math)
+            return _joined(first, second, math, every=every)
         found = [values[id(tensor)] for tensor in self.tensors]
         if not self.kind:
-            truth = found[0].astype(bool)
-            return np.where(truth == holds, 1.0, -1.0)
-        first, second = aligned([value.astype(np.float64) for value in found])
+            return sign * (2.0 * found[0] - 1.0)
+        first, second = aligned(found, math)
         apart = first - second
-        sign = 1.0 if holds else -1.0
         if self.kind in ("Equal", "NotEqual"):
-            size: Array = np.abs(apart)
+            size = math.abs(apart)
             return -size if (self.kind == "Equal") == holds else size
-        return np.asarray(sign * (apart if self.kind.startswith("Greater") else -apart))
+        return sign * (apart if self.kind.startswith("Greater") else -apart)
 
     def constants(self) -> list[float]:
         """Return the numbers that something is compared with."""
@@ -180,15 +180,23 @@ class Condition:
         return found + [value for part in self.parts for value in part.constants()]
 
 
-def _joined(margins: Array, axes: tuple[int, ...], *, every: bool, keeps: bool = False) -> Array:
-    """Return the margin of all holding, or of one of them.
+def _joined(first: Any, second: Any, math: Any, *, every: bool) -> Any:
+    """Return the margin of both holding, or of one of them.
 
-    Of all: what is missing of each added up, or the least of what is over.
+    Of both: what is missing of each added up, or the least of what is over.
     """
     if not every:
-        return np.asarray(np.max(margins, axis=axes, keepdims=keeps))
-    missing = np.sum(np.minimum(margins, 0.0), axis=axes, keepdims=keeps)
-    return np.asarray(np.where(missing < 0, missing, np.min(margins, axis=axes, keepdims=keeps)))
+        return math.maximum(first, second)
+    missing = math.minimum(first, 0.0) + math.minimum(second, 0.0)
+    return math.where(missing < 0, missing, math.minimum(first, second))
+
+
+def _reduced(margins: Any, axes: tuple[int, ...], math: Any, *, every: bool, keeps: bool) -> Any:
+    """Return the margin of all along some axes holding, or of one of them; see `_joined`."""
+    if not every:
+        return math.max(margins, axis=axes, keepdims=keeps)
+    missing = math.sum(math.minimum(margins, 0.0), axis=axes, keepdims=keeps)
+    return math.where(missing < 0, missing, math.min(margins, axis=axes, keepdims=keeps))
 
 
 def _constants(tensor: Any) -> list[float]:

@@ -77,20 +77,42 @@ class Watched:
         """The tensors that tell its sides, and how far a point is from each."""
         return self.tensors + (() if self.condition is None else self.condition.fetched)
 
+    def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
+        """Return of each side which elements take it.
+
+        Args:
+            values: by the id of a tensor, (B, *shape).
+            math: NumPy, or `IN_GRAPH` for tensors of a graph.
+        """
+        own = [values[id(tensor)] for tensor in self.tensors]
+        if self.kind.margins is None:
+            truth = math.abs(own[0]) > 0
+            return [truth, ~truth]
+        return [margin > 0 for margin in self.kind.margins(own, math)]
+
+    def margins(self, values: Mapping[int, Any], math: Any, side: int) -> Any:
+        """Return how far elements are on one side.
+
+        Args:
+            values: as for `sides`.
+            math: as for `sides`.
+            side: its number.
+        """
+        if self.condition is not None:
+            return self.condition.margin(values, math, holds=side == 0)
+        own = [values[id(tensor)] for tensor in self.tensors]
+        if self.kind.margins is None:
+            return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
+        return self.kind.margins(own, math)[side]
+
     def taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return of each side at which points some element takes it, (B,) of booleans each.
 
         Args:
             values: by the id of a tensor, (B, *shape).
         """
-        own = [values[id(tensor)] for tensor in self.tensors]
-        sides: list[Array]
-        if self.kind.margins is None:
-            truth: Array = own[0].astype(bool)
-            sides = [truth, np.asarray(~truth)]
-        else:
-            with np.errstate(invalid="ignore"):
-                sides = [np.asarray(margin > 0) for margin in self.kind.margins(own)]
+        with np.errstate(invalid="ignore"):
+            sides = self.sides(values, np)
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
@@ -101,10 +123,7 @@ class Watched:
             side: its number.
         """
         with np.errstate(invalid="ignore"):
-            if self.condition is not None:
-                margin = self.condition.margin(values, holds=side == 0)
-            elif self.kind.margins is not None:
-                margin = self.kind.margins([values[id(tensor)] for tensor in self.tensors])[side]
+            margin = np.asarray(self.margins(values, np, side))
             flat = np.nan_to_num(margin.reshape(len(margin), -1), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         return np.asarray(np.max(flat, axis=1, initial=-np.inf))
 

@@ -78,30 +78,27 @@ class PointField:
             CaseFailedError: what is called raises.
         """
         self._op = op
-        found = find_branches(op)
-        self.watched: list[Watched | InBody] = list(found.watched)
         self.python: list[PythonBranch] = []
-        self._fetched: dict[bool, list[Any]] = {}
-        self._copy: SideGraph | None = None
-        if found.calls:
-            self._look_into(found)
+        found = find_branches(op)
+        if not found.calls or not self._looks_into(found):
+            self._watch(found.watched)
+
+    def _watch(self, watched: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
+        self.watched, self._copy = watched, copy
         self.sides: list[Side] = list(
-            dict.fromkeys((one.key, side) for one in self.watched for side in one.branch.sides)
+            dict.fromkeys((one.key, side) for one in watched for side in one.branch.sides)
         )
         self._number = {side: number for number, side in enumerate(self.sides)}
+        self._fetched: dict[bool, list[Any]] = {}
 
-    def _look_into(self, found: Body) -> None:
-        """Look at branches in bodies, too, where a copy of the graph that lets them out can be called."""
+    def _looks_into(self, found: Body) -> bool:
+        """Watch branches in bodies, too; return whether that works."""
         with suppress(CaseFailedError, ValueError, TypeError, KeyError, tf.errors.OpError):
             copy = SideGraph.of(self._op.traced.vjp_trace.whole, found)
-            fetches = list({id(one.tensor): one.tensor for one in copy.found}.values())
-            flows = [
-                np.zeros((1, *self._op.outputs[number].shape))
-                for number in self._op.traced.vjp_trace.joint_outputs
-            ]
-            self._op.runs.beside_gradient(fetches, {}, flows, copy)
-            self._copy = copy
-            self.watched += copy.found
+            self._watch([*found.watched, *copy.found], copy)
+            self.look({}, [0])
+            return True
+        return False
 
     @cached_property
     def calls_python(self) -> bool:

@@ -15,14 +15,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
 
-from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.branches.branch_kinds import CASES, CONDITIONALS, LOOPS
+from gradcheck_cli.tensorflow_backend.branches.branch_kinds import CASES, CONDITIONALS, IN_GRAPH, LOOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
 from gradcheck_cli.tensorflow_backend.private.private_parts import whole_graph
 from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.covered import Branch
     from gradcheck_cli.tensorflow_backend.branches.graph_branches import Body, Key, Watched
@@ -139,7 +138,7 @@ class _Copier:
     """
 
     graph_def: Any
-    tellers: list[Callable[..., Any]] = field(default_factory=list)
+    tellers: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Find the functions in it."""
@@ -230,25 +229,33 @@ class _Copier:
     def _teller(self, body: Body, function: Any, made: list[Any]) -> str:
         """Add what tells the sides of a body itself, and return the name of its output."""
         tensors = list({id(one): one for watched in body.watched for one in watched.fetched}.values())
-        ids = [id(one) for one in tensors]
-        watched = list(body.watched)
 
-        def tell(*arrays: Array) -> Array:
-            values = {number: dtypes.widen(array)[None] for number, array in zip(ids, arrays, strict=True)}
-            told = [
-                (float(is_taken[0]), float(one.margin(values, side)[0]))
-                for one in watched
-                for side, is_taken in enumerate(one.taken(values))
-            ]
-            return np.array(told).reshape(-1)
+        def tell(*values: Any) -> Any:
+            by_id = {
+                id(one): tf.expand_dims(tf.cast(value, tf.float64), 0)
+                for one, value in zip(tensors, values, strict=True)
+            }
+            return tf.stack([number for one in body.watched for number in _numbers(one, by_id)])
 
-        self.tellers.append(tell)
-        node = _node("PyFuncStateless", f"{_NAME}_told", [_place(one, body, function) for one in tensors])
-        node.attr["token"].s = private_twin.register_numpy_function(tell).encode()
+        signature = [tf.TensorSpec(one.shape, one.dtype) for one in tensors]
+        teller = tf.function(tell, signature, autograph=False).get_concrete_function()
+        self.tellers.append(teller)
+        self.graph_def.library.function.add().CopyFrom(teller.function_def)
+        node = _node("PartitionedCall", f"{_NAME}_told", [_place(one, body, function) for one in tensors])
+        node.attr["f"].func.name = teller.function_def.signature.name
         node.attr["Tin"].list.type.extend(one.dtype.as_datatype_enum for one in tensors)
         node.attr["Tout"].list.type.append(_DOUBLE)
         made.append(node)
         return f"{node.name}:output:0"
+
+
+def _numbers(watched: Watched, values: Mapping[int, Any]) -> Iterator[Any]:
+    """Yield two numbers for each side of a branch, in a graph."""
+    for side, elements in enumerate(watched.sides(values, IN_GRAPH)):
+        margins = watched.margins(values, IN_GRAPH, side)
+        least = tf.constant(-np.inf, tf.float64)
+        yield tf.cast(tf.reduce_any(elements), tf.float64)
+        yield tf.reduce_max(tf.where(tf.math.is_nan(margins), least, margins))
 
 
 def _size(body: Body) -> int:
