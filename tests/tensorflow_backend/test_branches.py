@@ -9,6 +9,7 @@ import pytest
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.cases.case_modes import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
 
 MODULE = "branch_functions"
 NORMAL = {"shape": [4]}
@@ -218,6 +219,33 @@ def test_an_excuse_takes_a_side_out():
 @pytest.mark.parametrize(("mode", "count"), [("dynamic", 2), ("eager", 0)])
 def test_modes(mode, count):
     assert len(branches("hidden", modes=[mode])) == count
+
+
+@pytest.mark.parametrize(
+    ("modes", "told"),
+    [
+        (["graph"], [""]),
+        (["eager"], ["not looked at in mode eager: add mode graph"]),
+        (["xla"], ["not looked at in mode xla: add mode graph"]),
+        (["eager", "graph"], ["", ""]),
+    ],
+)
+def test_a_case_without_a_graph_says_that_nobody_looked(modes, told):
+    spec = {"op": "op", "forward": f"{MODULE}:hidden", "inputs": {"x": NORMAL}, "modes": modes}
+    assert [run_case(case).sides_unknown for case in in_each_mode(load_mapping(spec), (), None)] == told
+
+
+def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
+    def refuse(*_):
+        raise ValueError("no kernel")
+
+    monkeypatch.setattr(SideGraph, "of", refuse)
+    (case,) = load_mapping({"op": "op", "forward": f"{MODULE}:in_data_loop", "inputs": {"x": NORMAL}})
+    result = run_case(case)
+    assert [one.text for one in result.branches] == ["loop"]
+    assert (
+        result.sides_unknown == "not looked at inside while: a copy of the graph that tells can't be called"
+    )
 
 
 def test_low_precision():

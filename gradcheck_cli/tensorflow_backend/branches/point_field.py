@@ -65,6 +65,7 @@ class PointField:
     Attributes:
         watched: the branches in the graph.
         sides: of all branches, each once.
+        unknown: why not all branches are looked at; empty where they are.
         python: the conditions in Python code that is called, with file and line, once that has run.
     """
 
@@ -79,9 +80,13 @@ class PointField:
         """
         self._op = op
         self.python: list[PythonBranch] = []
+        self.unknown = ""
         found = find_branches(op)
         if not found.calls or not self._looks_into(found):
             self._watch(found.watched)
+            if found.calls:
+                names = ", ".join(sorted(found.calls))
+                self.unknown = f"not looked at inside {names}: a copy of the graph that tells can't be called"
 
     def _watch(self, watched: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
         self.watched, self._copy = watched, copy
