@@ -123,7 +123,7 @@ class Watched:
             side: its number.
         """
         with np.errstate(invalid="ignore"):
-            margin = np.asarray(self.margins(values, np, side))
+            margin = np.asarray(self.margins(values, np, side), np.float64)
             flat = np.nan_to_num(margin.reshape(len(margin), -1), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         return np.asarray(np.max(flat, axis=1, initial=-np.inf))
 
