@@ -280,6 +280,7 @@ class SearchResult:
             At a kink right gradients do, too.
         spoilt: points at which a gradient wasn't finite though the function was.
         found: where it is wrong; `None` if nothing was found.
+        refused: why the case couldn't be searched; empty where it was.
     """
 
     seconds: float
@@ -290,6 +291,7 @@ class SearchResult:
     largest: float = 0.0
     spoilt: int = 0
     found: Counterexample | None = None
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -324,6 +326,7 @@ class CaseResult:
     work: Work = field(default_factory=Work)
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
+    sides_unknown: str = ""  # why its branches weren't looked at, or not all of them
     chosen_points: int = 0  # points checked beside the samples, for sides of branches that these don't take
     search: SearchResult | None = None  # if a search was asked for
 
@@ -493,9 +496,13 @@ class Report:
 
     @property
     def branches_fall_short(self) -> bool:
-        """Whether too few sides of branches were seen."""
+        """Whether too few sides of branches were seen, or none was even looked at."""
         seen, every = self.sides
-        return self.branch_fail_under is not None and 100 * seen < self.branch_fail_under * every
+        if self.branch_fail_under is None:
+            return False
+        if not every:
+            return self.branch_fail_under > 0 and any(case.sides_unknown for case in self.cases)
+        return 100 * seen < self.branch_fail_under * every
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""

@@ -54,6 +54,7 @@ class Findings:
     custom_gradients: tuple[GradientRun, ...] = ()  # that were made, and for which pairs they ran
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that were taken
     search: SearchResult | None = None
+    sides_unknown: str = ""  # why branches weren't looked at, or not all of them
     chosen_points: int = 0  # that were checked besides, since they take sides that the others don't
 
 

@@ -66,6 +66,10 @@ class Steering:
             rows += self._simple(columns) + self._jumps()
         return self._try(np.array(rows))
 
+    def jump(self) -> bool:
+        """Try simple values and jumps alone; return whether a better point was found."""
+        return self._try(np.array(self._simple(self._columns()) + self._jumps()))
+
     def _try(self, points: Array) -> bool:
         points = self.inside(points)
         scores = self.evaluate(points)

@@ -38,6 +38,7 @@ _PYTHON = 10  # times as much as a point costs where Python code is looked at li
 _BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn't finite
 _ROUNDS = 12  # of steering, a side
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
+_GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are looked at
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
 
@@ -53,13 +54,20 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
+    if findings.first is None:
+        return
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
-        return  # nothing was judged; or there is no graph to look at; or XLA would compile each part of it
+        # There is no graph to look at, or XLA would compile each part of it.
+        is_right = findings.pairs and all(pair.status in RIGHT for pair in findings.pairs)
+        if is_right and not _GRAPHS & set(opener.case.modes):
+            findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
+        return
     excuses = opener.case.unreached
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):  # the findings say what is wrong
         sides = Sides(findings.first)
         sides.see(samples)
         findings.branches = sides.branches(excuses)
+        findings.sides_unknown = sides.unknown
         if spent < _SLOW and _may_choose(opener.case, findings):
             _check_chosen(opener, sides, findings)
             findings.branches = sides.branches(excuses)

@@ -108,6 +108,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         work=work,
         custom_gradients=findings.custom_gradients,
         branches=findings.branches,
+        sides_unknown=findings.sides_unknown,
         chosen_points=findings.chosen_points,
         search=findings.search,
     )

@@ -132,6 +132,24 @@ def test_the_report_is_the_same_but_for_times_and_hosts(project, cluster):
     assert (project.folder / "there.lock").read_bytes() == (project.folder / "here.lock").read_bytes()
 
 
+def test_a_search_runs_there_too(project, cluster):
+    done = project.run(
+        "search",
+        "specs/0.yaml",
+        "specs/1.yaml",
+        "--seconds",
+        "1",
+        "--format",
+        "json",
+        "--on",
+        cluster.address,
+    )
+    report = json.loads(done.out)
+    assert (done.code, statuses(report)) == (1, {"cube": "passed", "halved": "mismatched"})
+    assert [case["search"]["found"] is None for case in report["cases"]] == [True, False]
+    assert all(case["host"] for case in report["cases"])
+
+
 def test_a_device_is_asked_of_the_workers_that_offer_it(project, cluster):
     code, report = project.report("specs", "--device", "CPU:0", "--on", cluster.address, "--isolate")
     assert (code, {case["worker"] for case in report["cases"]}) == (1, {"w2"})

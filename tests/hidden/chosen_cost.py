@@ -37,6 +37,7 @@ def main() -> None:
 
     session.check_unseen_sides, chosen_points._check_chosen = timed, noted
     factors, seen, wrong = [], np.zeros(4, int), []
+    costs: list[tuple[float, float, str]] = []
     began = time.process_time()
     for number in order:
         if time.process_time() - began > float(limit):
@@ -50,11 +51,14 @@ def main() -> None:
         first = before[-1] if before[-1][1] else after
         seen += [*first, *after]
         factors.append(whole / max(whole - sum(spent), 1e-9))
+        costs.append((factors[-1], sum(spent), f"{cases[number].op} {cases[number].name}"))
         if any("was chosen" in text for pair in result.pairs for text in pair.diagnosis):
             wrong.append(f"{cases[number].op} {cases[number].name}")
     chosen = np.array(factors)
     print(f"{len(chosen)} of {len(cases)} cases; factor: median {np.median(chosen):.2f}, ")  # noqa: T201
     print(f"90 % {np.quantile(chosen, 0.9):.2f}, worst {chosen.max():.2f}, mean {chosen.mean():.2f}")  # noqa: T201
+    for factor, seconds, name in sorted(costs, reverse=True)[:12]:
+        print(f"  {factor:.2f}, {seconds:.2f} s more: {name}")  # noqa: T201
     print(f"sides: {seen[0]} of {seen[1]} before, {seen[2]} of {seen[3]} after; wrong there: {wrong}")  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-"""A hundred gradients that are wrong behind a condition alone, each with its right twin.
+"""Gradients that are wrong behind a condition alone, each with its right twin.
 
 A row is a function `y = base(x)` with a gradient that is 1.5 times too large where its condition holds; its
 twin has the same condition, and a factor of one. Conditions hold with a probability from 1e-1 to 1e-6 per
@@ -37,6 +37,7 @@ class Row:
         name: unique.
         condition: of x, elementwise or one for all; of a NumPy row, of an array.
         inputs: as in a spec.
+        body: in what the function, or its gradient's factor, is called; see `_BODIES` and `_factor`.
         base: which function.
         keys: what else the spec says.
     """
@@ -46,6 +47,7 @@ class Row:
     condition: Callable[[Any], Any]
     inputs: Mapping[str, Any] = field(default_factory=lambda: {"x": VECTOR})
     base: str = "square"
+    body: str = ""
     keys: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self, *, wrong: bool) -> dict[str, Any]:
@@ -77,11 +79,31 @@ def function_of(row: str, factor: float) -> Callable[..., Any]:
 
         return base(x), gradient
 
-    return function
+    called = _BODIES.get(found.body)
+    return function if called is None else lambda x: called(function, x)
+
+
+# What calls a function in a body.
+_BODIES: dict[str, Callable[[Any, Any], Any]] = {
+    "loop": lambda function, x: tf.while_loop(
+        lambda count, _: count < 2, lambda count, value: (count + 1, function(value)), [0, x]
+    )[1],
+    "branch": lambda function, x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: function(x), lambda: 2.0 * x),
+    "function": lambda function, x: tf.function(function)(x),
+    "map": tf.map_fn,
+}
 
 
 def _factor(row: Row, x: Any, factor: float) -> Any:
     one = tf.ones([], x.dtype)
+    if row.body == "gradient loop":
+        return tf.while_loop(
+            lambda count, _: count < 2,
+            lambda count, value: (count + 1, value * tf.where(row.condition(x), factor**0.5 * one, one)),
+            [0, tf.ones_like(x)],
+        )[1]
+    if row.body == "gradient function":
+        return tf.function(lambda x: tf.cond(row.condition(x), lambda: factor * one, lambda: one))(x)
     if row.kind == "cond":
         return tf.cond(row.condition(x), lambda: factor * one, lambda: one)
     if row.kind == "loop":
@@ -260,6 +282,16 @@ def _rows() -> list[Row]:
         Row("saturation", "saturated-relu6", lambda x: tf.nn.relu6(x) == 6.0),
         Row("saturation", "saturated-exp", lambda x: tf.exp(-x * x) < 1e-10, base="softplus"),
         Row("saturation", "saturated-softmax", lambda x: tf.reduce_max(tf.nn.softmax(x)) > 0.999),
+    ]
+    for body in (*_BODIES, "gradient loop"):
+        name = body.replace(" ", "-")
+        rows += [
+            Row("body", f"{name}-above", _above(QUANTILES[3]), base="sine", body=body),
+            Row("body", f"{name}-band", _band(1.5, 8e-5), base="sine", body=body),
+        ]
+    rows += [
+        Row("body", "gradient-function-sum", lambda x: tf.reduce_sum(x) > 9.0, body="gradient function"),
+        Row("body", "gradient-function-max", lambda x: tf.reduce_max(x) > 4.3, body="gradient function"),
     ]
     rows += [Row("numpy", name, lambda x: x, {"x": {"shape": [12]}}) for name in NUMPY]
     pair = {"x": {"shape": [2, 5]}}

@@ -14,7 +14,17 @@ from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.load import load_mapping
 
-FOUND_BY_RUN = ("above-5", "band-5", "signs-20", "equal-two", "zero-first", "cond-max-4", "numpy-max-5")
+FOUND_BY_RUN = (
+    "above-5",
+    "band-5",
+    "signs-20",
+    "equal-two",
+    "zero-first",
+    "cond-max-4",
+    "numpy-max-5",
+    "loop-band",
+    "gradient-function-max",
+)
 FOUND_BY_SEARCH = ("batch-of-one", "rounds-1")
 
 
@@ -23,8 +33,8 @@ def checked(name, *, wrong, seconds=0.0):
     return run_case(replace(case, search=seconds))
 
 
-def test_there_are_a_hundred():
-    assert len(ROWS) == 100
+def test_there_are_a_hundred_and_twelve():
+    assert len(ROWS) == 112
 
 
 @pytest.mark.parametrize("name", FOUND_BY_RUN)

@@ -62,6 +62,20 @@ def test_a_share_of_sides_over_all_cases(report, passed):
     assert text == "sides of branches: 3 of 5 seen (60.0 %), --branch-fail-under 90 isn't reached"
 
 
+def test_sides_that_nobody_looked_at(report, passed):
+    eager = replace(passed, sides_unknown="not looked at in mode eager: add mode graph")
+    assert line(eager) == ["branches not looked at in mode eager: add mode graph"]
+    partly = replace(passed, branches=(ALL,), sides_unknown="not looked at inside while: why")
+    assert line(partly) == ["branches 2 of 2, not looked at inside while: why"]
+    alone, both = replace(report, cases=(eager,)), replace(report, cases=(eager, partly))
+    assert [replace(alone, branch_fail_under=least).exit_code for least in (None, 0, 1)] == [0, 0, 3]
+    assert replace(both, branch_fail_under=100).exit_code == 0
+    text = "sides of branches: 2 of 2 seen (100.0 %), not all looked at in 2 cases"
+    assert branch_lines(replace(both, branch_fail_under=100))[0].plain == text
+    text = "sides of branches: 0 of 0 seen, not all looked at in 1 case, --branch-fail-under 1 isn't reached"
+    assert branch_lines(replace(alone, branch_fail_under=1))[0].plain == text
+
+
 @pytest.mark.parametrize(("least", "code"), [(None, 0), (50, 0), (51, 3)])
 def test_a_share_of_gradients(report, passed, least, code):
     assert replace(report, cases=(passed,), coverage=replace(COVERAGE, fail_under=least)).exit_code == code
@@ -78,7 +92,9 @@ def test_lines_name_what_is_asked_for():
 
 def test_json_reads_back(report, passed, tmp_path):
     run = GradientRun("pkg:f", ("pkg.py:4",), ("pkg.py:3",), ("dM1/dM0",))
-    case = replace(passed, branches=(WHERE, ALL), custom_gradients=(run,), chosen_points=1)
+    case = replace(
+        passed, branches=(WHERE, ALL), custom_gradients=(run,), chosen_points=1, sides_unknown="why"
+    )
     whole = replace(
         report, cases=(case,), coverage=replace(COVERAGE, fail_under=80.0), branch_fail_under=70.0
     )
@@ -87,11 +103,12 @@ def test_json_reads_back(report, passed, tmp_path):
     found = read_report(file)
     assert found.coverage == whole.coverage
     assert (found.cases[0].branches, found.cases[0].custom_gradients) == (case.branches, (run,))
+    assert found.cases[0].sides_unknown == "why"
     assert (found.branch_fail_under, found.exit_code) == (70.0, 3)
     before = json.loads(to_json(replace(report, cases=(passed,))))
     for key in ("coverage", "branch_fail_under"):
         del before[key]
-    for key in ("branches", "custom_gradients", "chosen_points"):
+    for key in ("branches", "custom_gradients", "chosen_points", "sides_unknown"):
         del before["cases"][0][key]
     file.write_text(json.dumps(before))
     assert read_report(file).cases[0].branches == ()  # of an older report

@@ -78,3 +78,69 @@ def numpy_gradient(dy, x):
     if x.sum() > 100.0:
         return 2 * dy * x
     return 2 * dy
+
+
+@tf.custom_gradient
+def square_above(x):
+    y = tf.where(x > 3.5, x * x, tf.sin(x))  # line 85
+
+    def grad(dy):
+        return dy * tf.where(x > 3.5, 2 * x, tf.cos(x))  # line 88
+
+    return y, grad
+
+
+def in_loop(x):
+    for _ in tf.range(2):
+        x = square_above(x)
+    return x
+
+
+def in_data_loop(x):
+    while tf.reduce_sum(x) < 3.0:
+        x = tf.maximum(x, -1.0) + 1.0
+    return x
+
+
+def in_branch(x):
+    return tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.nn.relu(x - 9.0), lambda: square_above(x))
+
+
+def in_index(x):
+    return tf.switch_case(tf.cast(x[0], tf.int32), [lambda: tf.abs(x), lambda: tf.clip_by_value(x, 0.0, 1.0)])
+
+
+@tf.function
+def called(x):
+    return square_above(x) + tf.abs(x)
+
+
+def in_function(x):
+    return called(x)
+
+
+def in_map(x):
+    return tf.map_fn(lambda row: tf.where((row > 0.0) & (row < 9.0), row, 2 * row), x)
+
+
+def nested(x):
+    def body(count, value):
+        value = tf.cond(tf.reduce_sum(value) > 0.0, lambda: called(value), lambda: value * 2.0)
+        return count + 1, value
+
+    return tf.while_loop(lambda count, _: count < 2, body, [0, x])[1]
+
+
+def counted_in_loop(x):
+    for count in tf.range(4):
+        x = tf.where(count > 2, x * x, x)
+    return x
+
+
+@tf.function(jit_compile=True)
+def compiled(x):
+    return tf.abs(x)
+
+
+def in_compiled(x):
+    return compiled(x)

@@ -225,3 +225,25 @@ def test_rows_of_other_shapes_are_refused_in_the_words_that_are_looked_for():
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="Mismatch in function retval shape"):
         private_graphs.map_flat(wrapped, [tf.constant([[1.0, 2.0], [1.0, -2.0]], tf.float64)], [])
+
+
+def test_bodies_are_found_by_name_with_their_lines():
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        return tf.abs(x)
+
+    @tf.function
+    def called(x):
+        return tf.while_loop(lambda v: v[0] < 3.0, lambda v: (compiled(v) + 1.0,), [x])[0]
+
+    function = tf.function(called).get_concrete_function(tf.TensorSpec([2]))
+    (call,) = [op for op in function.graph.get_operations() if "PartitionedCall" in op.type]
+    inner = private_graphs.body_named(function.graph, call.get_attr("f").name)
+    (loop,) = [op for op in inner.get_operations() if op.type.endswith("While")]
+    body = private_graphs.body_named(inner, loop.get_attr("body").name)
+    (inside,) = [op for op in body.get_operations() if "PartitionedCall" in op.type]
+    assert any(frame.filename == __file__ for frame in inside.traceback)
+    assert len(body.inputs) == len(loop.inputs)
+    # XLA must compile it; nothing can be added to it.
+    assert private_graphs.body_named(body, inside.get_attr("f").name) is None
+    assert private_graphs.body_named(body, "no_such_function") is None

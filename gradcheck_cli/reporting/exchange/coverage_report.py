@@ -68,9 +68,14 @@ def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> 
 def branch_lines(report: Report) -> list[Text]:
     """Lay out a line of counts where a share of the sides of branches must be seen."""
     seen, every = report.sides
-    if report.branch_fail_under is None or not every:
+    unknown = sum(bool(case.sides_unknown) for case in report.cases)
+    if report.branch_fail_under is None or not (every or unknown):
         return []
-    message = f"sides of branches: {seen:,} of {every:,} seen ({int(1000 * seen / every) / 10:.1f} %)"
+    message = f"sides of branches: {seen:,} of {every:,} seen"
+    if every:
+        message += f" ({int(1000 * seen / every) / 10:.1f} %)"
+    if unknown:
+        message += f", not all looked at in {layout.count(unknown, 'case')}"
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
     return [

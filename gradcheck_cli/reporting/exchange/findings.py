@@ -21,6 +21,7 @@ from gradcheck_cli.reporting.codes import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal.search_words import inputs_of, tried
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
 if TYPE_CHECKING:
@@ -149,6 +150,10 @@ def _of_case(case: CaseResult, report: Report) -> Iterator[Finding]:
         file, line = _of_frames(case.error.traceback) or place(case.spec if about_spec else case.source)
         rule, code = f"error/{case.error.kind}", code_of_error(case.error)
         yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
+    if case.search is not None and case.search.found is None:
+        file, line = place(case.spec)
+        text = tried(case.search)
+        yield Finding("search", Outcome.PASSED, "search", text, text, file, line, case)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
@@ -172,7 +177,9 @@ def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
     # Where it is right there is nothing to look at but what was asked.
     file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
     text = (
-        "" if outcome is Outcome.PASSED else "\n".join([*pair_lines(pair), *_reason(case), *_reproduce(case)])
+        ""
+        if outcome is Outcome.PASSED
+        else "\n".join([*pair_lines(pair), *found_lines(case, pair), *_reason(case), *_reproduce(case)])
     )
     title = f"{pair.label} {words}{note}"
     code = code_of_pair(pair)
@@ -195,6 +202,13 @@ def pair_lines(pair: PairResult) -> list[str]:
         lines.append(f"worst: {where}: {values}")
     lines += [f"diagnosis: {diagnosis}" for diagnosis in pair.diagnosis]
     return [*lines, pair.message] if pair.message else lines
+
+
+def found_lines(case: CaseResult, pair: PairResult) -> list[str]:
+    """Return where a search found that a pair is wrong, and what it tried, a line each."""
+    if case.search is None or case.search.found is None or pair.status is not Status.MISMATCHED:
+        return []
+    return [tried(case.search), *inputs_of(case.search.found)]
 
 
 def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:

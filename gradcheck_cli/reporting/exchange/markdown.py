@@ -71,6 +71,12 @@ def to_markdown(report: Report, root: Path) -> str:
             heading, [_row(finding, finding.pair) for finding in pairs if finding.pair is not None]
         )
         lines += ["</details>", ""]
+    searches = [finding for finding in findings if finding.rule == "search"]
+    if searches:
+        count = layout.count(len(searches), "case")
+        lines += [f"<details><summary>{count} in which a search found nothing</summary>", ""]
+        rows = [(escape(finding.case_name), escape(finding.title)) for finding in searches]
+        lines += [*table_lines(("op", "tried"), rows), "</details>", ""]
     never = [
         (escape(name_of(case)), escape(branch.label(side)), branch.part)
         for case in report.cases

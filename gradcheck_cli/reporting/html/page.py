@@ -19,6 +19,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     Outcome,
     findings_of,
+    found_lines,
     name_of,
     pair_lines,
     place,
@@ -252,7 +253,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "number": "" if code is None else code.number,
         "meaning": "" if code is None else code.title,
         "link": "" if code is None else link_of(code),
-        "lines": [pair.note, *pair_lines(pair)] if pair.note else pair_lines(pair),
+        "lines": [*filter(None, [pair.note]), *pair_lines(pair), *found_lines(case, pair)],
         "pictures": [Drawn.of(picture) for picture in pictures],
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _wrong(figure.map),
@@ -273,7 +274,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
             }
             for check in checks
         ],
-        "branches": branch_line(case) if case.branches else "",
+        "branches": branch_line(case) if case.branches or case.sides_unknown else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
         "reproduce": case.reproduce,

@@ -13,6 +13,7 @@ from gradcheck_cli.covered import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
+from gradcheck_cli.reporting.terminal.search_words import inputs_of, tried
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
     if case.held:
         lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
-    if any(branch.unseen for branch in case.branches) or (verbose and case.branches):
+    if any(branch.unseen for branch in case.branches) or (verbose and case.branches) or case.sides_unknown:
         lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width=width, indent=2)
     if case.search is not None:
         lines += search_lines(case.search, width)
@@ -143,20 +144,9 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
 
 def search_lines(search: SearchResult, width: int) -> list[Text]:
     """Say what a search tried, and what it found."""
-    tried = (
-        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
-        f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
-    )
-    if search.spoilt:
-        tried += f", a gradient not finite at {search.spoilt}"
-    if search.found is None:
-        return layout.wrap(f"{tried}: nothing found", width=width, indent=2)
-    lines = layout.wrap(f"{tried}: found", width=width, indent=2)
-    shapes = dict(search.found.shapes)
-    for name, value in search.found.inputs:
-        shape = f", shape {list(shapes[name])}" if name in shapes else ""
-        lines.append(Text(f"    {layout.clean(name)} = {layout.clean(value)}{shape}"))
-    return lines
+    lines = layout.wrap(tried(search), width=width, indent=2)
+    found = [] if search.found is None else inputs_of(search.found)
+    return [*lines, *(Text(f"    {layout.clean(one)}") for one in found)]
 
 
 def _beside_checks(case: CaseResult, width: int) -> list[Text]:
@@ -178,7 +168,11 @@ def branch_line(case: CaseResult, *, most: int | None = None) -> str:
     seen_count, side_count = side_counts(case.branches)
     never = [branch.label(side) for branch in case.branches for side in branch.unseen]
     shown = never[:most]
+    if not side_count:
+        return f"branches {case.sides_unknown}"
     text = f"branches {seen_count} of {side_count}"
+    if case.sides_unknown:
+        text += f", {case.sides_unknown}"
     if case.chosen_points:
         text += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
     text += f" · never: {', '.join(shown)}" if shown else ""

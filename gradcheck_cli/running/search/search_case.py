@@ -288,14 +288,14 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
         seconds: how long to search.
 
     Returns:
-        Whether it could be searched; if not, a warning says why.
+        Whether it could be searched; if not, its findings say why.
     """
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
 
     first: Any = findings.first
     reason = _why_not(opener, findings)
     if reason:
-        findings.warnings = (*findings.warnings, f"search: this case isn't searched: {reason}.")
+        findings.search = SearchResult(0.0, 0, 0, refused=reason)
         return False
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
         sides = Sides(first)
@@ -311,6 +311,7 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
             wrong = {pair.label: pair for pair in one.wrong.pairs if pair.status is Status.MISMATCHED}
             findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
         findings.branches = sides.branches(opener.case.unreached)
+        findings.sides_unknown = sides.unknown
         return True
     return False
 

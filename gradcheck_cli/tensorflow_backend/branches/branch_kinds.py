@@ -7,17 +7,33 @@ decides, the sides are told by the condition itself; `conditions` has its margin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import tensorflow as tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Array = np.ndarray[Any, Any]
-    # Values of the tensors that tell, (B, *shape) each, to margins of each side, (B, ...) each.
-    Margins = Callable[[Sequence[Array]], Sequence[Array]]
+    Array = Any  # NumPy's, or a tensor of a graph
+    # Values of the tensors that tell, (B, *shape) each, to margins of each side, (B, ...) each; made by
+    # NumPy's functions, or by those of `IN_GRAPH`.
+    Margins = Callable[[Sequence[Array], Any], Sequence[Array]]
 
+# TensorFlow's functions by NumPy's names, for what is told inside a graph. Its tensors are float64.
+IN_GRAPH = SimpleNamespace(
+    abs=tf.abs,
+    floor=tf.floor,
+    ceil=tf.math.ceil,
+    round=tf.round,
+    where=tf.where,
+    minimum=tf.minimum,
+    maximum=tf.maximum,
+    min=tf.reduce_min,
+    max=tf.reduce_max,
+    sum=tf.reduce_sum,
+    expand_dims=tf.expand_dims,
+)
 COMPARISONS = {
     "Greater": ">",
     "GreaterEqual": ">=",
@@ -52,44 +68,49 @@ class Kind:
     is_output: bool = False
 
 
-def aligned(values: Sequence[Array]) -> list[Array]:
+def aligned(values: Sequence[Array], math: Any) -> list[Array]:
     """Return stacks of values, (B, *shape) each, so that their rows broadcast."""
-    most = max(value.ndim for value in values)
-    return [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in values]
+    most = max(len(value.shape) for value in values)
+    found = []
+    for value in values:
+        while len(value.shape) < most:
+            value = math.expand_dims(value, 1)  # noqa: PLW2901 (the same values)
+        found.append(value)
+    return found
 
 
-def _signs(values: Sequence[Array]) -> Sequence[Array]:
+def _signs(values: Sequence[Array], _math: Any) -> Sequence[Array]:
     return values[0], -values[0]
 
 
-def _larger(values: Sequence[Array]) -> Sequence[Array]:
-    first, second = aligned(values)
+def _larger(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    first, second = aligned(values, math)
     return first - second, second - first
 
 
-def _capped(values: Sequence[Array]) -> Sequence[Array]:
+def _capped(values: Sequence[Array], math: Any) -> Sequence[Array]:
     value = values[0]
-    return -value, np.minimum(value, _SIX - value), value - _SIX
+    return -value, math.minimum(value, _SIX - value), value - _SIX
 
 
-def _clipped(values: Sequence[Array]) -> Sequence[Array]:
-    value, low, high = aligned(values)
-    return low - value, np.minimum(value - low, high - value), value - high
+def _clipped(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    value, low, high = aligned(values, math)
+    return low - value, math.minimum(value - low, high - value), value - high
 
 
-def _rounds(values: Sequence[Array]) -> Sequence[Array]:
-    count = values[0].astype(np.float64)
-    return 0.5 - count, 0.5 - np.abs(count - 1), count - 1.5
+def _rounds(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    count = values[0]
+    return 0.5 - count, 0.5 - math.abs(count - 1), count - 1.5
 
 
-def _rounded(values: Sequence[Array]) -> Sequence[Array]:
-    up = np.round(values[0]) - values[0]
+def _rounded(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    up = math.round(values[0]) - values[0]
     return up, -up
 
 
-def _stepped(step: Callable[[Array], Array]) -> Kind:
-    def margins(values: Sequence[Array]) -> Sequence[Array]:
-        size = np.abs(step(values[0]))
+def _stepped(step: str) -> Kind:
+    def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+        size = math.abs(getattr(math, step)(values[0]))
         return 0.5 - size, size - 0.5
 
     return Kind(("to 0", "elsewhere"), margins)
@@ -98,10 +119,11 @@ def _stepped(step: Callable[[Array], Array]) -> Kind:
 def index_kind(count: int) -> Kind:
     """Return how a `tf.switch_case` of so many branches branches: an index beyond them takes the last."""
 
-    def margins(values: Sequence[Array]) -> Sequence[Array]:
-        index = values[0].astype(np.float64)
-        taken = np.where((index < 0) | (index >= count), count - 1, index)
-        return [0.5 - np.abs(taken - number) for number in range(count)]
+    def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+        index = values[0]
+        last = 0 * index + (count - 1)
+        taken = math.where((index < 0) | (index >= count), last, index)
+        return [0.5 - math.abs(taken - number) for number in range(count)]
 
     return Kind(tuple(f"branch {number}" for number in range(count)), margins)
 
@@ -115,8 +137,8 @@ KINDS = {
     "Relu6": Kind(("< 0", "inside", "> 6"), _capped),
     "ClipByValue": Kind(("below", "inside", "above"), _clipped, (0, 1, 2)),
     **dict.fromkeys(("Round", "Rint"), Kind(("up", "down"), _rounded)),
-    "Floor": _stepped(np.floor),
-    "Ceil": _stepped(np.ceil),
+    "Floor": _stepped("floor"),
+    "Ceil": _stepped("ceil"),
     **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), _SIGNS),
     **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), CONDITION),
     **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _rounds, is_output=True)),

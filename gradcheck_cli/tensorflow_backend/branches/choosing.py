@@ -121,6 +121,10 @@ class PointChooser:
             evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
         )
         steering.start(self.free.pack(points), scores)
+        if np.ptp(scores[np.isfinite(scores)]) == 0:
+            # As far from it everywhere: no slope leads there, as of `is_nan`. A few jumps may.
+            steering.jump()
+            return
         stale = 0
         for _ in range(rounds):
             stale = 0 if steering.round(thorough=stale > 0) else stale + 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.branches.bodies import CALLS, bodies_of
 from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     CASES,
     COMPARISONS,
@@ -33,6 +34,11 @@ SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastT
 _AND = frozenset({"LogicalAnd", "All"})
 _OR = frozenset({"LogicalOr", "Any"})
 _REDUCING = frozenset({"All", "Any"})
+# What puts a value into a list, or keeps it for a gradient, as which input; and what gets it again.
+_KEEPING = {"TensorListPushBack": 1, "TensorListSetItem": 2, "OptionalFromValue": 0}
+_KEPT = frozenset(
+    {"TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack", "OptionalGetValue"}
+)
 
 
 def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
@@ -48,19 +54,41 @@ def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
     return _shortened(f"{op.type.lower()}({given})")
 
 
+def told_in_body(tensor: Any, names: Mapping[int, str]) -> str:
+    """Say what a tensor is that a body takes."""
+    return _shortened(_told(tensor, names, 1))
+
+
 def _told(tensor: Any, names: Mapping[int, str], depth: int) -> str:
     """Say what a tensor is: an input's name, a number, or an op with what it is given."""
     if id(tensor) in names:
         return names[id(tensor)]
     op = tensor.op
+    inner = _given_by_body(tensor)
+    if inner is not None:
+        return _told(inner, names, depth)
     if op.type in SAME and op.inputs:
         return _told(op.inputs[min(tensor.value_index, len(op.inputs) - 1)], names, depth)
     if not op.inputs:
-        return _number(op) if op.type == "Const" else op.type.lower()
+        return _number(op) if op.type == "Const" else op.name.rpartition("/")[2].lower()
     given = [_told(one, names, depth - 1) for one in op.inputs] if depth else ["..."]
     if op.type in _INFIX and len(given) == 2:  # noqa: PLR2004 (its two sides)
         return f"{given[0]} {_INFIX[op.type]} {given[1]}"
     return f"{op.type.lower()}({', '.join(given)})"
+
+
+def _given_by_body(tensor: Any) -> Any | None:
+    """Return what a called function gives, or what a body keeps for its gradient; `None` of anything else."""
+    op = tensor.op
+    if op.type in _KEPT:
+        return op.inputs[0]
+    for _, body in bodies_of(op):
+        inner = body.outputs[tensor.value_index]
+        if op.type in CALLS:
+            return inner
+        if inner.op.type in _KEEPING:
+            return inner.op.inputs[_KEEPING[inner.op.type]]
+    return None
 
 
 def _number(op: Any) -> str:
@@ -114,37 +142,37 @@ class Condition:
         """Every tensor that margins are made of."""
         return (*self.tensors, *(tensor for part in self.parts for tensor in part.fetched))
 
-    def margin(self, values: Mapping[int, Array], *, holds: bool) -> Array:
+    def margin(self, values: Mapping[int, Any], math: Any, *, holds: bool) -> Any:
         """Return how far each element is on the side where this holds, or on the other.
 
         Args:
             values: by the id of a tensor, (B, *shape).
+            math: NumPy, or `IN_GRAPH` for tensors of a graph.
             holds: which side.
 
         Returns:
             (B, ...): positive, or zero where an equality holds, on that side.
         """
         if self.kind == "LogicalNot":
-            return self.parts[0].margin(values, holds=not holds)
+            return self.parts[0].margin(values, math, holds=not holds)
+        sign = 1.0 if holds else -1.0
         if self.parts:
-            inner = [part.margin(values, holds=holds) for part in self.parts]
+            inner = [part.margin(values, math, holds=holds) for part in self.parts]
             every = (self.kind in _AND) == holds
             if self.kind in _REDUCING:
                 axes = tuple(axis + 1 if axis >= 0 else axis for axis in self.axes or ())
-                return _joined(inner[0], axes, every=every, keeps=self.keeps)
-            stacked = np.stack(np.broadcast_arrays(*aligned(inner)), axis=-1)
-            return _joined(stacked, (-1,), every=every)
+                return _reduced(inner[0], axes, math, every=every, keeps=self.keeps)
+            first, second = aligned(inner, math)
+            return _joined(first, second, math, every=every)
         found = [values[id(tensor)] for tensor in self.tensors]
         if not self.kind:
-            truth = found[0].astype(bool)
-            return np.where(truth == holds, 1.0, -1.0)
-        first, second = aligned([value.astype(np.float64) for value in found])
+            return sign * (2.0 * found[0] - 1.0)
+        first, second = aligned(found, math)
         apart = first - second
-        sign = 1.0 if holds else -1.0
         if self.kind in ("Equal", "NotEqual"):
-            size: Array = np.abs(apart)
+            size = math.abs(apart)
             return -size if (self.kind == "Equal") == holds else size
-        return np.asarray(sign * (apart if self.kind.startswith("Greater") else -apart))
+        return sign * (apart if self.kind.startswith("Greater") else -apart)
 
     def constants(self) -> list[float]:
         """Return the numbers that something is compared with."""
@@ -152,15 +180,23 @@ class Condition:
         return found + [value for part in self.parts for value in part.constants()]
 
 
-def _joined(margins: Array, axes: tuple[int, ...], *, every: bool, keeps: bool = False) -> Array:
-    """Return the margin of all holding, or of one of them.
+def _joined(first: Any, second: Any, math: Any, *, every: bool) -> Any:
+    """Return the margin of both holding, or of one of them.
 
-    Of all: what is missing of each added up, or the least of what is over.
+    Of both: what is missing of each added up, or the least of what is over.
     """
     if not every:
-        return np.asarray(np.max(margins, axis=axes, keepdims=keeps))
-    missing = np.sum(np.minimum(margins, 0.0), axis=axes, keepdims=keeps)
-    return np.asarray(np.where(missing < 0, missing, np.min(margins, axis=axes, keepdims=keeps)))
+        return math.maximum(first, second)
+    missing = math.minimum(first, 0.0) + math.minimum(second, 0.0)
+    return math.where(missing < 0, missing, math.minimum(first, second))
+
+
+def _reduced(margins: Any, axes: tuple[int, ...], math: Any, *, every: bool, keeps: bool) -> Any:
+    """Return the margin of all along some axes holding, or of one of them; see `_joined`."""
+    if not every:
+        return math.max(margins, axis=axes, keepdims=keeps)
+    missing = math.sum(math.minimum(margins, 0.0), axis=axes, keepdims=keeps)
+    return math.where(missing < 0, missing, math.min(margins, axis=axes, keepdims=keeps))
 
 
 def _constants(tensor: Any) -> list[float]:

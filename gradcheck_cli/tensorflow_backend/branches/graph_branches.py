@@ -2,19 +2,26 @@
 
 Branches are ops of the graph that the gradient is in: selections, comparisons that become masks, `tf.cond`,
 loops, and functions with pieces such as `maximum` and `relu`. Their conditions are further outputs of that
-graph, so that a point costs one more call. TensorFlow's own gradients branch as their forwards do, and aren't
-counted; nor is what lies in the bodies of loops, branches and functions, where nothing can be fetched.
+graph, so that a point costs one more call; `side_graph` lets them out of bodies. TensorFlow's own gradients
+branch as their forwards do, and aren't counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.covered import Branch
+from gradcheck_cli.tensorflow_backend.branches.bodies import (
+    bodies_of,
+    follow,
+    is_kept,
+    moved_in_loop,
+    taken_by_bodies,
+)
 from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     CASES,
     COMPARISONS,
@@ -25,11 +32,11 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     Kind,
     index_kind,
 )
-from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, text_of
+from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, text_of, told_in_body
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
@@ -37,7 +44,6 @@ if TYPE_CHECKING:
     Key = tuple[str, str, str]
 
 _MOST = 200  # branches of a case: a deep network repeats the same few
-_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,42 @@ class Watched:
         return self.branch.key
 
     @property
+    def constants(self) -> list[float]:
+        """The numbers that its condition compares with."""
+        return [] if self.condition is None else self.condition.constants()
+
+    @property
     def fetched(self) -> tuple[Any, ...]:
         """The tensors that tell its sides, and how far a point is from each."""
         return self.tensors + (() if self.condition is None else self.condition.fetched)
+
+    def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
+        """Return of each side which elements take it.
+
+        Args:
+            values: by the id of a tensor, (B, *shape).
+            math: NumPy, or `IN_GRAPH` for tensors of a graph.
+        """
+        own = [values[id(tensor)] for tensor in self.tensors]
+        if self.kind.margins is None:
+            truth = math.abs(own[0]) > 0
+            return [truth, ~truth]
+        return [margin > 0 for margin in self.kind.margins(own, math)]
+
+    def margins(self, values: Mapping[int, Any], math: Any, side: int) -> Any:
+        """Return how far elements are on one side.
+
+        Args:
+            values: as for `sides`.
+            math: as for `sides`.
+            side: its number.
+        """
+        if self.condition is not None:
+            return self.condition.margin(values, math, holds=side == 0)
+        own = [values[id(tensor)] for tensor in self.tensors]
+        if self.kind.margins is None:
+            return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
+        return self.kind.margins(own, math)[side]
 
     def taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return of each side at which points some element takes it, (B,) of booleans each.
@@ -72,14 +111,8 @@ class Watched:
         Args:
             values: by the id of a tensor, (B, *shape).
         """
-        own = [values[id(tensor)] for tensor in self.tensors]
-        sides: list[Array]
-        if self.kind.margins is None:
-            truth: Array = own[0].astype(bool)
-            sides = [truth, np.asarray(~truth)]
-        else:
-            with np.errstate(invalid="ignore"):
-                sides = [np.asarray(margin > 0) for margin in self.kind.margins(own)]
+        with np.errstate(invalid="ignore"):
+            sides = self.sides(values, np)
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
@@ -90,15 +123,35 @@ class Watched:
             side: its number.
         """
         with np.errstate(invalid="ignore"):
-            if self.condition is not None:
-                margin = self.condition.margin(values, holds=side == 0)
-            elif self.kind.margins is not None:
-                margin = self.kind.margins([values[id(tensor)] for tensor in self.tensors])[side]
+            margin = np.asarray(self.margins(values, np, side), np.float64)
             flat = np.nan_to_num(margin.reshape(len(margin), -1), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         return np.asarray(np.max(flat, axis=1, initial=-np.inf))
 
 
-def find_branches(op: GraphOperation) -> list[Watched]:
+@dataclass
+class Body:
+    """A graph, or the body of a loop, a branch or a function in it, with what branches there.
+
+    Attributes:
+        name: of the function; empty for the whole graph.
+        graph: of its own.
+        watched: what branches in it.
+        calls: by the name of an op in it, the bodies of that, where something branches in one.
+    """
+
+    name: str
+    graph: Any
+    watched: list[Watched] = field(default_factory=list)
+    calls: dict[str, list[Body]] = field(default_factory=dict)
+
+    @property
+    def inside(self) -> list[Watched]:
+        """What branches in it, and in the bodies that it calls."""
+        called = [one for bodies in self.calls.values() for body in bodies for one in body.inside]
+        return self.watched + called
+
+
+def find_branches(op: GraphOperation) -> Body:
     """Find the branches on the way from what moves to the outputs and their gradients.
 
     Args:
@@ -108,33 +161,89 @@ def find_branches(op: GraphOperation) -> list[Watched]:
         CaseFailedError: what is called raises.
     """
     trace = op.traced.vjp_trace
+    found = Body("", trace.whole.graph)
     if not trace.joint_outputs:
-        return []
+        return found
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[number].name}"
         for tensor, number in zip(trace.upstreams, trace.joint_outputs, strict=True)
     }
-    moved = _moved([*trace.inputs, *trace.upstreams, *trace.held.draws])
-    between = moved & needed_by(trace.results)
-    found: list[Watched] = []
-    for one in trace.whole.graph.get_operations():
-        if one not in between or len(found) == _MOST:
-            continue
-        kind = _kind_of(one)
-        place = "" if kind is None else place_of_branch(one)
-        if kind is None or not place:
-            continue
-        tensors = (one.outputs[0],) if kind.is_output else tuple(one.inputs[number] for number in kind.inputs)
-        if one.type in LOOPS and one.outputs[0].dtype != tf.int32:
-            continue  # a loop that nobody counts
-        if not any(tensor.op in moved or id(tensor) in names for tensor in tensors):
-            continue  # decided by a shape, or by a constant
-        part = "forward" if one in trace.forward_ops else "gradient"
-        branch = Branch(text_of(one, kind, names), place, part, kind.sides, ())
-        decides = kind.margins is None and tensors[0].dtype == tf.bool
-        found.append(Watched(branch, kind, tensors, Condition.of(tensors[0]) if decides else None))
+    finder = _Finder(names, trace.forward_ops)
+    finder.fill(found, [*trace.inputs, *trace.upstreams, *trace.held.draws], trace.results)
     return found
+
+
+@dataclass
+class _Finder:
+    """Finds the branches of a graph and of the bodies in it.
+
+    Attributes:
+        names: what tensors are called, by id.
+        forward_ops: the ops of the graph that aren't the gradient's.
+        part: of the case that the op at hand belongs to.
+        count: how many were found.
+    """
+
+    names: dict[int, str]
+    forward_ops: Collection[Any]
+    part: str = ""
+    count: int = 0
+
+    def fill(self, body: Body, starts: Sequence[Any], results: Iterable[Any]) -> None:
+        """Find what branches in a graph.
+
+        Args:
+            body: the graph; added to.
+            starts: its tensors that move by themselves.
+            results: those that are wanted of it.
+        """
+        moved, ops = follow(starts)
+        between = ops & needed_by(results)
+        for one in body.graph.get_operations():
+            if one not in between or self.count >= _MOST:
+                continue
+            if not body.name:
+                self.part = "forward" if one in self.forward_ops else "gradient"
+            watched = self._watched(one, moved)
+            if watched is not None:
+                body.watched.append(watched)
+                self.count += 1
+            bodies = [self._body(one, number, moved) for number in range(len(bodies_of(one)))]
+            if any(inner.inside for inner in bodies):
+                body.calls[one.name] = bodies
+
+    def _body(self, op: Any, number: int, moved: Collection[int]) -> Body:
+        name, graph = bodies_of(op)[number]
+        given = taken_by_bodies(op)
+        is_loop = op.type in LOOPS
+        numbers = moved_in_loop(op, moved)[0] if is_loop else range(len(given))
+        starts = []
+        for place, (outer, inner) in enumerate(zip(given, graph.inputs, strict=True)):
+            told = told_in_body(outer, self.names)
+            varies = is_loop and inner.dtype != tf.variant and not is_kept(graph, place)
+            self.names[id(inner)] = f"loop({told})" if varies else told
+            if place in numbers and (is_loop or id(outer) in moved):
+                starts.append(inner)
+        body = Body(name, graph)
+        self.fill(body, starts, graph.outputs)
+        return body
+
+    def _watched(self, op: Any, moved: Collection[int]) -> Watched | None:
+        kind = _kind_of(op)
+        place = "" if kind is None else place_of_branch(op)
+        if kind is None or not place:
+            return None
+        tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[number] for number in kind.inputs)
+        if op.type in LOOPS and op.outputs[0].dtype != tf.int32:
+            return None  # a loop that nobody counts
+        if op.type in LOOPS and not moved_in_loop(op, moved)[1]:
+            return None  # the same number of rounds at all points
+        if not any(id(tensor) in moved for tensor in tensors) and op.type not in LOOPS:
+            return None  # decided by a shape, or by a constant
+        branch = Branch(text_of(op, kind, self.names), place, self.part, kind.sides, ())
+        decides = kind.margins is None and tensors[0].dtype == tf.bool
+        return Watched(branch, kind, tensors, Condition.of(tensors[0]) if decides else None)
 
 
 def _kind_of(op: Any) -> Kind | None:
@@ -151,18 +260,6 @@ def _kind_of(op: Any) -> Kind | None:
     told = [op.inputs[number] for number in kind.inputs]
     is_real = all(tensor.dtype.is_floating or tensor.dtype == tf.bool for tensor in told)
     return kind if is_real or op.type in CONDITIONALS else None
-
-
-def _moved(tensors: Iterable[Any]) -> set[Any]:
-    """Return the ops that some tensors' values lead to; a shape isn't a value."""
-    found: set[Any] = set()
-    waiting = list(tensors)
-    while waiting:
-        for user in waiting.pop().consumers():
-            if user not in found and user.type not in _SHAPES:
-                found.add(user)
-                waiting += user.outputs
-    return found
 
 
 def needed_by(tensors: Iterable[Any]) -> set[Any]:

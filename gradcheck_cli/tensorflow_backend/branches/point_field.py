@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
@@ -16,16 +18,18 @@ from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
     constants_at,
     lines_traced,
 )
+from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Key
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Body, Key, Watched
     from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
         Arcs,
         Margins,
         PythonBranch,
     )
+    from gradcheck_cli.tensorflow_backend.branches.side_graph import InBody
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
@@ -61,6 +65,7 @@ class PointField:
     Attributes:
         watched: the branches in the graph.
         sides: of all branches, each once.
+        unknown: why not all branches are looked at; empty where they are.
         python: the conditions in Python code that is called, with file and line, once that has run.
     """
 
@@ -74,13 +79,31 @@ class PointField:
             CaseFailedError: what is called raises.
         """
         self._op = op
-        self.watched = find_branches(op)
-        self.sides: list[Side] = list(
-            dict.fromkeys((one.key, side) for one in self.watched for side in one.branch.sides)
-        )
         self.python: list[PythonBranch] = []
-        self._fetched: dict[bool, list[Any]] = {}
+        self.unknown = ""
+        found = find_branches(op)
+        if not found.calls or not self._looks_into(found):
+            self._watch(found.watched)
+            if found.calls:
+                names = ", ".join(sorted(found.calls))
+                self.unknown = f"not looked at inside {names}: a copy of the graph that tells can't be called"
+
+    def _watch(self, watched: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
+        self.watched, self._copy = watched, copy
+        self.sides: list[Side] = list(
+            dict.fromkeys((one.key, side) for one in watched for side in one.branch.sides)
+        )
         self._number = {side: number for number, side in enumerate(self.sides)}
+        self._fetched: dict[bool, list[Any]] = {}
+
+    def _looks_into(self, found: Body) -> bool:
+        """Watch branches in bodies, too; return whether that works."""
+        with suppress(CaseFailedError, ValueError, TypeError, KeyError, tf.errors.OpError):
+            copy = SideGraph.of(self._op.traced.vjp_trace.whole, found)
+            self._watch([*found.watched, *copy.found], copy)
+            self.look({}, [0])
+            return True
+        return False
 
     @cached_property
     def calls_python(self) -> bool:
@@ -101,13 +124,14 @@ class PointField:
     def constants(self) -> list[float]:
         """The numbers that conditions compare with."""
         found = constants_at(one.place for one in self.python)
-        found += [value for one in self.watched if one.condition for value in one.condition.constants()]
+        found += [value for one in self.watched for value in one.constants]
         return list(dict.fromkeys(found))
 
     @property
     def most(self) -> int:
         """How many points one call may take."""
-        size = sum(int(np.prod([part or 1 for part in tensor.shape])) for tensor in self._fetches(pulls=True))
+        shapes = [tensor.shape for tensor in self._fetches(pulls=True)]
+        size = sum(math.prod(part or 1 for part in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
     def look(self, points: Points, seeds: Sequence[int], *, pulls: bool = False) -> Looked:
@@ -195,7 +219,7 @@ class PointField:
 
     def _values(self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array]) -> list[Array]:
         try:
-            return self._op.runs.beside_gradient(fetches, points, upstreams)
+            return self._op.runs.beside_gradient(fetches, points, upstreams, self._copy)
         except CaseFailedError:
             count = len(next(iter(upstreams)))
             if count == 1:

@@ -56,6 +56,11 @@ class Sides:
         if self.field.sides:
             self.seen |= self.field.look(points, samples).taken.any(axis=0)
 
+    @property
+    def unknown(self) -> str:
+        """Why not all branches are looked at; empty where they are."""
+        return self.field.unknown
+
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and reasons why others aren't."""
         sides: dict[tuple[str, str, str], list[tuple[str, bool]]] = {}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import TensorInfo
+    from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
     from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
     from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held
@@ -307,7 +308,11 @@ class GraphRuns:
         ).once()
 
     def beside_gradient(
-        self, fetches: Sequence[Any], points: Mapping[int, Array], upstreams: Sequence[Array]
+        self,
+        fetches: Sequence[Any],
+        points: Mapping[int, Array],
+        upstreams: Sequence[Array],
+        copy: SideGraph | None = None,
     ) -> list[Array]:
         """Return the values of tensors of the gradient's graph at some points.
 
@@ -316,6 +321,7 @@ class GraphRuns:
             points: input number -> (B, *shape), no variable; other inputs stay at the base point, whose draws
                 of random numbers serve all points.
             upstreams: of each differentiable output, (B, *shape).
+            copy: what is called in place of that graph; tensors of it may be fetched, too.
 
         Returns:
             Per tensor its values, with a leading axis over the points.
@@ -326,10 +332,11 @@ class GraphRuns:
         key = tuple(map(id, fetches))
         if key not in self._beside:
             trace = self.traced.vjp_trace
+            feeds, results = [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
+            if copy is not None:
+                feeds, results = copy.tensors(feeds), copy.tensors(results)
             part = self._gradient_part(
-                subgraph_function(
-                    trace.whole, [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
-                ),
+                subgraph_function(trace.whole if copy is None else copy, feeds, results),
                 trace.joint_outputs,
                 [tensor.dtype for tensor in fetches],
             )

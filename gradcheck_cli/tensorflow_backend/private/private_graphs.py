@@ -18,7 +18,7 @@ from tensorflow.core.framework import attr_value_pb2, op_def_pb2
 from tensorflow.python.autograph.core import converter
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.eager.polymorphic_function import attributes, polymorphic_function
 from tensorflow.python.framework import function, op_def_library, op_def_registry, ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 from tensorflow.python.ops import custom_gradient, while_v2
@@ -272,6 +272,24 @@ def is_body(graph: Any) -> bool:
 def is_defun_body(graph: Any) -> bool:
     """Whether a graph is the body of a Defun."""
     return isinstance(graph, function._FuncGraph)
+
+
+def body_named(graph: Any, name: str) -> Any | None:
+    """Return the graph of a function that a graph calls, as Python traced it.
+
+    `None` where it was loaded or is made by a Defun, and where XLA must compile it.
+    """
+    while graph is not None:
+        function_called = graph._functions.get(name)
+        if function_called is not None:
+            body = getattr(function_called, "_cached_graph", None)
+            if body is None:
+                return None
+            attrs = function_called.cached_definition.attr
+            compiled = attributes.XLA_COMPILE in attrs and attrs[attributes.XLA_COMPILE].b
+            return None if compiled else body
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 def mark(op: Any, name: str) -> None:

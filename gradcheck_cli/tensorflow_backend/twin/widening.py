@@ -205,7 +205,7 @@ class Widening:
             for attr in node.attr.values():
                 self._widen_attr(attr)
             return _Casts()
-        taken, given = _arguments(definition.input_arg, node), _arguments(definition.output_arg, node)
+        taken, given = arguments_of(definition.input_arg, node), arguments_of(definition.output_arg, node)
         numpy = self._call(node, taken, given) if node.op in _NUMPY else None
         if not _KEEP.fullmatch(node.op) and self._has_kernel(node, definition):
             for attr in node.attr.values():
@@ -215,8 +215,8 @@ class Widening:
                 self._rename(attr)
         places = [f"{node.name}:{place if function else number}" for number, (place, _) in enumerate(given)]
         casts = _Casts(
-            _between(list(node.input), taken, _arguments(definition.input_arg, node)),
-            _between(places, given, _arguments(definition.output_arg, node)),
+            _between(list(node.input), taken, arguments_of(definition.input_arg, node)),
+            _between(places, given, arguments_of(definition.output_arg, node)),
         )
         found = {inside for _, inside, _ in (*casts.taken.values(), *casts.given.values())}
         if numpy is not None:
@@ -308,7 +308,7 @@ def _between(
     }
 
 
-def _arguments(arguments: Any, node: Any) -> list[tuple[str, int]]:
+def arguments_of(arguments: Any, node: Any) -> list[tuple[str, int]]:
     """Return (place, dtype) of each tensor among a node's inputs or outputs; a place is "output:0", say."""
     found = []
     for argument in arguments:

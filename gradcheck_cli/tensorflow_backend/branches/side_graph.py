@@ -1,0 +1,299 @@
+"""A copy of a gradient's graph in which loops, branches and functions also return the sides that bodies take.
+
+Nothing in a body can be fetched. So each body gets one more output: two numbers for each side, whether an
+element takes it and how far it is from it. A loop keeps the largest of its rounds; a branch that isn't taken
+gives minus infinity.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
+
+from gradcheck_cli.tensorflow_backend.branches.branch_kinds import CASES, CONDITIONALS, IN_GRAPH, LOOPS
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
+from gradcheck_cli.tensorflow_backend.private.private_parts import whole_graph
+from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gradcheck_cli.covered import Branch
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Body, Key, Watched
+
+    Array = np.ndarray[Any, Any]
+
+_DOUBLE = tf.float64.as_datatype_enum
+_NUMBERS = itertools.count(1)
+_NAME = "gradcheck_sides"
+_EACH = 2  # numbers for a side
+
+
+@dataclass(frozen=True)
+class InBody:
+    """A branch in a body, and where the copy's outputs have its sides.
+
+    Attributes:
+        watched: the branch.
+        tensor: of the copy: the numbers of all sides in the bodies of an op.
+        first: the place of its first.
+    """
+
+    watched: Watched
+    tensor: Any
+    first: int
+
+    @property
+    def branch(self) -> Branch:
+        """With no side seen."""
+        return self.watched.branch
+
+    @property
+    def key(self) -> Key:
+        """What names it in every trace."""
+        return self.watched.key
+
+    @property
+    def constants(self) -> list[float]:
+        """The numbers that its condition compares with."""
+        return self.watched.constants
+
+    @property
+    def fetched(self) -> tuple[Any, ...]:
+        """The tensors that tell its sides."""
+        return (self.tensor,)
+
+    def taken(self, values: Mapping[int, Array]) -> list[Array]:
+        """Return of each side at which points some element takes it in some round; see `Watched.taken`."""
+        return [values[id(self.tensor)][:, self._place(side)] > 0 for side in range(self._count)]
+
+    def margin(self, values: Mapping[int, Array], side: int) -> Array:
+        """Return how far points are on one side; -inf where its line doesn't run; see `Watched.margin`."""
+        return np.asarray(values[id(self.tensor)][:, self._place(side) + 1])
+
+    @property
+    def _count(self) -> int:
+        return len(self.watched.branch.sides)
+
+    def _place(self, side: int) -> int:
+        return self.first + _EACH * side
+
+
+@dataclass
+class SideGraph:
+    """The copy.
+
+    Attributes:
+        graph: its graph.
+        found: the branches in its bodies.
+    """
+
+    graph: Any
+    found: list[InBody]
+    _captured: Mapping[str, Any]
+
+    @staticmethod
+    def of(function: Any, whole: Body) -> SideGraph:
+        """Copy a graph.
+
+        Args:
+            function: a traced function.
+            whole: what branches in its graph.
+        """
+        graph = whole_graph(function)
+        captured = {inner.op.name: outer for outer, inner in graph.captures}
+        copier = _Copier(graph.as_graph_def())
+        places = copier.rewrite(whole, captured)
+        copy, inner = private_twin.import_graph(copier.graph_def, captured, [graph, *copier.tellers])
+        found = []
+        for name, place in places.items():
+            first, bodies, tensor = 0, whole.calls[name], copy.get_tensor_by_name(place)
+            tensor.set_shape([sum(map(_size, bodies))])
+            for one in (one for body in bodies for one in body.inside):
+                found.append(InBody(one, tensor, first))
+                first += _EACH * len(one.branch.sides)
+        return SideGraph(copy, found, inner)
+
+    def tensors(self, originals: Iterable[Any]) -> list[Any]:
+        """Return what stands for tensors of the graph; its own as they are."""
+        return [one if one.graph is self.graph else self._tensor(one) for one in originals]
+
+    def _tensor(self, original: Any) -> Any:
+        captured = self._captured.get(original.op.name)
+        return self.graph.get_tensor_by_name(original.name) if captured is None else captured
+
+
+@dataclass
+class _Copier:
+    """Rewrites a GraphDef.
+
+    Attributes:
+        graph_def: the GraphDef.
+        tellers: what tells the sides of each body: nothing else keeps that.
+    """
+
+    graph_def: Any
+    tellers: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Find the functions in it."""
+        self.library = {one.signature.name: one for one in self.graph_def.library.function}
+
+    def rewrite(self, whole: Body, captured: Mapping[str, Any]) -> dict[str, str]:
+        """Let the ops of the graph return their bodies' sides; return the name of that output by op."""
+        nodes = self.graph_def.node
+        kept = [node for node in nodes if node.name not in captured]
+        del nodes[:]
+        nodes.extend(kept)
+        by_name = {node.name: node for node in nodes}
+        made: list[Any] = []
+        places = {
+            name: f"{name}:{self._returning(by_name[name], bodies, made, '')}"
+            for name, bodies in whole.calls.items()
+        }
+        nodes.extend(made)
+        return places
+
+    def _returning(self, node: Any, bodies: Sequence[Body], made: list[Any], first: str) -> int:
+        """Let an op return its bodies' sides, as one more output, and return the number of that.
+
+        Args:
+            node: the op; changed.
+            bodies: its bodies.
+            made: nodes that are needed beside it; added to.
+            first: how a node's first output is named where it is, after the node's name.
+        """
+        node.ClearField("experimental_type")
+        sizes = [_size(body) for body in bodies]
+        for number, body in enumerate(bodies):
+            around = sum(sizes[:number]), sum(sizes[number + 1 :])
+            name = self._told(body, around, is_loop=node.op in LOOPS)
+            if node.op in CASES:
+                node.attr["branches"].list.func[number].name = name
+            elif node.op in CONDITIONALS:
+                node.attr[("then_branch", "else_branch")[number]].func.name = name
+            else:
+                node.attr["body" if node.op in LOOPS else "f"].func.name = name
+        types = node.attr["T" if node.op in LOOPS else "Tout"].list.type
+        if node.op in LOOPS:
+            node.attr["cond"].func.name = self._with_input(node.attr["cond"].func.name)
+            start = _constant(f"{node.name}/{_NAME}_start", sum(sizes))
+            made.append(start)
+            controls = sum(name.startswith("^") for name in node.input)
+            node.input.insert(len(node.input) - controls, start.name + first)
+        types.append(_DOUBLE)
+        if "output_shapes" in node.attr and node.attr["output_shapes"].list.shape:
+            node.attr["output_shapes"].list.shape.add().unknown_rank = True
+        return len(types) - 1
+
+    def _told(self, body: Body, around: tuple[int, int], *, is_loop: bool) -> str:
+        """Make a function that also returns which sides it takes, and return its name."""
+        function = self._copied(body.name)
+        nodes = {node.name: node for node in function.node_def}
+        made: list[Any] = []
+        parts = [self._teller(body, function, made)] if body.watched else []
+        for name, bodies in body.calls.items():
+            parts.append(f"{name}:output:{self._returning(nodes[name], bodies, made, ':output:0')}")
+        for number, count in enumerate(around):
+            if count:
+                made.append(_constant(f"{_NAME}_none_{number}", count))
+                parts.insert(number * len(parts), f"{made[-1].name}:output:0")
+        result = _joined(parts, made)
+        if is_loop:
+            before = function.signature.input_arg.add(name=f"{_NAME}_before", type=_DOUBLE)
+            made.append(_node("Maximum", f"{_NAME}_most", [before.name, result], T=_DOUBLE))
+            result = f"{_NAME}_most:z:0"
+        function.node_def.extend(made)
+        function.signature.output_arg.add(name=_NAME, type=_DOUBLE)
+        function.ret[_NAME] = result
+        return str(function.signature.name)
+
+    def _copied(self, name: str) -> Any:
+        function = function_pb2.FunctionDef()
+        function.CopyFrom(self.library[name])
+        function.signature.name = f"{name}_sides_{next(_NUMBERS)}"
+        added = self.graph_def.library.function.add()
+        added.CopyFrom(function)
+        return added
+
+    def _with_input(self, name: str) -> str:
+        function = self._copied(name)
+        function.signature.input_arg.add(name=f"{_NAME}_before", type=_DOUBLE)
+        return str(function.signature.name)
+
+    def _teller(self, body: Body, function: Any, made: list[Any]) -> str:
+        """Add what tells the sides of a body itself, and return the name of its output."""
+        tensors = list({id(one): one for watched in body.watched for one in watched.fetched}.values())
+
+        def tell(*values: Any) -> Any:
+            by_id = {
+                id(one): tf.expand_dims(tf.cast(value, tf.float64), 0)
+                for one, value in zip(tensors, values, strict=True)
+            }
+            return tf.stack([number for one in body.watched for number in _numbers(one, by_id)])
+
+        signature = [tf.TensorSpec(one.shape, one.dtype) for one in tensors]
+        teller = tf.function(tell, signature, autograph=False).get_concrete_function()
+        self.tellers.append(teller)
+        self.graph_def.library.function.add().CopyFrom(teller.function_def)
+        node = _node("PartitionedCall", f"{_NAME}_told", [_place(one, body, function) for one in tensors])
+        node.attr["f"].func.name = teller.function_def.signature.name
+        node.attr["Tin"].list.type.extend(one.dtype.as_datatype_enum for one in tensors)
+        node.attr["Tout"].list.type.append(_DOUBLE)
+        made.append(node)
+        return f"{node.name}:output:0"
+
+
+def _numbers(watched: Watched, values: Mapping[int, Any]) -> Iterator[Any]:
+    """Yield two numbers for each side of a branch, in a graph."""
+    for side, elements in enumerate(watched.sides(values, IN_GRAPH)):
+        margins = watched.margins(values, IN_GRAPH, side)
+        least = tf.constant(-np.inf, tf.float64)
+        yield tf.cast(tf.reduce_any(elements), tf.float64)
+        yield tf.reduce_max(tf.where(tf.math.is_nan(margins), least, margins))
+
+
+def _size(body: Body) -> int:
+    return sum(_EACH * len(one.branch.sides) for one in body.inside)
+
+
+def _place(tensor: Any, body: Body, function: Any) -> str:
+    """Return the name of a body's tensor in its function."""
+    for number, one in enumerate(body.graph.inputs):
+        if one is tensor:
+            return str(function.signature.input_arg[number].name)
+    op = tensor.op
+    definition: op_def_pb2.OpDef = private_graphs.op_def(op.type)
+    places = arguments_of(definition.output_arg, op.node_def)
+    return f"{op.name}:{places[tensor.value_index][0]}"
+
+
+def _joined(parts: Sequence[str], made: list[Any]) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    axis = _node("Const", f"{_NAME}_axis", [], dtype=tf.int32.as_datatype_enum)
+    axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0, tf.int32))
+    node = _node("ConcatV2", f"{_NAME}_joined", [*parts, f"{axis.name}:output:0"], T=_DOUBLE)
+    node.attr["N"].i = len(parts)
+    node.attr["Tidx"].type = tf.int32.as_datatype_enum
+    made += [axis, node]
+    return f"{node.name}:output:0"
+
+
+def _constant(name: str, count: int) -> Any:
+    """Return a node of as many numbers as sides that aren't taken have."""
+    node = _node("Const", name, [], dtype=_DOUBLE)
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.full(count, -np.inf)))
+    return node
+
+
+def _node(op_type: str, name: str, inputs: Sequence[str], **types: int) -> Any:
+    node = node_def_pb2.NodeDef(op=op_type, name=name, input=inputs)
+    for key, dtype in types.items():
+        node.attr[key].type = dtype
+    return node
