@@ -159,6 +159,34 @@ def test_a_budget_ends_and_its_shares_end_before():
     assert not Budget().is_spent
 
 
+def test_tracing_and_structural_checks_are_not_counted():
+    budget = Budget(10.0)
+    part = budget.share(0.5)
+    with budget.uncounted():
+        Clock.seconds += 100.0
+        assert budget.spent == 0.0
+    Clock.seconds += 4.0
+    assert (budget.spent, part.spent) == (4.0, 4.0)
+
+
+def test_slow_points_are_evaluated_in_parts_between_which_the_time_is_looked_at():
+    sizes = []
+
+    def evaluate(points):
+        sizes.append(len(points))
+        Clock.seconds += 0.1 * len(points)
+        return 2 * points
+
+    limited = Budget(1.0).limit(evaluate)
+    points = np.arange(6.0).reshape(6, 1)
+    np.testing.assert_array_equal(limited(points[:1]), 2 * points[:1])
+    np.testing.assert_array_equal(limited(points), 2 * points)
+    assert sizes == [1, 2, 2, 2]
+    with pytest.raises(OverBudgetError):
+        limited(points)
+    assert sizes == [1, 2, 2, 2, 2, 2]
+
+
 def test_progress_is_told_to_who_listens_and_only_rises():
     told = []
     with case_progress.listening(told.append):

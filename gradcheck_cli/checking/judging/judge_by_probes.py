@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.judging.probe_group import Group
-from gradcheck_cli.checking.judging.probe_search import Search
+from gradcheck_cli.checking.judging.probe_search import PROBES, Search
 from gradcheck_cli.checking.judging.single_element import Element, judge_element
 from gradcheck_cli.checking.ops.jacobian import working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
@@ -33,13 +33,14 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
     Args:
         pairs: which; the formula has the vjp.
         sample: number of the sample point.
-        budget: what may be spent beside the first probe of each group.
+        budget: what may be spent beside the first probes of each group: one, and for all pairs together two,
+            of which the second holds the kinks that the first met.
     """
     found: dict[PairKey, PairSample] = {}
     for group in _groups(pairs):
         waiting = [group]
         while waiting:
-            search = _searched(waiting.pop(0), sample, budget)
+            search = _searched(waiting.pop(0), sample, budget, 1 if found else PROBES)
             smaller = [] if budget.is_spent else _smaller(search, found)
             again = {pair for one in smaller for pair in one.pairs}
             for pair in search.group.pairs:
@@ -60,9 +61,9 @@ def _groups(pairs: Mapping[PairKey, Pair]) -> list[Group]:
     return [Group(pairs, tuple(outputs), numbers) for (numbers, _), outputs in together.items()]
 
 
-def _searched(group: Group, sample: int, budget: Budget) -> Search:
+def _searched(group: Group, sample: int, budget: Budget, least: int) -> Search:
     seeds = [group.case.seed, sample, *group.outputs, *group.inputs]
-    search = Search(group, group.target(), budget, np.random.default_rng(seeds))
+    search = Search(group, group.target(), budget, np.random.default_rng(seeds), least=least)
     search.run()
     return search
 

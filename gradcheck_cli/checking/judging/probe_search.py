@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Two directions: errors that cancel in one of them don't in the other.
-_PROBES = 2
+PROBES = 2
 _NOTHING = np.zeros(0)
 # A bound of no more than so many times its rounding: curvature makes nothing of it.
 _STRAIGHT = 2.0
@@ -68,7 +68,8 @@ class Search:
 
     `missed` is, by pair, the smallest share, over the probes, of elements in which an error would have stayed
     unseen; `spoilt` holds the rows of which no direction could say anything, `still` is, by input, the share
-    of elements that have no room to move; `part` is what of its step a smooth piece is moved by.
+    of elements that have no room to move; `part` is what of its step a smooth piece is moved by. `least` is
+    how many probes are made whatever they take.
     """
 
     group: Group
@@ -86,6 +87,7 @@ class Search:
     is_noise: bool = True
     doubt: str = ""
     part: float = 1.0
+    least: int = 1
 
     @property
     def wrong(self) -> PairKey | None:
@@ -118,7 +120,7 @@ class Search:
         tried: list[tuple[float, int]] = []
         curvature = 1.0
         reaches, whole = [MIDDLE], self.target
-        while len(tried) < _PROBES and not self.is_over and not (tried and self.budget.is_spent):
+        while len(tried) < (self.least if self.budget.is_spent else PROBES) and not self.is_over:
             reach = reaches.pop(0)
             if reach == SMOOTH and not self._take_piece():
                 reach = SHORT

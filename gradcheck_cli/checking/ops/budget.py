@@ -8,12 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from gradcheck_cli.numerics.moves import Moves
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gradcheck_cli.checking.ops.packing import Float
 
-Points = TypeVar("Points")
+Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
+
+
+def _part_of(points: Points, part: slice) -> Points:
+    return points.take(part) if isinstance(points, Moves) else points[part]
 
 
 def _now() -> tuple[float, float]:
@@ -24,14 +32,23 @@ def _now() -> tuple[float, float]:
 _BUSIEST = 4.0
 
 
+# Seconds for a point from which on points are no batch, but one call each; and between two looks at the time.
+_SLOW, _GLANCE = 1e-3, 0.25
+
+
 class OverBudgetError(Exception):
     """What was begun takes longer than it may."""
 
 
 class _Stopwatch:
-    """Counts seconds of the clock and of the processors, but for those during which it stands."""
+    """Counts seconds of the clock and of the processors, but for those during which it stands.
+
+    Attributes:
+        cost: seconds that a point took in the last call that was limited.
+    """
 
     def __init__(self) -> None:
+        self.cost = 0.0
         self._began = _now()
         self._stopped: tuple[float, float] | None = None
 
@@ -83,13 +100,28 @@ class Budget:
             raise OverBudgetError
 
     def limit(self, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (as it came, or timed)
-        """Return a function that raises `OverBudgetError`, in place of evaluating, once the time is up."""
+        """Return a function that raises `OverBudgetError`, in place of evaluating, once the time is up.
+
+        Where a point takes long, as in a model whose weights must be written for each, the time is looked at
+        every few points.
+        """
         if evaluate is None or self.seconds == math.inf:
             return evaluate
 
-        def timed(points: Points) -> Float:
+        def part(points: Points) -> Float:
             self.require()
-            return evaluate(points)
+            began = self.spent
+            values = evaluate(points)
+            self._watch.cost = (self.spent - began) / max(len(points), 1)
+            return values
+
+        def timed(points: Points) -> Float:
+            cost = self._watch.cost
+            most = len(points) if cost < _SLOW else max(1, int(_GLANCE / cost))
+            if len(points) <= most:
+                return part(points)
+            slices = [slice(start, start + most) for start in range(0, len(points), most)]
+            return np.concatenate([part(_part_of(points, one)) for one in slices])
 
         return timed
 
