@@ -92,8 +92,6 @@ FLAT = {
 # They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
-STOP = "StopGradient"
-MARK = "_gradcheck_held"  # attr of an op in a body that is held by what follows it
 
 # Stateful by their OpDef, and their kernels ask nothing of the run that they are in, unlike those of the
 # TensorArrays and stacks of TensorFlow 1, which the run keeps.
