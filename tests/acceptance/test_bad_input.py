@@ -116,7 +116,7 @@ RUNS = {
         None,
         3,
         [
-            "ERROR import: forward: no module named 'no_such_module_at_all'; looked in:",
+            "ERROR GC301 import: forward: no module named 'no_such_module_at_all'; looked in:",
             "Put the module beside",
         ],
     ),
@@ -124,7 +124,7 @@ RUNS = {
         TANH.replace("ops:f", "ops:tangnt"),
         IMPORT + "def tangent(x): return x\n",
         3,
-        ["ERROR attribute: forward: 'bad_input_ops'", "has no attribute 'tangnt'. Did you mean 'tangent'?"],
+        ["ERROR GC302 attribute: forward: 'bad_input_ops'", "has no attribute 'tangnt'. Did you mean 'tangent'?"],
     ),
     "module raises": (
         TANH,
@@ -143,14 +143,14 @@ RUNS = {
         IMPORT + "def helper(x):\n    raise ValueError('no square root')\ndef f(x):\n    return helper(x)\n",
         3,
         [
-            "ERROR forward: the forward raised ValueError: no square root",
+            "ERROR GC310 forward: the forward raised ValueError: no square root",
             "bad_input_ops.py:6: in f",
             "return helper(x)",
             "bad_input_ops.py:4: in helper",
             "raise ValueError('no square root')",
         ],
     ),
-    "forward exits": (TANH, IMPORT + "def f(x):\n    raise SystemExit(0)\n", 3, ["ERROR forward: "]),
+    "forward exits": (TANH, IMPORT + "def f(x):\n    raise SystemExit(0)\n", 3, ["ERROR GC310 forward: "]),
     "too many gradients": (
         WITH_GRADIENT,
         gradient("return upstream, upstream"),
@@ -191,7 +191,7 @@ RUNS = {
         "op: bad\nop_type: MatMull\ninputs: {a: {shape: [2, 2]}, b: {shape: [2, 2]}}\n",
         None,
         3,
-        ["ERROR op_type: TensorFlow", "has no op type 'MatMull'. Did you mean 'MatMul'?"],
+        ["ERROR GC303 op_type: TensorFlow", "has no op type 'MatMull'. Did you mean 'MatMul'?"],
     ),
 }
 
@@ -229,7 +229,7 @@ def test_input_values_that_are_not_finite(command, spec):
 def test_a_pair_that_is_not_there(command, spec):
     done = command("run", spec(GOOD + 'pairs: {"dz/dx": {expect: zero}}\n'))
     assert done.code == 3
-    assert "ERROR pairs: pairs: 'dz/dx' matches none of the pairs: dy/dx." in joined(done.out)
+    assert "ERROR GC307 pairs: pairs: 'dz/dx' matches none of the pairs: dy/dx." in joined(done.out)
 
 
 def test_a_case_that_is_not_there(command, spec):
