@@ -124,7 +124,10 @@ RUNS = {
         TANH.replace("ops:f", "ops:tangnt"),
         IMPORT + "def tangent(x): return x\n",
         3,
-        ["ERROR GC302 attribute: forward: 'bad_input_ops'", "has no attribute 'tangnt'. Did you mean 'tangent'?"],
+        [
+            "ERROR GC302 attribute: forward: 'bad_input_ops'",
+            "has no attribute 'tangnt'. Did you mean 'tangent'?",
+        ],
     ),
     "module raises": (
         TANH,
