@@ -238,7 +238,7 @@ def test_forward_and_gradient_changed_together_pass_and_are_listed(repository):
     repository.change("losses/ops.py", "upstream * 3.0 * x * x", "upstream * 6.0 * x * x")
     result = repository.gate()
     assert (result.code, result.annotations) == (0, [])
-    assert "  both changed  cube · dy/dx\n    the forward and the gradient have changed" in result.out
+    assert "  both changed GC507  cube · dy/dx\n    the forward and the gradient have changed" in result.out
     assert "since the baseline: 1 both changed" in result.out
     assert "- cube · dy/dx: the forward and the gradient have changed" in result.summary
 
