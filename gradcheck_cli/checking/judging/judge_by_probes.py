@@ -87,6 +87,19 @@ def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
     outputs = list(dict.fromkeys(output for output, _ in weak))
     if not weak:
         return []
+    if search.doubt:
+        return _cut(group, outputs, inputs)
+    # Gradients that are zero but for rounding (of a bias before a batch normalisation) show as such only
+    # among their like.
+    blind = [number for number in inputs if all(search.all_missed((one, number)) >= 1 for one in outputs)]
+    rest = [number for number in inputs if number not in blind]
+    if blind and rest:
+        return [group.of(outputs, blind), group.of(outputs, rest)]
+    return _cut(group, outputs, inputs)
+
+
+def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:
+    """Return the part of a group that is asked for; its halves, where that is all of it."""
     if len(inputs) < len(group.inputs) or len(outputs) < len(group.outputs):
         return [group.of(outputs, inputs)]
     if len(inputs) > 1:
