@@ -25,8 +25,9 @@ def bijector(bijector: str, name: str) -> Callable[..., tf.Tensor]:
     """Return a method of a bijector as a function of the value and the parameters."""
     made = getattr(tfp.bijectors, bijector)
 
-    def called(value: tf.Tensor, *parameters: tf.Tensor) -> tf.Tensor:
-        return getattr(made(*parameters), name)(value)
+    def called(value: tf.Tensor, *parameters: tf.Tensor, **constants: float) -> tf.Tensor:
+        numbers = {key: tf.constant(number, value.dtype) for key, number in constants.items()}
+        return getattr(made(*parameters, **numbers), name)(value)
 
     return called
 

@@ -1,34 +1,96 @@
-"""Writes the tables of docs/gradcheck_findings.md from docs/findings/causes.yaml; a test compares them.
+"""The pages of causes, one in docs/findings/FAMILY/ each, and the lists of them that other pages have.
 
 python tests/audit/causes.py
+
+writes the lists between their marks: in docs/gradcheck_findings.md, in the page of each family and in the
+navigation. Tests compare them.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import yaml
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "gradcheck_findings.md"
-BEGIN, END = "<!-- causes: begin -->", "<!-- causes: end -->"
+ROOT = Path(__file__).parents[2]
+FINDINGS = ROOT / "docs" / "findings"
+PAGE, NAVIGATION = ROOT / "docs" / "gradcheck_findings.md", ROOT / ".mkdocs.yml"
 KINDS = ("fault", "loud", "crash", "undefined", "convention")
 SEVERITIES = ("severe", "moderate", "mild")
-ORDERS = {1: "first", 2: "second", 3: "third"}
+ORDERS = ("first order", "second order", "third order")
+# Faults of functions that were known before `specs/functions` and `specs/probability` were written.
+KNOWN = (
+    "hsv_to_rgb",
+    "isotonic_regression_rank",
+    "logaddexp_tie",
+    "moments_second_order",
+    "nan_where_smooth",
+    "silu_complex",
+)
+ROWS = ("kind", "for whom", "reached through", "where", "tried", "upstream", "in the specs")
 
 
-def causes() -> list[dict[str, Any]]:
-    """Return what docs/findings/causes.yaml lists."""
-    listed: list[dict[str, Any]] = yaml.safe_load((DOCS / "findings" / "causes.yaml").read_text())["causes"]
-    return listed
+@dataclass(frozen=True)
+class Cause:
+    """A page: its facts by the names of the table's rows, its program, and what that prints."""
+
+    path: Path
+    title: str
+    facts: dict[str, str]
+    program: str
+    printed: str
+
+    @property
+    def family(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def kind(self) -> str:
+        return self.facts["kind"].split(", ")[0]
+
+    @property
+    def severity(self) -> str:
+        return self.facts["kind"].split(", ")[1]
+
+    @property
+    def order(self) -> str:
+        return self.facts["kind"].split(", ")[2]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Where it stands in a list: severe ones first."""
+        return KINDS.index(self.kind), SEVERITIES.index(self.severity), self.title.lower()
+
+
+def read(path: Path) -> Cause:
+    text = path.read_text(encoding="utf-8")
+    program = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    printed = re.search(r"It prints:\n\n```text\n(.*?)```", text, flags=re.DOTALL)
+    return Cause(
+        path=path,
+        title=text.partition("\n")[0].removeprefix("# "),
+        facts=dict(re.findall(r"^\| (\w[\w ]*) \| (.*) \|$", text.split("```")[0], flags=re.MULTILINE)),
+        program=program[1] if program else "",
+        printed=printed[1].rstrip("\n") if printed else "",
+    )
+
+
+def causes() -> list[Cause]:
+    """Return what each page says, by family and, in a family, severe ones first."""
+    found = map(read, FINDINGS.glob("*/*.md"))
+    return sorted(found, key=lambda cause: (cause.family, cause.rank))
 
 
 def tables() -> str:
     """Return the counts, and a table of each kind, severe causes first."""
     listed = causes()
-    counts = Counter((cause["kind"], cause["severity"]) for cause in listed)
+    counts = Counter((cause.kind, cause.severity) for cause in listed)
     lines = [
         f"{len(listed)} causes:",
         "",
@@ -38,48 +100,89 @@ def tables() -> str:
     for kind in KINDS:
         row = [counts[kind, severity] for severity in SEVERITIES]
         lines.append(f"| {kind} | " + " | ".join(map(str, row)) + f" | {sum(row)} |")
-    lines += ["", *_by_family(listed)]
+    lines += ["", *_by_family(listed), "", _new(listed)]
     for kind in KINDS:
-        of_kind = [cause for cause in listed if cause["kind"] == kind]
         lines += [
             "",
             f"## {kind.capitalize()}",
             "",
-            "| cause | severity | order | reached through | where | upstream |",
+            "| cause | severity | order | reached through | upstream |",
         ]
-        lines += ["|---|---|---|---|---|---|", *map(_row, sorted(of_kind, key=_severity))]
+        of_kind = sorted((cause for cause in listed if cause.kind == kind), key=lambda cause: cause.rank)
+        lines += ["|---|---|---|---|---|", *map(_row, of_kind)]
     return "\n".join(lines)
 
 
-def _by_family(listed: list[dict[str, Any]]) -> list[str]:
-    """Return the counts of each family, which is a page, as the rows of a table."""
-    counts = Counter((cause["page"], cause["kind"]) for cause in listed)
-    second = Counter(cause["page"] for cause in listed if cause["order"] > 1)
-    lines = ["| family | " + " | ".join(KINDS) + " | of these beyond first order |"]
-    lines.append("|---|" + "--:|" * (len(KINDS) + 1))
-    for page in sorted({cause["page"] for cause in listed}):
-        row = " | ".join(str(counts[page, kind]) for kind in KINDS)
-        lines.append(f"| [{page}](findings/{page}.md) | {row} | {second[page]} |")
-    return lines
+def _by_family(listed: list[Cause]) -> Iterator[str]:
+    yield "| family | " + " | ".join(KINDS) + " | of these beyond first order |"
+    yield "|---|" + "--:|" * (len(KINDS) + 1)
+    for family, members in groupby(listed, key=lambda cause: cause.family):
+        of_family = list(members)
+        counts = Counter(cause.kind for cause in of_family)
+        beyond = sum(cause.order != ORDERS[0] for cause in of_family)
+        row = " | ".join(str(counts[kind]) for kind in KINDS)
+        yield f"| [{family}](findings/{family}.md) | {row} | {beyond} |"
 
 
-def _severity(cause: dict[str, Any]) -> int:
-    return SEVERITIES.index(cause["severity"])
-
-
-def _row(cause: dict[str, Any]) -> str:
-    upstream = ", ".join(f"#{number}" for number in cause.get("upstream", ()))
+def _new(listed: list[Cause]) -> str:
+    found = [
+        cause for cause in listed if cause.family in {"functions", "probability"} and cause.kind == "fault"
+    ]
+    new = [cause for cause in found if cause.path.stem not in KNOWN]
+    own, other = (sum(cause.family == family for cause in new) for family in ("functions", "probability"))
     return (
-        f"| [{cause['cause']}](findings/{cause['page']}.md) | {cause['severity']} | {ORDERS[cause['order']]} "
-        f"| {cause['through']} | {cause.get('where', '')} | {upstream} |"
+        f"Of the {len(found)} faults that functions and TensorFlow Probability have on their own, {len(new)} "
+        f"weren't known when their specs were begun: {own} of TensorFlow and Keras, {other} of TensorFlow "
+        "Probability."
     )
 
 
-def written(page: str) -> str:
-    """Return a page with the tables between its marks."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{tables()}\n{END}{rest.split(END)[1]}"
+def _row(cause: Cause) -> str:
+    numbers = ", ".join(
+        re.findall(r"(?<=tensorflow)(?:/tensorflow)?((?:/probability)?#\d+)", cause.facts["upstream"])
+    )
+    link = cause.path.relative_to(PAGE.parent).as_posix()
+    facts = (cause.severity, cause.order.split()[0], cause.facts["reached through"], numbers)
+    return f"| [{cause.title}]({link}) | " + " | ".join(facts) + " |"
+
+
+def members(family: str) -> str:
+    """Return a family's causes as a list of links."""
+    return "\n".join(
+        f"- [{cause.title}]({cause.path.relative_to(FINDINGS).as_posix()}): {cause.facts['kind']}"
+        for cause in causes()
+        if cause.family == family
+    )
+
+
+def navigation() -> str:
+    """Return the pages of findings as entries of the site's navigation."""
+    found = causes()
+    lines = []
+    for page in sorted(FINDINGS.glob("*.md")):
+        lines += [f"          - {page.stem}:", f"              - findings/{page.name}"]
+        lines += [
+            f"              - findings/{cause.path.relative_to(FINDINGS).as_posix()}"
+            for cause in found
+            if cause.family == page.stem
+        ]
+    return "\n".join(lines)
+
+
+def written() -> dict[Path, str]:
+    """Return each page that lists causes, with its list between its marks."""
+    lists = {PAGE: ("<!-- {} -->", tables()), NAVIGATION: ("          # {}", navigation())}
+    for family in {cause.family for cause in causes()}:
+        lists[FINDINGS / f"{family}.md"] = ("<!-- {} -->", members(family))
+    return {path: _between_marks(path, *content) for path, content in lists.items()}
+
+
+def _between_marks(path: Path, mark: str, text: str) -> str:
+    begin, end = mark.format("causes: begin"), mark.format("causes: end")
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")

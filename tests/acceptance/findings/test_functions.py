@@ -155,3 +155,61 @@ def test_sparse_tensors_put_together_have_no_gradient():
         y = tf.sparse.concat(0, [sparse, sparse])
     np.testing.assert_allclose(y.values, [1.0, 2.0, 1.0, 2.0])
     assert tape.gradient(y.values, values) is None
+
+
+def test_a_second_derivative_of_hypot_on_an_axis():
+    # sqrt(x^2 + y^2) has the second derivative y^2 / hypot^3 by x: 1 / |y| at x = 0.
+    def second(at):
+        x = tf.constant(at, tf.float64)
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                z = keras_op("hypot")(x, tf.constant(2.0, tf.float64))
+            slope = inner.gradient(z, x)
+        return float(outer.gradient(slope, x))
+
+    assert second(0.0) == 0
+    assert second(1e-3) == pytest.approx(4 / (1e-6 + 4) ** 1.5)
+
+
+def test_fmod_of_0():
+    # Between -2 and 2 the remainder towards zero is x itself.
+    x = np.array([-1e-3, 0.0, 1e-3])
+    np.testing.assert_array_equal(keras_op("fmod")(x, 2.0), x)
+    np.testing.assert_array_equal(gradient(lambda x: keras_op("fmod")(x, 2.0), x), [1.0, 0.0, 1.0])
+
+
+def test_the_pseudo_inverse_of_a_multiple_of_the_identity():
+    # Next to a regular matrix it is the inverse: -A^-1 dA A^-1, so y[0, 1] moves with x[0, 1] alone, by -1/4.
+    x = 2 * np.eye(2)
+    exact = [[0.0, -0.25], [0.0, 0.0]]
+    np.testing.assert_allclose(gradient(lambda x: tf.linalg.inv(x)[0, 1], x), exact, atol=1e-12)
+    np.testing.assert_allclose(gradient(lambda x: tf.linalg.pinv(x)[0, 1], x), np.zeros((2, 2)), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 2, 3)])
+def test_isotonic_regression_of_ranks_other_than_2(shape):
+    x, weights = np.random.default_rng(0).normal(size=(2, *shape))
+
+    def weighted(x):
+        return tf.reduce_sum(weights * tf.nn.isotonic_regression(x)[0])
+
+    found = gradient(weighted, x)
+    step = 1e-6
+    differences = np.zeros(shape)
+    for place in np.ndindex(*shape):
+        move = np.zeros(shape)
+        move[place] = step
+        differences[place] = (weighted(x + move) - weighted(x - move)) / (2 * step)
+    assert not np.allclose(found.ravel(), differences.ravel(), atol=1e-3)
+
+
+def test_silu_of_complex_numbers():
+    z = 1 + 2j
+    s = 1 / (1 + np.exp(-z))
+    x = tf.constant(z, tf.complex128)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.math.real(tf.nn.silu(x))
+    np.testing.assert_allclose(tape.gradient(y, x), s * (1 + z * (1 - s)))  # exact: the conjugate

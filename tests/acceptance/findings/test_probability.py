@@ -81,3 +81,61 @@ def test_the_degrees_of_freedom_of_a_noncentral_chi2():
     point = [np.float64(2.0), np.float64(3.0), np.float64(1.0)]
     assert gradient(cdf, *point)[1] is None
     assert (cdf(2.0, 3.001, 1.0) - cdf(2.0, 2.999, 1.0)) / 0.002 < -0.05
+
+
+def test_betainc_by_a_whole_parameter():
+    mpmath = pytest.importorskip("mpmath")
+    point = [np.float64(1.0), np.float64(10.0), np.float64(0.1)]
+    found = gradient(tfp.math.betainc, *point)[0]
+    exact = mpmath.diff(lambda a: mpmath.betainc(a, 10, 0, mpmath.mpf(0.1), regularized=True), 1)
+    assert float(exact) == pytest.approx(-0.4022436)
+    assert float(found) == pytest.approx(-0.7359857)
+
+
+def test_the_cdf_of_a_laplace_variable_at_its_location():
+    slopes = gradient(lambda x: tfp.distributions.Laplace(np.float64(0), 1.0).cdf(x), np.array([0.0, 1e-9]))[
+        0
+    ]
+    np.testing.assert_allclose(slopes, [0.0, 0.5])  # the density is 1/2
+
+
+def test_extreme_values_whose_concentration_is_0():
+    # -(1 + 1/c) log(1 + c z) is -z + c (z^2 / 2 - z) + ... : at z = 1/2 its slope is -3/8.
+    def density(concentration):
+        return tfp.distributions.GeneralizedPareto(np.float64(0), np.float64(1), concentration).log_prob(
+            np.float64(0.5)
+        )
+
+    assert float(gradient(density, np.float64(1e-6))[0]) == pytest.approx(-3 / 8, abs=1e-4)
+    assert gradient(density, np.float64(0.0))[0] == 0
+
+
+BIJECTORS = {
+    "Power": (lambda: tfp.bijectors.Power(np.float64(3)).inverse, -8.0, 1 / 12),
+    "Softfloor": (lambda: tfp.bijectors.Softfloor(np.float64(0.5)).inverse, 1.0, 1.1752011936),
+    "GeneralizedPareto": (
+        lambda: tfp.bijectors.GeneralizedPareto(*np.float64([0, 1, 0.5])).inverse_log_det_jacobian,
+        2.0,
+        -1 / (np.exp(2) - 1),
+    ),
+    "GeneralizedExtremeValueCDF": (
+        lambda: tfp.bijectors.GeneralizedExtremeValueCDF(*np.float64([0, 1, 0])).forward,
+        -2.0,
+        np.exp(2 - np.exp(2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BIJECTORS)
+def test_bijectors_whose_other_branch_is_not_finite(name):
+    make, at, exact = BIJECTORS[name]
+    step = 1e-6
+    low, high = (make()(tf.constant(at + sign * step, tf.float64)) for sign in (-1, 1))
+    assert float(high - low) / (2 * step) == pytest.approx(exact, rel=1e-5)
+    assert np.isnan(gradient(make(), np.float64(at))[0])
+
+
+def test_the_inverse_of_lambert_w_at_its_shift():
+    inverse = tfp.bijectors.LambertWTail(np.float64(0), 1.0, 0.3).inverse
+    slopes = gradient(inverse, np.array([-1e-4, 0.0, 1e-4]))[0]
+    np.testing.assert_allclose(slopes, [1.0, 0.0, 1.0], atol=1e-6)  # z exp(d z^2 / 2) has slope 1 at 0
