@@ -84,7 +84,7 @@ def test_nan_in_one_element_is_found():
     assert pair.worst.input_index == (5,)
 
 
-# A loss whose elements' slopes span nine orders of magnitude: one probe of all says nothing of the small ones.
+# A loss whose slopes span nine orders of magnitude: one probe of all says nothing of the small ones.
 SPREAD = np.geomspace(1, 1e-9, 10 * N)
 
 
