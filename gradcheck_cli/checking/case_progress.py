@@ -1,4 +1,4 @@
-"""Tells whoever listens how far the case is that is being checked."""
+"""Reports the progress of the case that is being checked to whoever asked for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", d
 
 
 def tell(share: float) -> None:
-    """Say that about this share of the case's work is done."""
+    """Report that about this share of the case's work is done."""
     listener = _listener.get()
     if listener is not None:
         listener(share)
@@ -21,7 +21,7 @@ def tell(share: float) -> None:
 
 @contextlib.contextmanager
 def listening(listener: Callable[[float], None]) -> Iterator[None]:
-    """Have a function called with the share that is done, now and then, while the block runs."""
+    """Call a function with the share of work done, now and then, while the block runs."""
     token = _listener.set(listener)
     try:
         yield

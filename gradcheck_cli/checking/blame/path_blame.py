@@ -101,21 +101,21 @@ class OpPath(Protocol):
         """Return one op as an op of its own, at its own operating point."""
 
     def closes_over(self, index: int) -> bool:
-        """Whether an op depends on moving tensors that aren't its inputs."""
+        """Whether an op depends on tensors that move with the input but aren't its own inputs."""
 
 
 @dataclass
 class _ProbeFinding:
-    """What the probes show of one op: it is right if at least one tested it and none contradicts it."""
+    """What the probes show about one op: it is right if one tested it and none contradicts it."""
 
     is_wrong: bool = False
     is_tested: bool = False
-    is_rough: bool = False  # right as far as can be seen, which isn't as far as the tolerance
+    is_rough: bool = False  # right as far as the probes can see, but less precisely than the tolerance asks
     reason: str = ""
 
     @property
     def is_right(self) -> bool:
-        """Whether it was tested, and nothing speaks against it."""
+        """Whether a probe tested it and nothing contradicts it."""
         return self.is_tested and not (self.is_wrong or self.reason)
 
 
@@ -218,7 +218,7 @@ def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
 
 
 def _reasons(estimated: Estimate) -> list[str]:
-    """Return per row why it has no slope, empty where it has one."""
+    """Return, per row, why it has no slope; empty where it has one."""
     return [
         str(EXPLANATIONS[Reason(int(code))]) if code else "the path has a kink here" if kink else ""
         for code, kink in zip(estimated.reason[:, 0], estimated.is_kink[:, 0], strict=True)
@@ -228,7 +228,7 @@ def _reasons(estimated: Estimate) -> list[str]:
 def _judge_op(
     path: OpPath, index: int, finding: _ProbeFinding, generator: np.random.Generator, *, is_late: bool
 ) -> OpVerdict:
-    """Check an op alone, and weigh both findings."""
+    """Check an op alone, and combine the result with what the probes found."""
     place = path.ops[index].place
     if is_late:
         reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
@@ -248,7 +248,7 @@ def _judge_op(
 
 
 def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
-    """Combine an op's verdict alone with its contribution to the error on its path."""
+    """Combine a wrong verdict on an isolated op with its contribution to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)
     if closes_over:
@@ -257,6 +257,6 @@ def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> O
             "make it an argument"
         )
         return OpVerdict(place, Status.MISMATCHED, evidence=evidence, contributes=True)
-    if alone.status is Status.PASSED:  # each element is as good as it must be; their sum shows more
+    if alone.status is Status.PASSED:  # each element is within its tolerance; their sum shows more
         return OpVerdict(place, Status.PASSED)
     return OpVerdict(place, Status.INCONCLUSIVE, alone.reason, contributes=True)

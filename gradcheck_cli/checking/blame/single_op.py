@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
     from gradcheck_cli.numerics import Precision
 
-# Up to so many rows or columns are checked each for itself: a call costs up to a millisecond.
+# Up to this many rows or columns are checked one by one: a call costs up to a millisecond.
 _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.

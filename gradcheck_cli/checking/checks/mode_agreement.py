@@ -106,8 +106,8 @@ def _compare_jacobians(
     values, other_values, columns = jacobian.values, other_jacobian.values, jacobian.columns
     if not values.size:
         return ""
-    # What either may be off by, at the scale that the spec states: an input of 1e-14 may be so by chance, and
-    # its own size would let any gradient of 1 + x through.
+    # What either gradient may be off by, at the scale that the spec states. The input's own size is no
+    # measure: an input of 1e-14 may be so small by chance, and its size would let any gradient of 1 + x pass.
     allowed = 2 * pair.problem().allowed_between(values, other_values, columns)
     right = agree(values, other_values, allowed)
     if right.all():
@@ -170,7 +170,7 @@ def _agree(op: Operation, other_op: Operation, output: int) -> bool:
 
 
 def _where_forward_differs(op: Operation, other_op: Operation, pair: PairKey) -> str:
-    """Say so if the forward itself differs: then that is what to look at first."""
+    """Say whether the forward itself differs between modes: that should be looked at first."""
     if _agree(op, other_op, pair[0]):
         return ""
     return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

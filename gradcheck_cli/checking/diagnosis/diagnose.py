@@ -45,12 +45,12 @@ def diagnose(
     other_pairs: Sequence[Mapping[str, PairSample]],
     scenes: Sequence[Scene],
 ) -> tuple[str, ...]:
-    """Say what a pair's mistake looks like.
+    """Say which mistake a pair's error looks like.
 
     Args:
         samples: the pair at each sample point.
-        output: what is differentiated.
-        input_info: by what.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
         other_pairs: the other pairs of the same output at each sample point, by their input's name.
         scenes: the sample points.
 
@@ -66,7 +66,7 @@ def diagnose(
     spoilt = ~np.isfinite(sample.analytic)
     if (spoilt & _wrong(sample)).any():
         return (_not_finite(spoilt & _wrong(sample), sample, output, input_info),)
-    if spoilt.any():  # the forward is undecided there too: some matrices of a batch, say
+    if spoilt.any():  # the forward is undecided there too, as in some matrices of a batch
         usable = ~spoilt & np.isfinite(sample.numeric)
         analytic, numeric = (np.where(usable, part, 0.0) for part in (sample.analytic, sample.numeric))
         triangle = one_triangle(analytic, numeric, input_info) if sample.is_whole else ""
@@ -180,7 +180,7 @@ def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info:
 
 
 def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say where the wrong elements are, if they keep to a part."""
+    """Say where the wrong elements are, if they form a recognisable part."""
     rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
     if wrong.shape[1] > 1 and columns.size == 1:
         place = list(index_of(int(columns[0]), input_info))
@@ -188,13 +188,13 @@ def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorI
     if wrong.shape[0] > 1 and rows.size == 1:
         return f"only output {output.name}{list(index_of(int(rows[0]), output))} has a wrong gradient"
     on_diagonal = wrong.shape[0] == wrong.shape[1] and not wrong[~np.eye(wrong.shape[0], dtype=bool)].any()
-    if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two say little)
+    if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two elements show little)
         return "every element is wrong"
     return ""
 
 
 def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say what the gradient of a pair is, in place of the derivative.
+    """Say what the gradient of a pair is instead of the derivative.
 
     Args:
         views: the pair at each sample point.

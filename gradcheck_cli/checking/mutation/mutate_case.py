@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
 
-# A gradient that ignores its upstream can still have the right Jacobian; only these two checks catch it.
+# A gradient that ignores its upstream can still have the right Jacobian; only these two checks find it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
 # A corruption that changes a gradient by less than this part of its largest element doesn't count, such as
 # transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
@@ -118,7 +118,7 @@ class _Wrong:
 class _Subject:
     """What is corrupted: a case, or the vjp of one.
 
-    `findings` is what is found as it is.
+    `findings` are those without any corruption.
     """
 
     case: Case
@@ -285,10 +285,10 @@ class _CorruptingOpener:
         return self._corrupted(self.inner.in_dtype(plain_op, dtype))
 
     def gradients_seen(self, op: Operation) -> Mapping[str, int]:
-        del op  # seen as the gradient was taken for right
+        del op  # seen when the gradient was taken for right
         return {}
 
     def _corrupted(self, op: Any) -> Any:  # noqa: ANN401 (an op, corrupted or not)
-        # Nobody looks at the gradient of a reference, nor at that in complex128.
+        # Nothing looks at the gradient of a reference, or at the one in complex128.
         is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
         return op if is_plain else self.wrong.of(op)

@@ -13,7 +13,7 @@ class Opening:
     """One form of a case.
 
     Attributes:
-        sample: number of the sample point.
+        sample: index of the sample point.
         of: the case's forward, or the spec's reference function.
         dtype: the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128.
         reversed: give custom gradients their variables in reverse order.
