@@ -31,7 +31,7 @@ def check_case(
     Args:
         case: the case.
         opener: makes ops of it.
-        samples: numbers of the sample points.
+        samples: indices of the sample points.
         others: mode -> a function that makes its opener. The first mode in which the case can be opened must
             give the same gradients.
 

@@ -1,4 +1,4 @@
-"""The way through both stages: a cheap first pass over all columns, a careful second one where in doubt."""
+"""Both stages in turn: a cheap first pass over all columns, then a careful second stage where in doubt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     Args:
         problem: the function at its point.
         analytic: (m, c) the Jacobian under test; (m, slots) of it where there is a sparsity. Whether the
-            function keeps to that sparsity, too, is confirmed here (`Judgement.is_sparse`).
+            function has that sparsity, too, is confirmed here (`Judgement.is_sparse`).
         method: "auto", "central" (first pass only) or "ladder" (second stage for every column).
 
     Returns:
@@ -70,7 +70,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
 
 
 def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
-    """Estimate a Jacobian numerically, each element to within its tolerance where the numbers allow it.
+    """Estimate a Jacobian numerically, each element to within its tolerance where that is possible.
 
     Args:
         problem: the function at its point.

@@ -1,4 +1,4 @@
-"""Verdicts, and the reasons for which numbers can't decide, each with its message and remedy."""
+"""Verdicts, and the reasons why numbers can't decide, each with its message and remedy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import IntEnum
 
 
 class Verdict(IntEnum):
-    """What the numbers say of one element."""
+    """What the numbers say about one element."""
 
     PASS = 0
-    KINK = 1  # passes, counted
+    KINK = 1  # passes, and is counted
     MISMATCH = 2
     INCONCLUSIVE = 3
 

@@ -38,7 +38,7 @@ def judge_pairs(
     """Judge analytic Jacobians against differences, one input after another.
 
     Args:
-        pairs: those of one sample point; the spec's expectations don't matter here.
+        pairs: the pairs at one sample point; the spec's expectations don't matter here.
         analytic: the Jacobians of the formula; `None` counts as zero.
 
     Returns:

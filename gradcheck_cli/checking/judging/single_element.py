@@ -40,10 +40,10 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
     """Judge one element.
 
     Args:
-        group: of one pair.
+        group: the group, of one pair.
         place: the element's row and column.
-        budget: until when.
-        least: evaluations that it may take all the same.
+        budget: limits the time.
+        least: how many evaluations it may take in any case.
 
     Raises:
         OverBudgetError: it takes longer.

@@ -80,7 +80,7 @@ def _key(stack: Array | Moves) -> tuple[object, ...]:
 
 @dataclass
 class CachingOpener:
-    """Opens each op of a case once, and keeps it.
+    """Opens each op of a case once, and caches it.
 
     Attributes:
         inner: the opener that opens them.

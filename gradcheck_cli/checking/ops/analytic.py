@@ -42,8 +42,8 @@ def take_jacobians(
 
     Args:
         case: for its method and seed.
-        operations: both.
-        pairs: which.
+        operations: the ops.
+        pairs: which pairs.
         sparsities: guessed.
 
     Returns:
@@ -75,7 +75,7 @@ def analytic_jacobians(
     Args:
         case: for its method and seed.
         op: the op.
-        pairs: which.
+        pairs: which pairs.
         sparsities: guessed. A Jacobian that doesn't have its guessed sparsity is taken whole, or left out
             where it would be too large.
     """

@@ -99,10 +99,10 @@ ADDED_UP = "NaN first appears here, where what several ops give is added up: inf
 
 
 def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
-    """Say where a `None` or a NaN that arrives at an input comes from, if no op is marked for it.
+    """Say where a `None` or NaN at an input comes from, if no op is marked for it.
 
     Args:
-        gradient: what arrives.
+        gradient: the gradient that arrives.
         ops: the ops on the way.
         ends: where the path from the input to the output ends, in words.
     """
@@ -133,7 +133,7 @@ def summary_of(value: Array | None) -> TensorSummary | None:
 
 
 def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
-    """Sum up each op of a backward pass, and mark where NaN, infinity and `None` first appear.
+    """Summarise each op of a backward pass, and mark where NaN, infinity and `None` first appear.
 
     Args:
         passes: the ops in backward order: each op's upstreams come from ops before it.

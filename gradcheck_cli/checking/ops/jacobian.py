@@ -86,8 +86,8 @@ def analytic_rows(
 
     Args:
         op: the op at its base point.
-        output: the output's number.
-        input_indices: of the inputs; default: all differentiable ones.
+        output: the output's index.
+        input_indices: indices of the inputs; default: all differentiable ones.
 
     Returns:
         Input index -> (packed output size, packed input size), or `None` where it is disconnected.

@@ -35,9 +35,9 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
     """Say whether a pair is judged by random probes.
 
     Args:
-        case: its method may settle it.
+        case: its method may decide.
         op: the op.
-        pair: output number, input number.
+        pair: output and input index.
         sparsity: of the pair, if it seems to have one.
     """
     rows, columns = packed_size(op.outputs[pair[0]]), packed_size(op.inputs[pair[1]])
@@ -62,15 +62,15 @@ def costly_pairs(
     sparsities: Mapping[PairKey, Sparsity],
     seconds: float,
 ) -> set[PairKey]:
-    """Say which pairs would take too long, element by element, by what a point and a row cost here.
+    """Say which pairs would take too long element by element, given the cost of a point and a row here.
 
     The inputs with the fewest columns come first, and the outputs with the fewest rows: as many as there is
     time for.
 
     Args:
         operations: `differenced` is timed at its base point, and the vjp of `formula`.
-        pairs: those that aren't too large anyway.
-        sparsities: of those that seem to have one.
+        pairs: those that aren't too large in any case.
+        sparsities: of the pairs that seem to have one.
         seconds: for all of them together, at this point; if infinite, no pair is costly.
     """
     op = operations.differenced

@@ -49,7 +49,7 @@ class OpPlace:
         name: the op's name, with its name scope.
         type: TensorFlow's op type.
         gradient: the gradient function's name; empty where the op has none.
-        file: where it is defined; empty where that isn't known.
+        file: the file where it is defined; empty where that isn't known.
         line: its 1-based line; 0 where that isn't known.
         inside: for a loop, a branch or a call: (name, file, line) of the user's gradients in its body.
     """
@@ -184,7 +184,7 @@ class Operation(Protocol):
         """
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:
-        """Return where the gradients of some pairs could be wrong without the base point showing it.
+        """Return where the gradients of some pairs could be wrong without an effect at the base point.
 
         Args:
             pairs: output and input indices.
@@ -236,7 +236,7 @@ class Operation(Protocol):
         """Pull upstreams of one output back to every input.
 
         Args:
-            output: the output's number.
+            output: the output's index.
             upstream: shape (B, *output.shape), or moves of its elements in C order.
 
         Returns:
@@ -249,9 +249,9 @@ class Operation(Protocol):
         """Pull one upstream back to every input at another point, as `vjp` does at the base point.
 
         Args:
-            output: the output's number.
+            output: the output's index.
             upstream: shape (1, *output.shape).
-            point: input number -> (1, *input.shape); other inputs stay.
+            point: input index -> (1, *input.shape); other inputs stay.
 
         Returns:
             As `vjp`; a single `None` where gradients are available only at the base point.
@@ -287,7 +287,7 @@ class Operation(Protocol):
         """Pull upstreams of all differentiable outputs back at once.
 
         Args:
-            upstreams: output number -> shape (B, *output.shape).
+            upstreams: output index -> shape (B, *output.shape).
 
         Returns:
             Per input, shape (B, *input.shape), or `None` where there is no path from any output.

@@ -53,8 +53,8 @@ class Stopped:
 class PairSample:
     """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
 
-    All arrays have one shape, (r, c): that of the whole Jacobian; for a sparse one, (rows, slots); for one
-    that was probed at random, (r, 1), the elements that the probes led to.
+    All arrays have one shape, (r, c): that of the whole Jacobian; (rows, slots) for a sparse one; (r, 1) for
+    the elements that random probes led to.
 
     Attributes:
         analytic: from the gradient under test.
@@ -66,7 +66,7 @@ class PairSample:
         is_connected: whether the gradient is a tensor, not `None`.
         evaluations: of the forward.
         method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
-        numeric_dtype: the dtype that was differenced in.
+        numeric_dtype: the dtype in which it was differenced.
         not_float64: why it wasn't judged in float64; empty where it was.
         noisy: how many elements got a wider tolerance because the forward is noisy.
         shape: (m, n) of the Jacobian; `None` where every element of it was judged.
@@ -77,9 +77,9 @@ class PairSample:
         is_zero: for probes, whether the gradient, and the output's movement, were zero in every probe.
         probe_error: the largest of the probes' errors, relative to the terms of that probe.
         probe_bound: the error that was allowed there.
-        doubt: why probes couldn't decide, or why a stop leaves it open; empty otherwise.
-        is_weak: whether that is only since they could have missed an error; they found none.
-        stopped: the `stop_gradient` that leaves it open, if one does.
+        doubt: why probes couldn't decide, or why a stop leaves the pair open; empty otherwise.
+        is_weak: whether the only doubt is that probes could have missed an error; they found none.
+        stopped: the `stop_gradient` that leaves the pair open, if one does.
         is_held: whether it was judged with the stops of a reference held.
         rtol: the part of the tolerance that is relative to the element.
         rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the

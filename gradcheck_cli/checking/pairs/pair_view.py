@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found of a pair at each sample point.
+    """The verdicts on a pair at each sample point.
 
     Attributes:
-        output: what is differentiated.
+        output: the output that is differentiated.
         taken: the input that it is differentiated by.
         samples: one for each point that was judged.
     """
@@ -46,14 +46,14 @@ def _is_open(sample: PairSample) -> bool:
 
 @dataclass(frozen=True)
 class PairView:
-    """One pair at one sample point, with every element's verdict, and what the whole run says of it.
+    """One pair at one sample point, with every element's verdict and the result of the whole run.
 
     Attributes:
         label: `dOUT/dIN`.
-        output: what is differentiated.
-        taken: by what.
-        point: number of the sample point.
-        found: every element, packed: real parts before imaginary ones, of rows and of columns.
+        output: the output that is differentiated.
+        taken: the input that it is differentiated by.
+        point: index of the sample point.
+        found: every element, packed: real parts before imaginary ones, in rows and in columns.
         result: the pair's own result, over all points, with the spec's expectation applied.
         failing: the structural checks of its case that fail.
         warnings: the case's warnings about the pair.

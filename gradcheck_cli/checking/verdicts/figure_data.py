@@ -77,10 +77,10 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     """Evaluate the differences of a pair's worst element at ever smaller steps.
 
     Args:
-        case: for its domain and scale.
-        op: what is differenced, at the sample point.
-        pair: output and input.
-        sample: what was judged there.
+        case: has the domain and the scale.
+        op: the op that is differenced, at the sample point.
+        pair: output and input index.
+        sample: the verdicts there.
 
     Returns:
         The ladder; `None` if the forward can't be evaluated there or is too large.
