@@ -40,9 +40,9 @@ class CalledCase:
     """One case, called eagerly at one sample point; nothing is traced.
 
     Attributes:
-        case: what is called.
+        case: the case.
         opening: the sample point, and the dtypes of the call.
-        state: what the case's factory built, and the variables among the inputs.
+        state: the state that all ops of the case share.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
     """
@@ -96,7 +96,7 @@ class CalledCase:
                     self.call.put_back()
                 if not rows or self.call.record.gives_once or self.call.must_begin_anew:
                     tape, outputs = self._taped(call, list(sources_by_input.values()))
-                    self.call.reseed(self.call.seed + 1)  # what the gradient draws is no draw of forward's
+                    self.call.reseed(self.call.seed + 1)  # gradient's draws are independent of the forward's
                 targets = [outputs[output] for output in upstreams]
                 flows = [
                     _flow(stack, row, target)
@@ -123,7 +123,7 @@ class CalledCase:
 
     @cached_property
     def first_gradients(self) -> dict[int, dict[int, Any]]:
-        """Gradients for upstreams of ones: which there are, and of which dtype."""
+        """Gradients for upstreams of ones: they show which gradients exist, and their dtypes."""
         _ = self.base  # the call at the base point comes first
         by_output: dict[int, dict[int, Any]] = {}
         for output, info in enumerate(self.outputs):
@@ -139,11 +139,11 @@ class CalledCase:
                             self.state.gradients.add(site, info.name, self.inputs[input_index].name)
         return by_output
 
-    # Calls, each made once, when it is first needed.
+    # Calls, each made when it is first needed and then cached.
 
     @cached_property
     def call(self) -> EagerCall:
-        """The forward as a function that is called again and again."""
+        """The forward as a function that is called repeatedly."""
         names, built = self._names, self.state.built
         binder = Binder(self.case, self._dtype_of, self.at.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
@@ -156,7 +156,7 @@ class CalledCase:
         return EagerCall(call, self.holds, seed, self.opening.reversed, left=self.state.written)
 
     def holds(self, key: str) -> bool:
-        """Whether a `stop_gradient` of this key keeps its value as the inputs move."""
+        """Whether a `stop_gradient` of this key keeps its value while the inputs move."""
         return self.case.freeze is True if self.stops is None else key in self.stops
 
     @cached_property
@@ -169,12 +169,12 @@ class CalledCase:
 
     @property
     def places(self) -> list[Any]:
-        """What stands for each input among the tensors of a call: a variable's is its handle."""
+        """The tensors that stand for each input in a call; for a variable, its handle."""
         return [*self.tensors, *[variable.handle for variable in self.state.variables]]
 
     @property
     def moving(self) -> list[Any]:
-        """What stands for each input that is differentiated by."""
+        """The tensors that stand for each input that is differentiated by."""
         return [self.places[input_index] for input_index in self.at.differentiable]
 
     @cached_property
@@ -192,7 +192,7 @@ class CalledCase:
             return list(call(*self.tensors))
         except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # code of the user's may raise what it likes
+        except BaseException as error:  # the user's code may raise anything
             raise describe_failure(error, "forward") from error
 
     def _dtype_of(self, dtype: str) -> str:

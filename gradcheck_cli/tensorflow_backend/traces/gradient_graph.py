@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class GradientGraph:
-    """One trace of a forward and of a gradient after it.
+    """One trace of a forward followed by a gradient.
 
     Attributes:
-        subject: what is traced.
-        traced: the forward alone, traced before: the draws that it holds are to be fed here, too.
+        subject: the function to trace.
+        traced: the forward alone, traced before: its held draws are fed here, too.
         inlined: inline functions, so that their ops are in the graph one by one.
         function: the traced function, once `trace` has made it.
         inputs: the graph's own tensors of the arguments.
-        outputs: those of the outputs.
-        forward_ops: the ops that were there before the first gradient.
+        outputs: the graph's own tensors of the outputs.
+        forward_ops: the ops that existed before the first gradient.
         order: in which the graph's ops run.
-        missed: the ops that an override was meant for, and didn't reach.
+        missed: the ops that an override was meant for but didn't reach.
         moving: the tensors of the inputs that are differentiated by.
-        draws: the tensors of random numbers that are to be fed.
+        draws: the tensors of random draws to feed.
     """
 
     subject: TraceSubject
@@ -62,7 +62,7 @@ class GradientGraph:
 
         Raises:
             CaseFailedError: what it raised, or an override that no op on the path carries.
-            GradientFormError: a gradient of wrong shape, found as the graph is built.
+            GradientFormError: a gradient of wrong shape, found while the graph is built.
         """
         self.function = wrapped(build, signature)
         require_no_leak(self.function, "gradient")
@@ -90,6 +90,6 @@ class GradientGraph:
         return private_graphs.functions_inlined() if self.inlined else contextlib.nullcontext()
 
     def held(self, stops: Sequence[Any] = ()) -> frozen.Held:
-        """Return what the trace holds; a `stop_gradient` needs no holding where the inputs don't move."""
+        """Return what the trace holds; a `stop_gradient` needn't be held where the inputs don't move."""
         body_holds = self._body_holds if self._body_holds is not None and self._body_holds.ops else None
         return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), body_holds=body_holds)
