@@ -1,4 +1,4 @@
-"""What `trace` and `blame` do with a case: its backward pass op by op, and the op that is to blame."""
+"""What `trace` and `blame` do with a case: its backward pass op by op, and the op to blame."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     Args:
         case: the case.
         label: one pair, such as `dM1/dM0`; default: each differentiable output, to all inputs.
-        types: show ops of these types alone; default: all but plain `Identity`.
+        types: show only ops of these types; default: all except plain `Identity`.
 
     Raises:
         UsageError: there is no such pair, or no op of such a type.
@@ -83,7 +83,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 
 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
-    """Find the op to blame, at every sample point; where there is none, compare that with what a run finds.
+    """Find the op to blame, at every sample point; if there is none, compare that with a run's findings.
 
     Args:
         case: the case.
@@ -117,7 +117,7 @@ def _blame(
     numbers: Sequence[int],
     samples: Sequence[int],
 ) -> PathBlame:
-    """Find the op to blame between an output and those of some inputs that aren't variables."""
+    """Find the op to blame between an output and those inputs that aren't variables."""
     arguments = [number for number in numbers if number < op.traced.at.count]
     if arguments:
         return blame_path(output, arguments, samples, opener)
@@ -133,11 +133,11 @@ def _again(
     path: tuple[int, Sequence[int]],
     findings: Findings,
 ) -> PathBlame:
-    """Look again at a path whose ops are all right although a run fails; keep what names an op.
+    """Check a path again whose ops are all right although a run fails; keep a result that names an op.
 
-    What is right in float64 may be wrong in the declared dtype. And a variable's gradient may be, by which no
-    op is moved: the op that it comes from is named where every op on the way is right for the arguments, else
-    the functions that it comes from are told.
+    A gradient that is right in float64 may be wrong in the declared dtype. Or a variable's gradient may be
+    wrong, although no op is moved by it: then the op that it comes from is named, if every op on the path is
+    right for the arguments; otherwise the functions that it comes from are named.
     """
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
@@ -148,7 +148,7 @@ def _again(
     arguments = [number for number in taken if number < op.traced.at.count]
     variables = [number for number in numbers if number >= op.traced.at.count]
     looked = [found.blame] if found.blame.ops or not arguments else []
-    if not looked:  # a variable alone was asked for
+    if not looked:  # only a variable was requested
         looked = [blame_path(output, arguments, samples, opener).blame]
     if arguments and opener.in_dtype(op, "float64") is not None:
         again = blame_path(output, arguments, samples, opener, declared=True)
@@ -171,10 +171,10 @@ def _again(
 
 
 def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
-    """Return the op whose gradient of a variable must be wrong, if the variable's gradient is.
+    """Return the op whose gradient for a variable must be wrong if the variable's gradient is.
 
-    What arrives there is right, since each op from the output down to it was seen to be right for the
-    arguments; and nothing but reads of the variable comes after it.
+    Its upstream is right, since each op from the output to it was seen to be right for the arguments, and
+    only reads of the variable follow it.
     """
     if len(walked.makers) != 1 or any(blame.agrees is False for blame in looked):
         return None
@@ -184,7 +184,7 @@ def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
 
 
 def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
-    """Return the output and inputs that were asked for, by number, with their op and its opener."""
+    """Return the requested output and inputs, by index, with their op and its opener."""
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     opener = opener_of(case, "graph")
