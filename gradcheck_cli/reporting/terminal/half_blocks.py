@@ -1,4 +1,4 @@
-"""A heat map for a terminal, two rows of cells to a line: which elements are right, and which aren't."""
+"""A heat map for a terminal, with two rows of cells per line: which elements are right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.figure import HeatMap
 
 _HALF = "▀"
-_CLEAR = 0.01  # of what is allowed: right by far
+_CLEAR = 0.01  # as a share of what is allowed: clearly right
 _COLOURS = {"x": "red", "?": "yellow", "k": "magenta"}
 _KEY = (
     ("right by far", "blue"),
@@ -28,7 +28,7 @@ def heat_lines(drawn: HeatMap, *, coloured: bool) -> list[Text]:
 
     Args:
         drawn: the cells.
-        coloured: whether there are colours; without, a letter for each cell says the same.
+        coloured: whether there are colours; otherwise a letter in each cell says the same.
     """
     rows, columns = len(drawn.rows), len(drawn.columns)
     margin = max(layout.cells(name) for name in drawn.rows)

@@ -1,4 +1,4 @@
-"""One pair's Jacobian, analytic and numeric, as text that fits a terminal or as JSON that holds it whole."""
+"""One pair's Jacobian, analytic and numeric, as text that fits a terminal, or as JSON with all elements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Matrix = npt.NDArray[np.inexact]
 
-MAX_ROWS = 24  # a terminal's height; two matrices of it still scroll by in one piece
+MAX_ROWS = 24  # a terminal's height; two matrices of this size still fit on one screen with scrolling
 MAX_SLICES = 8
 MAX_DIFFERENCES = 10
 _WORDS = {
@@ -42,13 +42,13 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
     """Render a pair's Jacobian, or the row of one output element, as JSON text; nothing is elided.
 
     Args:
-        case: where it comes from.
+        case: the case.
         view: the pair.
-        index: the output element whose row is asked for, shaped like the input; `None` for all rows.
+        index: the output element whose row is requested, shaped like the input; `None` for all rows.
 
     Returns:
-        The text, ending in a newline; complex numbers are `[re, im]`. Rows are those of an upstream of 1;
-        of a complex output those of 1j are under `imaginary`.
+        The text, ending in a newline; complex numbers are `[re, im]`. Rows are those for an upstream of 1;
+        for a complex output, those for 1j are under `imaginary`.
     """
     whole: list[dict[str, object]] = [
         {name: plain(_matrix(view, values, index, part).tolist()) for name, values in _arrays(view).items()}
@@ -104,14 +104,14 @@ def jacobian_text(
     """Render a pair's Jacobian, or the row of one output element, as text.
 
     Args:
-        case: where it comes from.
+        case: the case.
         view: the pair.
-        index: the output element whose row is asked for, shaped like the input; `None` for all rows.
-        width: columns there are; what doesn't fit is elided, with a notice.
+        index: the output element whose row is requested, shaped like the input; `None` for all rows.
+        width: columns there are; rows and columns that don't fit are left out, with a notice.
 
     Returns:
         The text: a heading, the analytic values, the numeric ones, which elements don't simply pass, and what
-        `run` says of the pair.
+            `run` says about the pair.
     """
     title, output = view.label, view.output.name
     if index is not None:
@@ -157,7 +157,7 @@ def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shaped_lines(values: Matrix, name: str, width: int) -> list[str]:
-    """Lay out values of any rank: as one matrix up to rank two, else slice by slice."""
+    """Lay out values of any rank: up to rank two as one matrix, otherwise slice by slice."""
     if values.ndim <= 2:  # noqa: PLR2004 (a matrix's rank)
         return _matrix_lines(np.atleast_2d(values), lambda _row: "", width)
     lines = []
@@ -180,7 +180,7 @@ def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) ->
     shown_rows = min(rows, MAX_ROWS)
     names = [row_name(row) for row in range(shown_rows)]
     margin = 2 + max(layout.cells(name) for name in names)
-    # No column is narrower than two blanks and a digit: more than this many never fit.
+    # No column is narrower than two blanks and a digit, so more columns than this never fit.
     texts = [[_short(value) for value in row[: width // 3]] for row in matrix[:shown_rows]]
     widths = [2 + max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
     shown_columns = _fitting(widths, width - margin, columns)
@@ -202,7 +202,7 @@ def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) ->
 
 
 def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
-    """Return how many columns fit, at least one; all of them need no room for the mark of elision."""
+    """Return how many columns fit, at least one; if all do, the mark of omission needs no room."""
     if len(widths) == columns and sum(widths) <= room:
         return columns
     used = 0
@@ -214,7 +214,7 @@ def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
 
 
 def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:
-    """List the elements that don't simply pass, the gravest first, with what is allowed."""
+    """List the elements that don't simply pass, the gravest first, with the allowed error."""
     rows = view.rows(index)
     arrays = {name: values[rows] for name, values in _arrays(view).items()}
     verdict = view.found.verdict[rows]
@@ -260,7 +260,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
 
 
 def _verdict_lines(view: PairView, width: int) -> list[str]:
-    """Say what `run` says of the pair, over all sample points, and of its case where that fails."""
+    """Say what `run` says about the pair, over all sample points, and about its case if that fails."""
     result = view.result
     said = verdict_text(result.status, code_of_pair(result)).plain
     messages = [f"run: {said}" + (f"  {result.note}" if result.note else "")]

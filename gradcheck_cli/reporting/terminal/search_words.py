@@ -1,4 +1,4 @@
-"""What a search tried and found, in words that the terminal and the reports share."""
+"""The words in which the terminal and the reports describe a search."""
 
 from __future__ import annotations
 

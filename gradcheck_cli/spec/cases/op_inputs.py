@@ -1,4 +1,4 @@
-"""What is known of an op type's inputs without TensorFlow: their names, and dtypes that can't be floating.
+"""What is known about an op type's inputs without TensorFlow: their names, and non-floating dtypes.
 
 The table has the op types with a registered gradient; `tests/audit/op_inputs_table.py` writes it from their
 definitions, which TensorFlow doesn't change. A line is `OpType input input|exported:attr=dtype ...`: the name
@@ -90,7 +90,7 @@ def _written(node: Node) -> str:
 
 
 def _typed(node: Node, known: OpInput | None, shared: dict[str, str]) -> Node:
-    """Give an input the dtype of its definition, or of an input that shares its type attr."""
+    """Give an input the dtype in its definition, or that of an input with the same type attr."""
     if known is None or not known.dtype:
         return node
     if isinstance(node.value, list):

@@ -1,11 +1,10 @@
-"""The short forms of a spec, written out before anything is merged or validated.
+"""Expands the short forms of a spec before anything is merged or validated.
 
-- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`.
-- A pair rule that is a word is what is expected: `dy/dx: zero`.
-- `cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a case;
-  `cases_from` names sets of cases, in `case_sets` of the defaults, that come first.
+- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. - A pair rule that is a word is
+the expectation: `dy/dx: zero`. - `cases` may be a mapping of names to cases. It extends the mapping below it,
+where null removes a case; `cases_from` names sets of cases, in `case_sets` of the defaults, that come first.
 
-Nodes keep their lines and places, so that a fault names what was written.
+Nodes keep their lines and places, so that a fault names the original text.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PARTS = ("dict", "tuple", "list", "fields")
 
 
 def written_out(op: Node) -> Node:
-    """Return an op, a case or defaults with the short forms of inputs and pairs written out, in cases too."""
+    """Return an op, a case or defaults with the short forms of inputs and pairs expanded, also in cases."""
     entries = dict(op.children)
     for key, expand in (("inputs", _inputs), ("pairs", _pairs), ("cases", _cases), ("case_sets", _case_sets)):
         if key in entries:
@@ -77,9 +76,9 @@ def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Nod
     """Return an op with all its cases in one list under `cases`: those of sets first, then its own.
 
     Args:
-        log: where faults go: a set that there isn't, null for a case that there isn't.
+        log: where faults go: a set that doesn't exist, null for a case that doesn't exist.
         op: the op, merged over its defaults.
-        below: these defaults.
+        below: the defaults.
     """
     if not isinstance(op.value, dict):
         return op

@@ -1,8 +1,8 @@
-"""The spec format as pydantic models: which keys there are, of what type, in one value's own terms.
+"""The spec format as pydantic models: which keys there are, and the type of each value by itself.
 
-Whatever takes two keys to judge (a generator against a dtype, a binding against its functions) is judged
-after merging, in `inputs` and `bindings`. An error here never reaches a user in pydantic's words: `expects`
-attaches ours, and `faults` puts them together.
+Rules that involve two keys (a generator and a dtype, a binding and its functions) are applied after merging,
+in `inputs` and `bindings`. Users never see an error in pydantic's words: `expects` attaches gradcheck's, and
+`faults` puts them together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""YAML text to a tree of nodes that know their line and place; knows YAML 1.2 core, nothing of specs.
+"""Reads YAML text into a tree of nodes that know their line and place; knows YAML 1.2 core, but not specs.
 
-The tree is built from parser events, not by PyYAML's composer: that one recurses, expands aliases without
-bound, lets a later duplicate key win, and reads YAML 1.1 (`no` as false, `1e-6` as text). Merge keys (`<<`)
-aren't part of YAML 1.2: they are a fault, `defaults:` serves the purpose.
+The tree is built from parser events, not by PyYAML's composer, which recurses, expands aliases without bound,
+lets a later duplicate key win, and reads YAML 1.1 (`no` as false, `1e-6` as text). Merge keys (`<<`) aren't
+part of YAML 1.2: they are a fault, and `defaults:` replaces them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Composer:
         self._document_line = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Use one event of the parser."""
+        """Process one event of the parser."""
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.DocumentStartEvent):
             self._anchors = {}
@@ -127,7 +127,7 @@ class _Composer:
             self._place(done.node, done.size, done.height)
 
     def _position(self, line: int) -> tuple[str, int]:
-        """Return the place of the next value, and the line of its key (or of itself)."""
+        """Return the place of the next value, and the line of its key (or its own)."""
         if not self._open:
             return "", self._document_line or line
         parent = self._open[-1]
