@@ -1,7 +1,7 @@
 """gradcheck: checks custom TensorFlow gradients against numeric derivatives.
 
-The library entrance is `check`, `render_report` and `py_func`; each loads what it needs when it is first
-used, so that the command line's `--help` stays free of it.
+The library consists of `check`, `render_report` and `py_func`. Each loads what it needs when it is first
+used, so that the command line's `--help` doesn't load it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LATE = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public function when it is first asked for."""
+    """Load a public function when it is first used."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LATE[name]), name)
 
 
 def __dir__() -> list[str]:
-    """List the public names, the late ones included."""
+    """List the public names, including those that aren't loaded yet."""
     return sorted({*globals(), *_LATE})

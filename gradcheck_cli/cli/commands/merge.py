@@ -1,4 +1,4 @@
-"""`gradcheck merge`: joins the JSON reports of shards into the one that a single run would have given."""
+"""`gradcheck merge`: merges the JSON reports of shards into the one that a single run would have given."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def command(  # noqa: PLR0913 (one argument per option)
     cache: Path | None,
     quiet: bool,
 ) -> None:
-    """Join the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
+    """Merge the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
 
-    It ends with the exit code that a single run would have had. A shard that is missing, or was cut from
-    another selection of cases, doesn't pass for one that found nothing.
+    It ends with the exit code of a single run. A missing shard, or one from another selection of cases,
+    doesn't count as a shard without findings.
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
@@ -61,5 +61,5 @@ def command(  # noqa: PLR0913 (one argument per option)
         click.echo(notice, err=True)
     write_history(
         cache or default_cache(), report
-    )  # where the next run's shards find how long each case took
+    )  # where the next run's shards read how long each case took
     ctx.exit(write_reports(reports, form, report))

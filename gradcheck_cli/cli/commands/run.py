@@ -1,4 +1,4 @@
-"""`gradcheck run`: checks cases and streams what it finds."""
+"""`gradcheck run`: checks cases and prints the findings while it runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verbosity:
-    """How much is printed of a run."""
+    """How much of a run is printed."""
 
     durations: int
     quiet: bool
@@ -59,7 +59,7 @@ verbosity_options = option_group(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """All that a run is asked for."""
+    """The options of a run."""
 
     paths: tuple[str, ...]
     selection: SelectionOptions
@@ -106,8 +106,8 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
     pyproject.toml, else specs/.
 
-    Each option can also stand there under its long name, and in the environment as GRADCHECK_NAME: the
-    command line comes before the environment, and that before the file.
+    Each option can also be set there under its long name, and in the environment as GRADCHECK_NAME. The
+    command line overrides the environment, which overrides the file.
     """
     began = time.monotonic()
     if options.show_config:
@@ -140,8 +140,8 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
 def _run(
     ctx: click.Context, options: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
 ) -> int:
-    """Check the cases, print and write what was found, and return the exit code."""
-    # First: TensorFlow is imported beside all that follows.
+    """Check the cases, print and write the findings, and return the exit code."""
+    # First: TensorFlow is imported in the background.
     workers = start_workers(ctx, options.workers, files_of(options.reports))
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.baseline.expected import selection_of
@@ -179,21 +179,21 @@ def _run(
 
 
 def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
-    """Return the cases with what the reports need of them, and no more: fingerprints, pictures.
+    """Return the cases with what the reports need, and no more: fingerprints, pictures.
 
     Args:
-        cases: what is run.
+        cases: the cases to run.
         kinds: the kinds of reports that are written or printed.
         is_remembered: whether a baseline is compared or written.
     """
-    # With a table alone nobody will ask whether a gradient has changed.
+    # With only a table, nobody will ask whether a gradient has changed.
     remembered = is_remembered or kinds not in ({"table"}, {"concise"})
     drawn = "doubtful" if "html" in kinds else ""
     return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
 
 
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:
-    """Return what lays out a case's table; with -q, of one that fails."""
+    """Return the function that lays out a case's table; with -q, only that of a failing case."""
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
@@ -208,7 +208,7 @@ def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Se
 
 
 def _print_end(report: Report, form: str, verbosity: Verbosity, *, missing: bool) -> None:
-    """Print what comes after the cases, or the whole report in another form than a table."""
+    """Print the end of the output, or the whole report in another form than a table."""
     for notice in report.notices:
         click.echo(notice, err=True)
     if form != "table":
@@ -235,11 +235,11 @@ def _print_settings(ctx: click.Context) -> None:
 
 
 def _nothing(seed: int | None) -> Report:
-    """Return the report of a run of no case: of an empty shard, or where nothing has changed."""
+    """Return the report of a run without cases: of an empty shard, or if nothing has changed."""
     import platform
 
     from gradcheck_cli import __version__
     from gradcheck_cli.results import Report
 
-    # No TensorFlow was asked for its version: it is what the shards that ran one say.
+    # TensorFlow's version isn't known: other shards' reports have it.
     return Report(__version__, "", platform.python_version(), seed or 0, ())

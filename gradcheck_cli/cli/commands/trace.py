@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.
 
-    An upstream of ones flows in at the output. Of each op: the gradient function and where it is written,
-    what flows in, what comes out. It is marked where NaN, infinity and None first appear.
+    The upstream at the output is all ones. For each op it prints the gradient function and its place, the
+    upstreams and the gradients. It marks where NaN, infinity and None first appear.
 
     \b
     Exit codes: 0 printed, 2 bad usage or a bad spec, 3 forward or gradient could
@@ -53,7 +53,7 @@ def command(
     from gradcheck_cli.running.views.backward_views import trace_case
 
     def trace(case: Case) -> int:
-        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
             passes = trace_case(case, picked.label, types)
         if form == "json":
             click.echo(trace_json(case, passes), nl=False)

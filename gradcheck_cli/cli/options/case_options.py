@@ -54,7 +54,7 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """What the command line changes in cases; `None` and nothing leave them as their specs have them."""
+    """The command line's changes to cases; `None` and empty values leave them as their specs have them."""
 
     seed: int | None = None
     modes: tuple[str, ...] = ()
@@ -65,13 +65,13 @@ class CaseOptions:
     search: float | None = None
 
     def load(self, folders: Sequence[str]) -> tuple[Case, ...]:
-        """Read the cases of specs; values are drawn from the seed that is asked for."""
+        """Read the cases of specs; values are drawn from the requested seed."""
         from gradcheck_cli.spec.load import load_cases
 
         return load_cases(folders, seed=self.seed)
 
     def applied_to(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """Return cases in each of their modes, as these options have them."""
+        """Return cases in each of their modes, changed by these options."""
         from gradcheck_cli.spec.cases.case_modes import in_each_mode
 
         changes: dict[str, Any] = {"full_only": True} if self.require == "full" else {}
