@@ -24,7 +24,7 @@ COMMANDS = {
     "list": ("gradcheck_cli.cli.commands.list", "List registered gradients and where they are."),
     "validate": ("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "schema": ("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
-    "merge": ("gradcheck_cli.cli.commands.merge", "Join the JSON reports of shards into one."),
+    "merge": ("gradcheck_cli.cli.commands.merge", "Merge the JSON reports of shards into one."),
     "diff": ("gradcheck_cli.cli.commands.diff", "Compare two JSON reports."),
     "init": ("gradcheck_cli.cli.commands.init", "Write a spec to start from."),
     "show": ("gradcheck_cli.cli.commands.show", "Print a pair's analytic and numeric Jacobian."),
@@ -32,7 +32,7 @@ COMMANDS = {
     "search": ("gradcheck_cli.cli.commands.search", "Search for an input at which a gradient is wrong."),
     "mutate": ("gradcheck_cli.cli.commands.mutate", "Say which wrong gradients specs would miss."),
     "blame": ("gradcheck_cli.cli.commands.blame", "Find the op whose own gradient is wrong."),
-    "explain": ("gradcheck_cli.cli.commands.explain", "Say what a finding means, and what to do."),
+    "explain": ("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
     "completion": ("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
 }
 

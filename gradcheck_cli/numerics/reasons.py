@@ -75,7 +75,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.ROUNDED_POINT: Explanation(
         "the error is no larger than what rounding of weights, constants or a file's values could make",
-        "give these in float64, or a gradient that doesn't rely on what holds of them unrounded",
+        "give these in float64, or write a gradient that doesn't rely on properties of the unrounded values",
     ),
     Reason.NOT_ANALYTIC: Explanation(
         "the complex step gives another slope than a difference does: the forward isn't analytic here "

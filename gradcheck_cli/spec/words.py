@@ -115,9 +115,9 @@ CHECKS = {
     "linearity": Check("The vjp is linear in the upstream."),
     "modes": Check("Every mode gives the same gradient.", is_of_vjp=False),
     "override": Check("An override reaches every op of its type."),
-    "precision": Check("The declared dtype is as good as its tolerance."),
+    "precision": Check("The declared dtype is as accurate as its tolerance."),
     "repeat": Check("The same upstream gives the same gradient again."),
-    "retrace": Check("So it does when the op is traced again.", is_of_vjp=False),
+    "retrace": Check("The op gives the same gradient when it is traced again.", is_of_vjp=False),
     "variables_order": Check(
         "A custom gradient doesn't rely on the order of its variables.", is_of_vjp=False
     ),
@@ -303,5 +303,5 @@ SOURCES = {
         "Normal, integers from 0 to 9, or fair booleans.", families=(*_INEXACT, "integer", "bool")
     ),
     "places": Generator("Distinct places of a sparse tensor's nonzeros."),
-    "variable": Generator("What a variable of the forward holds.", is_fixed=True),
+    "variable": Generator("The value of a variable of the forward.", is_fixed=True),
 }

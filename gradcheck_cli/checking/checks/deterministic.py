@@ -62,8 +62,8 @@ def find_draws(op: Operation, case: Case) -> CheckResult | None:
         return CheckResult(
             "deterministic",
             Status.INCONCLUSIVE,
-            f"the forward takes something else each time it runs ({', '.join(op.random_types)}), and nothing "
-            "can put that back: pass what it takes as an input.",
+            f"the forward reads other data each time it runs ({', '.join(op.random_types)}), and nothing "
+            "can restore them: pass the data as an input.",
         )
     return CheckResult(
         "deterministic",

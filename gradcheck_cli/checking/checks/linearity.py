@@ -55,8 +55,8 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     return CheckResult(
         "linearity",
         Status.INCONCLUSIVE,
-        f"{', '.join(undecided)}: so close to the smallest number of the dtype that what a gradient makes of "
-        "its upstream can't be told from underflow; scale the inputs, or check in float64.",
+        f"{', '.join(undecided)}: so close to the smallest number of the dtype that underflow hides how "
+        "the gradient depends on its upstream;  scale the inputs, or check in float64.",
     )
 
 

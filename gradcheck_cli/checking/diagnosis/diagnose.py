@@ -33,7 +33,7 @@ _ALIKE = 1e-3
 _MOST_WHOLE = 2**18
 _REPEAT = "repeat"
 _NOISY = (
-    "the gradient is another one each time that it runs (see check repeat): its differences from the "
+    "the gradient differs each time it runs (see check repeat): its differences from the "
     "derivative follow from that"
 )
 

@@ -118,7 +118,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
     if search.wrong is not None and not is_wrong:
         doubt = (
             f"the budget of {group.case.budget:g} s was spent on an error of another pair that it is probed "
-            "together with: nothing is known of this one; give it more time (--budget)."
+            "together with: nothing is known about this one; give it more time (--budget)."
         )
     elif not is_wrong and not doubt and pair in search.weak:
         doubt, is_weak = search.too_weak(pair), True

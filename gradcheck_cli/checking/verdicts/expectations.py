@@ -135,7 +135,7 @@ def _expect_zero(
     return result
 
 
-_NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
+_NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
 
 
 def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[PairKey, PairRule | None]:

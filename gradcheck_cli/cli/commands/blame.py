@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("blame", short_help="Find the op whose own gradient is wrong.")
-@picking_options("The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]")
+@picking_options("Only the path of one pair, such as dM1/dM0. [default: each output, with all inputs]")
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )

@@ -43,7 +43,7 @@ _UNDRAFTED = 3  # nothing was written for it
     metavar="FILE",
     help="Where to write it; - for standard output. [default: NAME.yaml in specs/]",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.pass_context
 def command(  # noqa: PLR0913 (one argument per option)
     ctx: click.Context,

@@ -13,7 +13,7 @@ from gradcheck_cli.cli.options.selection_options import cache_option, default_ca
 from gradcheck_cli.cli.outlet import go_on_without_output
 
 
-@click.command("merge", cls=MergeCommand, short_help="Join the JSON reports of shards into one.")
+@click.command("merge", cls=MergeCommand, short_help="Merge the JSON reports of shards into one.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
 @report_options
 @cache_option

@@ -74,7 +74,7 @@ class MutateOptions:
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
-@click.option("-v", "--verbose", is_flag=True, help="List what is caught, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also list what is caught.")
 @option_group("options", MutateOptions)
 @click.pass_context
 def command(ctx: click.Context, /, *, options: MutateOptions) -> None:

@@ -83,7 +83,7 @@ class RunOptions:
 @report_options
 @baseline_options
 @coverage_options
-@click.option("--strict", is_flag=True, help="Count whatever was skipped as a failure (exit 3).")
+@click.option("--strict", is_flag=True, help="Count everything that was skipped as a failure (exit 3).")
 @click.option(
     "--strict-precision",
     is_flag=True,
@@ -94,7 +94,7 @@ class RunOptions:
     "--watch",
     "is_watching",
     is_flag=True,
-    help="Go on: as files are saved, check again what they touch, with TensorFlow imported once.",
+    help="Keep running: when files are saved, check the affected cases again, with TensorFlow imported once.",
 )
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @verbosity_options

@@ -53,9 +53,9 @@ class SearchOptions:
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Search each case for so long.",
+    help="How long to search each case.",
 )
-@click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a case of its own.")
+@click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a new case.")
 @seed_option
 @naming_options
 @worker_options

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @click.command("trace", short_help="Print one backward pass, op by op.")
-@picking_options("The way of one pair alone, such as dM1/dM0. [default: all]")
+@picking_options("Only the path of one pair, such as dM1/dM0. [default: all]")
 @click.option(
     "--type",
     "types",
     multiple=True,
     metavar="OPTYPE",
-    help="Ops of this type alone, such as Exp. [default: all but Identity]",
+    help="Only ops of this type, such as Exp. [default: all but Identity]",
 )
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."

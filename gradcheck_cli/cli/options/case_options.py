@@ -83,7 +83,7 @@ class CaseOptions:
 
 
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say."
+    "--seed", type=click.IntRange(min=0), help="Draw inputs with this seed, whatever specs say."
 )
 case_options = option_group(
     "changes",
@@ -106,15 +106,15 @@ case_options = option_group(
         "--power",
         metavar="SIZE:PROBABILITY",
         callback=_power,
-        help="What random probes must see: an error of this relative SIZE in one element is missed with "
+        help="What random probes must detect: an error of this relative SIZE in one element is missed with "
         "at most this PROBABILITY. [default: 0.01:0.1]",
     ),
     click.option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Judge a case within about this long, beside what can't be done without: by random probes "
-        "where element by element takes longer. What they leave unseen is inconclusive. [default: 10]",
+        help="Judge a case within about this long, apart from the necessary minimum; random probes replace "
+        "single elements where these take longer. What they leave unseen is inconclusive. [default: 10]",
     ),
     click.option(
         "--require",

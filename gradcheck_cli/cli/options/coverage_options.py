@@ -83,8 +83,8 @@ coverage_options = option_group(
         "--cov-fail-under",
         type=click.FloatRange(0, 100),
         metavar="PERCENT",
-        help="Exit with 3 where less than this share of the gradients is covered. What a file or the "
-        "environment says isn't held against a run of selected cases.",
+        help="Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
+        "environment doesn't apply to a run of selected cases.",
     ),
     click.option(
         "--branch-fail-under",
@@ -198,9 +198,7 @@ def _least(ctx: click.Context, option: str) -> float | None:
     if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
         return value
     if any(ctx.params[name] for name in _SELECTING):
-        message = (
-            f"--{option.replace('_', '-')}: only some cases were selected, so it isn't held against them"
-        )
+        message = f"--{option.replace('_', '-')}: only some cases were selected, so it doesn't apply"
         click.echo(message, err=True)
         return None
     return value

@@ -40,7 +40,7 @@ cache_option = click.option(
     "cache",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Where past failures and durations are kept. [default: .gradcheck_cache in the project]",
+    help="The folder for past failures and durations. [default: .gradcheck_cache in the project]",
 )
 
 
@@ -67,8 +67,8 @@ def _case_option(text: str) -> Callable[[Function], Function]:
 
 
 _NAMING = (
-    _op_option("Check this op only; repeatable."),
-    _case_option("Check this case only; repeatable."),
+    _op_option("Check only this op; repeatable."),
+    _case_option("Check only this case; repeatable."),
     click.option(
         "-k",
         "expression",
@@ -264,14 +264,14 @@ selection_options = option_group(
         "--last-failed",
         "last_failed",
         is_flag=True,
-        help="Check what failed when it last ran; all, if nothing did.",
+        help="Check only the cases that failed when they last ran; all, if none did.",
     ),
     click.option(
         "--ff",
         "--failed-first",
         "failed_first",
         is_flag=True,
-        help="Check what failed when it last ran first.",
+        help="Check the cases first that failed when they last ran.",
     ),
     click.option(
         "--changed",
@@ -288,20 +288,22 @@ selection_options = option_group(
         help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the "
         "reports.",
     ),
-    click.option("-x", "--exitfirst", "stop_first", is_flag=True, help="End with the first case that fails."),
+    click.option(
+        "-x", "--exitfirst", "stop_first", is_flag=True, help="Stop after the first case that fails."
+    ),
     click.option(
         "--max-failures",
         type=click.IntRange(min=1),
         metavar="N",
-        help="End with the Nth case that fails.",
+        help="Stop after the Nth case that fails.",
     ),
     click.option(
         "--max-time",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="End the run after this long; what it didn't get to is unchecked (exit 3).",
+        help="Stop the run after this long; the remaining cases count as unchecked (exit 3).",
     ),
-    click.option("--collect-only", is_flag=True, help="List the cases, and check none."),
+    click.option("--collect-only", is_flag=True, help="List the cases without checking them."),
     cache_option,
 )
 

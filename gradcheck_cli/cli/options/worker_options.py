@@ -75,8 +75,8 @@ worker_options = option_group(
         "--jobs",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Check N documents at a time, each in a process of its own; 0: all in this process, "
-        "for a debugger. [default: the cores there are]",
+        help="Check N documents at a time, each in its own process; 0: all in this process, "
+        "for a debugger. [default: one per core]",
     ),
     click.option(
         "--timeout",
@@ -91,7 +91,7 @@ worker_options = option_group(
         callback=_size,
         help="Memory that a process may use, such as 4GiB. [default: half of the machine's]",
     ),
-    click.option("--isolate", is_flag=True, help="Give each case a process of its own, not each document."),
+    click.option("--isolate", is_flag=True, help="Give each case its own process, instead of each document."),
     click.option(
         "--on",
         "place",

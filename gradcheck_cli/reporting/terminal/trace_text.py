@@ -56,7 +56,7 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
         if pass_trace.left_out:
             what = layout.count(pass_trace.left_out, "Identity op")
             lines += layout.wrap(
-                f"left out: {what}, passing on what flows in (--type Identity)",
+                f"left out: {what}, which only pass their upstream on (--type Identity)",
                 width=width,
                 indent=2,
                 style="dim",
@@ -66,7 +66,7 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
 
 def _table(pass_trace: PassTrace, width: int) -> list[Text]:
     if not pass_trace.ops:
-        return [Text("  no op on the way")]
+        return [Text("  no op on the path")]
     rows = [_rows(op) for op in pass_trace.ops]
     widths = [
         max(layout.cells(row[column]) for row in [HEADINGS, *[part for parts in rows for part in parts]])

@@ -178,7 +178,7 @@ class LocalWorkers:
         lost, self._running = self._running, {}
         if len(lost) == 1:
             ((task_id, task),) = lost.items()
-            message = "the process that forked this one was killed, and this one with it."
+            message = "the process that forked this one was killed, which ended this one as well."
             yield from self._on_exit(task, Exit(task_id, 1, message))
             return
         for task in lost.values():

@@ -178,7 +178,7 @@ def _stands_alone(log: FaultLog, node: Node, kind: str) -> bool:
             log.add_key(
                 node,
                 f"must not stand beside {own[-1]}: a structure has no values of its own. "
-                "Write it in each tensor of the structure, or drop it",
+                "Write it in each tensor of the structure, or remove it",
                 key,
             )
             return False

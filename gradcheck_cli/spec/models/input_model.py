@@ -163,9 +163,9 @@ class InputModel(_Sources):
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
-    domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
+    domain: Domain | None = described("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
-    differentiate: Flag = Field(default=True, description="false passes the tensor through.")
+    differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
     sparse: Sparse | None = described(
         "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
         {"nnz": 5},

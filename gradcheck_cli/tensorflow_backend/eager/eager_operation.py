@@ -182,7 +182,7 @@ class EagerOperation:
         """Why it isn't judged in float64, in words; empty where it is."""
         if not self.low_precision:
             return ""
-        return "it can't be traced to what it computes eagerly, and called with float64 it isn't the same"
+        return "a trace of it computes something else, and so does a call with float64"
 
     def on_one_piece(self) -> None:
         """Return nothing: Python code has no graph in which kinks could be held."""

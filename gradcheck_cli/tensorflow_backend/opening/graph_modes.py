@@ -101,8 +101,8 @@ class DynamicMode:
         self._opened(case, opening, state, GRAPH)  # if this fails as well, the mode isn't the cause
         raise CaseFailedError(
             failure.kind,
-            f"{failure.message.rstrip('.')}. So it does where the first dimension of every input is unknown "
-            "(None), as mode dynamic traces it, though not where all are known: take sizes from tf.shape(x).",
+            f"{failure.message.rstrip('.')}. This also happens if the first dimension of every input is "
+            "unknown (None), as in mode dynamic, but not if all are known: take sizes from tf.shape(x).",
             failure.traceback,
         ) from failure
 

@@ -119,9 +119,9 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
     if written:
         raise CaseFailedError(
             "variables",
-            f"the forward writes to {', '.join(written)}: where it reads that again, a gradient is for the "
-            "value that was written, and what was there before can't tell of it. Say 'variables: false', or "
-            "check what comes after the write.",
+            f"the forward writes to {', '.join(written)}: if it reads that again, the gradient is for the "
+            "written value, and differences in the old value show nothing about it. Say 'variables: false', "
+            "or check the part after the write.",
         )
     state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables))
     target = Binder(opener.case, str, (), built=state.built).target()

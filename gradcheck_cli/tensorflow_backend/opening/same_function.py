@@ -36,10 +36,10 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
     try:
         twin = op.in_float64()
         if not agree(op, twin):
-            op.no_twin = "its outputs are others in float64: it overflows, or takes another branch"
+            op.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
             return None
         if not op.opening.is_reference and not _runs_as(op, twin):
-            op.no_twin = "its gradient is another one in float64: a kernel there goes by equal values"
+            op.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
             return None
     except GradientFormError:  # a finding, which is raised again where the form is checked
         return None
