@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # of our own: `python -m` would take a `typing.py` in the
 
 if TYPE_CHECKING:
     from gradcheck_cli.reporting.terminal.report_text import render_report as render_report
-    from gradcheck_cli.running.entrance import check as check
+    from gradcheck_cli.running.library import check as check
     from gradcheck_cli.tensorflow_backend.binding.py_func import py_func as py_func
 
 __all__ = ["__version__", "check", "py_func", "render_report"]
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 
 _LATE = {
-    "check": "gradcheck_cli.running.entrance",
+    "check": "gradcheck_cli.running.library",
     "py_func": "gradcheck_cli.tensorflow_backend.binding.py_func",
     "render_report": "gradcheck_cli.reporting.terminal.report_text",
 }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
 
 
-def tell(share: float) -> None:
+def report_progress(share: float) -> None:
     """Report that about this share of the case's work is done."""
     listener = _listener.get()
     if listener is not None:
@@ -20,7 +20,7 @@ def tell(share: float) -> None:
 
 
 @contextlib.contextmanager
-def listening(listener: Callable[[float], None]) -> Iterator[None]:
+def listen_to_progress(listener: Callable[[float], None]) -> Iterator[None]:
     """Call a function with the share of work done, now and then, while the block runs."""
     token = _listener.set(listener)
     try:

@@ -15,7 +15,7 @@ from gradcheck_cli.checking.diagnosis.diagnose import cause_first, with_causes
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of
 from gradcheck_cli.checking.pairs.pair_view import Judged
@@ -148,14 +148,14 @@ def _conclude(
     pairs = with_causes(case, operations, pairs, checks)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(
-        examination.facts.added_to(first, pairs),
+        examination.facts.add_to(first, pairs),
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
         numeric,
         _without_gradient(first),
         first,
         examination.gradients_seen,
-        held=_held(operations),
+        held=_describe_held_stops(operations),
         stops=frozenset(examination.stops.changing),
         judged={
             label_of(first, key): Judged(first.outputs[key[0]], first.inputs[key[1]], tuple(judged))
@@ -164,7 +164,7 @@ def _conclude(
     )
 
 
-def _held(operations: Operations | None) -> tuple[str, ...]:
+def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
     """Say which `stop_gradient`s were held when the forward was differenced."""
     if operations is None:
         return ()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.baseline.baseline_facts import BaselineFacts
-from gradcheck_cli.checking.case_progress import tell
+from gradcheck_cli.checking.baseline.fingerprint import BaselineFacts
+from gradcheck_cli.checking.case_progress import report_progress
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
 from gradcheck_cli.checking.checks.repeatability import compare_traces
@@ -108,19 +108,19 @@ class Examination:
         pairs = pairs_at(case, operations, {key: self.rules[key] for key in keys})
         self.first = self.first or operations
         sparsities = self._plan(operations, keys)
-        self._tell(share, 0.1)
+        self._report_progress(share, 0.1)
         jacobians = take_jacobians(
             case, operations, [key for key in keys if key not in self.costly], sparsities
         )
         judged, warnings = self._judge(pairs, jacobians, sparsities)
-        self._tell(share, 0.4)
+        self._report_progress(share, 0.4)
         large = [key for key in keys if key not in judged]
         self.costly |= set(large)
         # The search for a fault took time of its own; it doesn't count against the budget.
         large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, until)
         judged |= probed
-        self._tell(share, 0.8)
+        self._report_progress(share, 0.8)
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
@@ -128,9 +128,9 @@ class Examination:
             told = _leave_undecided(operations.differenced, key, result)
             self.samples.setdefault(key, []).append(told)
         with self.budget.uncounted():
-            self._look_beside(operations, pairs, jacobians, judged, sample)
+            self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
-    def _look_beside(
+    def _run_point_checks(
         self,
         operations: Operations,
         pairs: Mapping[PairKey, Pair],
@@ -159,9 +159,9 @@ class Examination:
                 if pair.is_expected_wrong and not _is_wrong(judged[key])
             }
 
-    def _tell(self, share: tuple[float, float], part: float) -> None:
+    def _report_progress(self, share: tuple[float, float], part: float) -> None:
         """Report that this part of the work at a sample point is done."""
-        tell(share[0] + part * (share[1] - share[0]))
+        report_progress(share[0] + part * (share[1] - share[0]))
 
     def _plan(self, operations: Operations, keys: list[PairKey]) -> dict[PairKey, Sparsity]:
         """Decide at the first point which Jacobians are sparse and which cost too much."""

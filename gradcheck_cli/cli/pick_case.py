@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
-from gradcheck_cli.running.selection.filters import CaseFilter, choose, meant
+from gradcheck_cli.running.selection.filters import CaseFilter, choose, suggest_name
 from gradcheck_cli.spec.cases.pair_rules import could_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gradcheck_cli.spec.case import Case
-
-__all__ = ["meant", "select_cases"]
 
 LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
@@ -44,7 +42,7 @@ def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
     fitting = [case for case in cases if label is None or _fits(case, label)]
     if not fitting:
         labels = list(dict.fromkeys(name for case in cases for name in _labels(case)))
-        raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), labels)}")
+        raise UsageError(f"no pair is labelled '{label}'.{suggest_name(str(label), labels)}")
     return fitting
 
 

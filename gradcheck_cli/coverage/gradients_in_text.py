@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import read_plain, short_path
-from gradcheck_cli.running.selection.modules import LIMIT, file_of, find, modules_below, parsed
+from gradcheck_cli.running.selection.modules import LIMIT, file_of, find, modules_below, parse_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -116,7 +116,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
     for module, file in paths.items():
         if not _may_hold_gradients(file):
             continue
-        tree = parsed(file)
+        tree = parse_file(file)
         if tree is None:
             unreadable.append(module)
         else:

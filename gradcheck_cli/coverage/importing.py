@@ -115,7 +115,7 @@ def _main() -> None:
     start_tensorflow(threads=1)
     from gradcheck_cli.tensorflow_backend import frames, startup
     from gradcheck_cli.tensorflow_backend.binding import behaviour
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
     sys.path[:0] = asked["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
@@ -123,7 +123,7 @@ def _main() -> None:
             stream.write(json.dumps({"begins": module}) + "\n")
             log, failure = GradientLog(), ""
             try:
-                with sites_noted(log):
+                with note_sites(log):
                     behaviour.import_module(module)
             except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
                 failure = frames.first_line(error)

@@ -58,7 +58,7 @@ def measure(
     modules = {file: name for package in packages for name, file in package.modules.items()}
 
     def evidence(run: GradientRun) -> list[_Evidence]:
-        known = _matching(run, by_place) or list(_unforeseen(run, modules))
+        known = _find_matching(run, by_place) or list(_find_unlisted(run, modules))
         return [finds.setdefault(one, _Evidence()) for one in known]
 
     for run in imported.made:
@@ -78,7 +78,7 @@ def measure(
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
 
 
-def _matching(run: GradientRun, by_place: Mapping[str, list[Find]]) -> list[Find]:
+def _find_matching(run: GradientRun, by_place: Mapping[str, list[Find]]) -> list[Find]:
     """Return the gradients in the text that a record belongs to, by its own lines or by its callers."""
     found = [find for place in run.places for find in by_place.get(place, ())]
     if found:
@@ -86,7 +86,7 @@ def _matching(run: GradientRun, by_place: Mapping[str, list[Find]]) -> list[Find
     return next((by_place[place] for place in run.makers if place in by_place), [])
 
 
-def _unforeseen(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
+def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
     """Yield a gradient of a package that its text doesn't show; nothing if it isn't the package's."""
     for number, place in enumerate(run.places):
         file, _, line = place.rpartition(":")

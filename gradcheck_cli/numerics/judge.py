@@ -57,7 +57,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     claimed = np.asarray(analytic, dtype=np.float64)
     if claimed.ndim != 2:  # noqa: PLR2004 (a Jacobian)
         raise ValueError(f"analytic: expected shape (rows, columns), got {claimed.shape}")
-    problem = problem.anew(rows=claimed.shape[0])
+    problem = problem.reset(rows=claimed.shape[0])
     if claimed.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {claimed.shape}")
     judged = pass_or_refine(problem, first_pass(problem), claimed, method)
@@ -79,7 +79,7 @@ def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
     Returns:
         Slopes with their uncertainties.
     """
-    problem = problem.anew()
+    problem = problem.reset()
     first = first_pass(problem)
     numeric, uncertainty = first.slope.copy(), first.uncertainty
     is_kink = np.zeros(problem.shape, dtype=bool)

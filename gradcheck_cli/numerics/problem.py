@@ -74,7 +74,7 @@ class Problem:
         init=False, repr=False, default_factory=lambda: np.random.default_rng(SEED)
     )
 
-    def anew(self, rows: int | None = None) -> Problem:
+    def reset(self, rows: int | None = None) -> Problem:
         """Return the same problem with nothing sampled yet and its generator reset.
 
         Args:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
 
 _FAIR_COIN = 0.5
-# Seeds of `draw_for_ever`.
+# Seeds of `draw_frozen`.
 LARGEST_SEED = 2**32
 
 
@@ -42,7 +42,7 @@ def draw_eight_bits(generator: np.random.Generator, shape: int | tuple[int, ...]
     return drawn
 
 
-def draw_for_ever(seed: int, out: Float) -> None:
+def draw_frozen(seed: int, out: Float) -> None:
     """Fill a vector with multiples of 2^-7 between a half and one, with random signs: exact in every dtype.
 
     Baselines store numbers computed from them. NumPy's legacy generator has a stream that is frozen for ever.

@@ -61,7 +61,7 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         # is off by 1e-5 throughout, and so is everything it is multiplied by.
         bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
         beyond = is_known & ~(error <= allowed + MISMATCH_MARGIN * (uncertainty + bias))
-        tells = says_something(analytic, resolution.slope, allowed, working)
+        tells = is_conclusive(analytic, resolution.slope, allowed, working)
         # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
         # fine ripple that passed for noise).
         sides = np.abs(resolution.local - analytic) <= resolution.local_noise
@@ -89,7 +89,7 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
     return verdict, reason.astype(np.int8)
 
 
-def says_something(analytic: Float, numeric: Float, allowed: Float, working: Precision) -> np.ndarray:
+def is_conclusive(analytic: Float, numeric: Float, allowed: Float, working: Precision) -> np.ndarray:
     """Say where a pass means something: half precision's tolerance may let a doubling or a sign through.
 
     There, the element's own size must exceed twice its tolerance. In wider precisions such elements are far

@@ -163,7 +163,7 @@ def check_at(opener: GraphOpener, point: Mapping[int, Any], sample: int) -> Find
     Raises:
         CaseFailedError: the case can't be checked there.
     """
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
 
     base: Any = opener.open(Opening(0))
     opener.state.chosen[sample] = tuple(

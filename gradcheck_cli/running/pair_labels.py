@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.pairs.pair import PairKey, label_of, pair_keys
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.results import PairResult, Status

@@ -79,7 +79,7 @@ class Stopper:
             self._reason = f"stopped after --max-time {self._max_time:g} s"
         return bool(self._reason)
 
-    def unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
+    def describe_unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
         """Say how many cases weren't checked, and why; empty if all were.
 
         Args:
@@ -126,7 +126,7 @@ def run_in_workers(
 
     try:
         for event in _events(workers, cases):
-            with _interrupts_held_back():
+            with _delay_interrupts():
                 if isinstance(event, Ended):
                     done[event.index] = event.result
                     while len(told) in done:
@@ -140,7 +140,7 @@ def run_in_workers(
     except (KeyboardInterrupt, WorkersLostError) as error:
         cut = error
     finally:
-        with _interrupts_held_back(for_good=True):
+        with _delay_interrupts(for_good=True):
             workers.close()
     for index in sorted(done.keys() - told):
         tell(index)
@@ -153,7 +153,7 @@ def run_in_workers(
         cases=tuple(done[index] for index in sorted(done)),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
-        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        unchecked=() if interrupted else stopper.describe_unchecked(len(cases), len(done), str(cut or "")),
         keras_version=_version("keras"),
         numpy_version=_version("numpy"),
         platform=f"{platform.system()}-{platform.release()}-{platform.machine()}",
@@ -195,7 +195,7 @@ def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
 
 
 @contextmanager
-def _interrupts_held_back(*, for_good: bool = False) -> Iterator[None]:
+def _delay_interrupts(*, for_good: bool = False) -> Iterator[None]:
     """Delay Ctrl-C until the block has ended, so that no result is printed in part or twice.
 
     Args:

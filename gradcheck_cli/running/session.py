@@ -79,7 +79,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     error: CaseError | None = None
     work = Work()
     try:
-        with user_code(case), work_counts.counted() as work:
+        with user_code(case), work_counts.count_work() as work:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -147,16 +147,16 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     from gradcheck_cli.tensorflow_backend.devices import on_device
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
     began = time.perf_counter()
     log = GradientLog()
-    with on_device(case.device), sites_noted(log):
+    with on_device(case.device), note_sites(log):
         opener = opener_of(case, case.mode)
         opener.state.gradients = log
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
-        with opener.state.written.restored():
+        with opener.state.written.restore_at_end():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
@@ -202,7 +202,7 @@ def _mutate(case: Case) -> Findings:
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
-        with opener.state.written.restored():
+        with opener.state.written.restore_at_end():
             return mutate(opener.case, opener, points(case), case.corruptions)
 
 

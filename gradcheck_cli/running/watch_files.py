@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.running.selection.imports import dependencies, forget
+from gradcheck_cli.running.selection.imports import clear_cache, dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ class FileWatch:
 
     def follow(self, cases: Sequence[Case]) -> None:
         """Watch the files of these cases from now on. Changes since the last check count."""
-        forget()
+        clear_cache()
         self._cases = tuple(cases)
         self._needed = {number: dependencies(case).files for number, case in enumerate(cases)}
         known = self._stamps
@@ -56,9 +56,9 @@ class FileWatch:
             changed |= more
         return changed
 
-    def touched(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
+    def affected_cases(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
         """Return the cases, read again, that a change affects, and those that are new or different."""
-        forget()
+        clear_cache()
         files = set(changed)
         before = {_key(case): case for case in self._cases}
         return tuple(

@@ -113,11 +113,11 @@ class FaultLog:
             )
         elif location and location[-1] == "[key]":
             *parent, key, _ = location
-            self.add_key(root.get(*parent) or root, expected(found["ctx"], value), str(key))
+            self.add_key(root.get(*parent) or root, expectation_text(found["ctx"], value), str(key))
         elif kind == "missing":
             self.add(root, REMEDIES.get(str(location[-1]), "is missing"), *location)
         elif kind == EXPECTED:
-            self.add(root, expected(found["ctx"], value), *location)
+            self.add(root, expectation_text(found["ctx"], value), *location)
         elif kind == "empty":
             self.add(root, "must have a value, but got null. Write one, or leave the key out", *location)
         else:
@@ -125,7 +125,7 @@ class FaultLog:
             self.add(root, f"must be {form}, but got {show(value)}", *location)
 
 
-def expected(words: Mapping[str, Any], value: object) -> str:
+def expectation_text(words: Mapping[str, Any], value: object) -> str:
     """Return "must be ..., but got ...", with a similar word or a remedy, from the words of `expects`."""
     phrase, choices = str(words["phrase"]), tuple(words["choices"])
     message = f"must be {phrase}, but got {show(value)}"

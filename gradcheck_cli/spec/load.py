@@ -13,9 +13,9 @@ import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
-from gradcheck_cli.spec.cases.merge_trees import in_order_of, merge_op
+from gradcheck_cli.spec.cases.merge_trees import merge_op, reorder_inputs
 from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
-from gradcheck_cli.spec.cases.short_forms import with_listed_cases, written_out
+from gradcheck_cli.spec.cases.short_forms import expand_short_forms, with_listed_cases
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.models.document_model import Defaults
 from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
@@ -203,7 +203,7 @@ def _folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
 
 def _defaults(log: FaultLog, defaults: Node) -> Node:
     """Return defaults with their short forms expanded; their faults are logged."""
-    defaults = written_out(defaults)
+    defaults = expand_short_forms(defaults)
     sets = defaults.get("case_sets")
     listed = {
         name: with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
@@ -281,10 +281,10 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
 
 def _over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
     """Return an op merged over defaults, with its short forms expanded and its cases listed."""
-    op = written_out(op)
+    op = expand_short_forms(op)
     if defaults is None or not defaults.children:
         return with_listed_cases(log, op)
-    return with_listed_cases(log, in_order_of(merge_op(defaults, op), op), defaults)
+    return with_listed_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
 
 
 def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:

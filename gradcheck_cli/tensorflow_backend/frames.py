@@ -189,11 +189,11 @@ def text_of(error: BaseException) -> str:
         return f"(its text can't be had: its __str__ raised {type(another).__name__})"
 
 
-def meant(error: BaseException) -> BaseException:
+def original_error(error: BaseException) -> BaseException:
     """Return the exception that code raised, even if another one was raised when its text was requested."""
     raised_in = traceback.extract_tb(error.__traceback__)
     if raised_in and raised_in[-1].name in {"__str__", "__repr__"} and error.__context__ is not None:
-        return meant(error.__context__)
+        return original_error(error.__context__)
     return error
 
 

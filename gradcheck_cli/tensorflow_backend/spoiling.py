@@ -25,7 +25,7 @@ _PIECES = 100
 _MOST = 2**26
 
 
-def in_spoilt_memory(
+def pull_in_spoilt_memory(
     pull: Callable[[Stack], Sequence[Array | None]],
     upstream: Stack,
     gradients: Iterable[TensorInfo],

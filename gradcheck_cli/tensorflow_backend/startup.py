@@ -28,7 +28,7 @@ def _flush() -> None:
 
 
 @contextmanager
-def _held_back_stderr() -> Iterator[None]:
+def _hold_back_stderr() -> Iterator[None]:
     """Hold back what is written to descriptor 2, also by C++; print it only if the body raises."""
     _flush()
     try:
@@ -60,7 +60,7 @@ def load() -> None:
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        with _held_back_stderr():
+        with _hold_back_stderr():
             import tensorflow as tf  # noqa: F401 (late imports are the purpose of this module)
 
 
@@ -79,7 +79,7 @@ def run_first_op(*, threads: int | None = None) -> None:
     """
     import tensorflow as tf
 
-    with _held_back_stderr():
+    with _hold_back_stderr():
         if threads is not None:
             with suppress(RuntimeError):  # a process that already ran an op keeps its threads
                 tf.config.threading.set_intra_op_parallelism_threads(threads)

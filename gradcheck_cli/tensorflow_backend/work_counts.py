@@ -15,7 +15,7 @@ _COUNTED: list[Work] = []
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[Work]:
+def count_work() -> Iterator[Work]:
     """Count what is done inside."""
     work = Work()
     _COUNTED.append(work)

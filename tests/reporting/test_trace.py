@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
@@ -21,7 +21,7 @@ SQUARE = ("square.<locals>.<lambda>", "scalar_ops.py", 9)
 
 
 def a_pass(*ops, inputs=("x",), gradients=(AT_X,), left_out=0):
-    return PassTrace("y", inputs, traced(ops), tuple(map(summary_of, gradients)), left_out)
+    return PassTrace("y", inputs, summarise_pass(ops), tuple(map(summarise_tensor, gradients)), left_out)
 
 
 def unit(name, upstream, gradient):

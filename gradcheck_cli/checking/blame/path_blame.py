@@ -97,7 +97,7 @@ class OpPath(Protocol):
     def probe(self, generator: np.random.Generator) -> Probe:
         """Draw an upstream and a direction."""
 
-    def alone(self, index: int) -> Operation:
+    def isolate(self, index: int) -> Operation:
         """Return one op as an op of its own, at its own operating point."""
 
     def closes_over(self, index: int) -> bool:
@@ -133,7 +133,7 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
     findings = [_ProbeFinding() for _ in path.ops]
     whole = _ProbeFinding()
     for _ in range(PROBES):
-        _look(path, path.probe(generator), findings, whole)
+        _evaluate_probe(path, path.probe(generator), findings, whole)
     verdicts: dict[int, OpVerdict] = {}
     for index, (op, finding) in enumerate(zip(path.ops, findings, strict=True)):
         if op.fault:
@@ -155,7 +155,7 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
     return Blame(ops, agrees, whole.reason)
 
 
-def _look(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
+def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
     """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
     precision = path.precision
     rule = rule_for(precision, precision)
@@ -234,11 +234,11 @@ def _judge_op(
         reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
     try:
-        alone = check_alone(path.alone(index), generator)
+        alone = check_alone(path.isolate(index), generator)
     except (CaseFailedError, GradientFormError) as error:
         return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
     if finding.is_wrong:
-        return _of_wrong(place, alone, closes_over=path.closes_over(index))
+        return _weigh_wrong_op(place, alone, closes_over=path.closes_over(index))
     if alone.status is Status.MISMATCHED:
         few = "differences along this path show too few digits of it"
         why = finding.reason or (few if finding.is_rough else "nothing flows through it on this path")
@@ -247,7 +247,7 @@ def _judge_op(
     return OpVerdict(place, alone.status, alone.reason)
 
 
-def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
+def _weigh_wrong_op(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
     """Combine a wrong verdict on an isolated op with its contribution to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)

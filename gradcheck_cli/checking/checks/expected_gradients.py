@@ -157,7 +157,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
                 right |= error <= allowed + _MEASURED * lost * (flow.size / pulled.shift)
                 if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
                     vjps = (pulled, *expected.others)
-                    absorbed = np.sum([_absorbed(vjp, input_index) for vjp in vjps], axis=0)
+                    absorbed = np.sum([_absorbed_rounding(vjp, input_index) for vjp in vjps], axis=0)
                     right |= error <= allowed + absorbed[part] * flow.size
         if not right.all():
             where = int(np.argmin(right))
@@ -165,7 +165,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     return None
 
 
-def _absorbed(pulled: Pulled, input_index: int) -> Float:
+def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
     """Return how much each element's gradient may lose to rounding, (n,), for upstreams of size 1.
 
     What is added to something far larger is lost each time, however the upstream is rounded: softmax's

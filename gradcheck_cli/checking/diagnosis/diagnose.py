@@ -69,15 +69,15 @@ def diagnose(
     if spoilt.any():  # the forward is undecided there too, as in some matrices of a batch
         usable = ~spoilt & np.isfinite(sample.numeric)
         analytic, numeric = (np.where(usable, part, 0.0) for part in (sample.analytic, sample.numeric))
-        triangle = one_triangle(analytic, numeric, input_info) if sample.is_whole else ""
+        triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
         return (triangle,) if triangle else ()
     # A few elements say little about the whole Jacobian.
     if sample.method == "probe" or any(not np.isfinite(s.analytic).all() for s in samples):
         return ()
-    zero_hint = _of_zeros(samples, output, input_info)
+    zero_hint = _hint_on_zeros(samples, output, input_info)
     if zero_hint or not all(each_sample.is_whole for each_sample in samples):
         return (zero_hint,) if zero_hint else ()
-    description = one_triangle(sample.analytic, sample.numeric, input_info) or _as_conjugate(
+    description = hint_on_triangle(sample.analytic, sample.numeric, input_info) or _as_conjugate(
         samples, output, input_info
     )
     whole_others = [
@@ -92,7 +92,7 @@ def diagnose(
     return (description,) if description else ()
 
 
-def _of_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient, or the derivative, is zero everywhere."""
     if all(sample.analytic_is_zero for sample in samples):
         return "the gradient is zero everywhere: is the upstream, or a term, dropped?"
@@ -121,24 +121,24 @@ def _not_finite(
     return f"{count} element(s) of the gradient aren't finite, the first at {place}"
 
 
-def _alike(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
+def _are_equal(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
     """Whether two Jacobians are equal and not both zero."""
     scale = float(np.max(np.abs(right), initial=0.0))
     return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= _ALIKE * scale))
 
 
-def one_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
+def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
     """Say that a function reads only one triangle of a matrix, if that explains the whole difference.
 
     Either the gradient or the differences are zero in one triangle and doubled in the other. For a matrix
     that stays symmetric, both are the same derivative.
     """
     is_square = len(input_info.shape) > 1 and input_info.shape[-1] == input_info.shape[-2] > 1
-    if not is_square or _alike(analytic, numeric):
+    if not is_square or _are_equal(analytic, numeric):
         return ""
     jacobians = [_as_matrices(values, input_info) for values in (analytic, numeric)]
     symmetric_parts = [matrices + np.conj(np.swapaxes(matrices, -1, -2)) for matrices in jacobians]
-    if not _alike(symmetric_parts[0], symmetric_parts[1]):
+    if not _are_equal(symmetric_parts[0], symmetric_parts[1]):
         return ""
     for matrices, whose in zip(jacobians, ("gradient is", "differences are"), strict=True):
         for triangle, where in ((np.triu(matrices, 1), "above"), (np.tril(matrices, -1), "below")):
@@ -165,10 +165,10 @@ def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info:
     for sample in samples:
         conjugated = sample.analytic.copy()
         conjugated[:, input_info.size :] *= -1
-        by_columns.append(_alike(conjugated, sample.numeric))
+        by_columns.append(_are_equal(conjugated, sample.numeric))
         # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
         conjugated[output.size :] *= -1
-        by_rows_too.append(output.is_complex and _alike(conjugated, sample.numeric))
+        by_rows_too.append(output.is_complex and _are_equal(conjugated, sample.numeric))
     if all(by_columns):
         return f"the gradient for {input_info.name} is conjugated: tf.math.conj is missing, or one too many"
     if all(by_rows_too):

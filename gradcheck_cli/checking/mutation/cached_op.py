@@ -12,8 +12,7 @@ from gradcheck_cli.numerics.moves import Moves
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
-    from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
-    from gradcheck_cli.checking.ops.opening import Dtype, Opening
+    from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
     from gradcheck_cli.checking.ops.operation import Array
     from gradcheck_cli.spec.case import Case
 

@@ -26,8 +26,8 @@ from gradcheck_cli.checking.mutation.corruptions import (
     CorruptedOperation,
     Shift,
 )
-from gradcheck_cli.checking.ops.opening import Opening
-from gradcheck_cli.checking.ops.operation import out_of_sight
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import unseen_sites
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
@@ -37,8 +37,7 @@ from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Stat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.opener import Opener
-    from gradcheck_cli.checking.ops.opening import Dtype
+    from gradcheck_cli.checking.ops.opener import Dtype, Opener
     from gradcheck_cli.checking.ops.operation import Array, Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.results import PairResult
@@ -184,7 +183,7 @@ class _Subject:
             return
         labels = {pair: label for label, pair in pairs.items()}
         points = [self.opener.open(Opening(sample)).sites(tuple(labels)) for sample in self.samples]
-        for site in out_of_sight(points):
+        for site in unseen_sites(points):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)

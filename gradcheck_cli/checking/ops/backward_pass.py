@@ -98,7 +98,7 @@ class PassTrace:
 ADDED_UP = "NaN first appears here, where what several ops give is added up: infinity less infinity"
 
 
-def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
+def explain_missing_gradient(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
     """Say where a `None` or NaN at an input comes from, if no op is marked for it.
 
     Args:
@@ -112,7 +112,7 @@ def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]
     return ADDED_UP if np.isnan(gradient).any() and not is_marked else ""
 
 
-def summary_of(value: Array | None) -> TensorSummary | None:
+def summarise_tensor(value: Array | None) -> TensorSummary | None:
     """Summarise a tensor."""
     if value is None:
         return None
@@ -132,7 +132,7 @@ def summary_of(value: Array | None) -> TensorSummary | None:
     )
 
 
-def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
+def summarise_pass(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
     """Summarise each op of a backward pass, and mark where NaN, infinity and `None` first appear.
 
     Args:
@@ -149,8 +149,8 @@ def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
         ops.append(
             TracedOp(
                 op_pass.place,
-                tuple((index, summary_of(value)) for index, value in op_pass.upstreams),
-                tuple((index, summary_of(value)) for index, value in op_pass.gradients),
+                tuple((index, summarise_tensor(value)) for index, value in op_pass.upstreams),
+                tuple((index, summarise_tensor(value)) for index, value in op_pass.gradients),
                 tuple(_local(op_pass, value) for _, value in op_pass.gradients),
                 new,
             )

@@ -1,15 +1,15 @@
-"""The Protocol through which `checking` makes a backend open a case as ops."""
+"""The Protocol through which `checking` makes a backend open a case as ops, and the key of each form."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from gradcheck_cli.checking.ops.operation import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.checking.ops.opening import Dtype, Opening
     from gradcheck_cli.spec.case import Case
 
 
@@ -60,3 +60,28 @@ class Opener(Protocol[Op]):
         Raises:
             CaseFailedError: one that the spec covers wasn't called.
         """
+
+
+Dtype = Literal["declared", "float64", "complex128"]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One form of a case.
+
+    Attributes:
+        sample: index of the sample point.
+        of: the case's forward, or the spec's reference function.
+        dtype: the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128.
+        reversed: give custom gradients their variables in reverse order.
+    """
+
+    sample: int = 0
+    of: Literal["forward", "reference"] = "forward"
+    dtype: Dtype = "declared"
+    reversed: bool = False
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is the spec's reference function."""
+        return self.of == "reference"

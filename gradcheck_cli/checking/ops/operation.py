@@ -87,7 +87,7 @@ class Site:
         return f"{self.place}: {'; '.join(self.unseen)}"
 
 
-def out_of_sight(points: Iterable[Sequence[Site]]) -> list[Site]:
+def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
     """Return the sites of a forward at which no point shows the corruption.
 
     Args:

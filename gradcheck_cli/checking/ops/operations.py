@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError
 
 if TYPE_CHECKING:

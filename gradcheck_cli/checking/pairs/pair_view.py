@@ -31,7 +31,7 @@ class Judged:
     samples: tuple[PairSample, ...]
 
     @property
-    def telling(self) -> int:
+    def index_to_show(self) -> int:
         """The index of the point to show: the first with a mismatch, else the first undecided, else 0."""
         ranks = [
             2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0

@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         if not _TARGET.fullmatch(target):
             raise click.UsageError(f"must be MODULE:FUNCTION, such as ops:huber, but got '{target}'.", ctx)
     if missing is not None:
-        targets = _uncovered(missing)
+        targets = _find_uncovered(missing)
     if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
         raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
     # A late import: listing the options takes none of this.
@@ -78,7 +78,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     with DraftingProcess() as process:
         for index, target in enumerate(requested):
             try:
-                _write_one(_drafted(target, process), output, force=force, is_next=index > 0)
+                _write_one(_draft(target, process), output, force=force, is_next=index > 0)
             except GradcheckError as error:
                 if missing is None:
                     raise
@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     ctx.exit(_UNDRAFTED if failures else 0)
 
 
-def _uncovered(package: str) -> tuple[str, ...]:
+def _find_uncovered(package: str) -> tuple[str, ...]:
     """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
     # Late imports: reading specs takes a while.
     from gradcheck_cli.coverage.gradients_in_text import read_package
@@ -116,10 +116,10 @@ def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bo
         click.echo(f"wrote {file}", err=True)
         click.echo(f"check it: gradcheck run {file}", err=True)
     if not drafted.is_right:
-        _tell(drafted)
+        _explain_trouble(drafted)
 
 
-def _drafted(target: str, process: DraftingProcess) -> Drafted:
+def _draft(target: str, process: DraftingProcess) -> Drafted:
     """Draft the spec of an op type, of a function, or of the function that a gradient belongs to."""
     forward = _GRADIENT.sub("", target)
     if ":" in target and forward != target:
@@ -170,7 +170,7 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"{file}: can't be written: {error.strerror}") from error
 
 
-def _tell(drafted: Drafted) -> None:
+def _explain_trouble(drafted: Drafted) -> None:
     """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
     if drafted.runs:
         click.echo("a run of it as it stands doesn't end with 0:", err=True)

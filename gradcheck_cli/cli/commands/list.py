@@ -76,9 +76,13 @@ def command(
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)
     if not chosen:
-        from gradcheck_cli.cli.pick_case import meant
+        from gradcheck_cli.running.selection.filters import suggest_name
 
-        hint = meant(pattern, [entry.name for entry in entries]) if pattern and not _is_glob(pattern) else ""
+        hint = (
+            suggest_name(pattern, [entry.name for entry in entries])
+            if pattern and not _is_glob(pattern)
+            else ""
+        )
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
     _print(chosen, specs, form, len(op_types()))
 

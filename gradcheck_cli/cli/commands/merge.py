@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gradcheck_cli.cli.options.configured import MergeCommand
-from gradcheck_cli.cli.options.report_options import Wanted, print_report, report_options, write_reports
+from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
 from gradcheck_cli.cli.outlet import go_on_without_output
 
@@ -25,7 +25,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     *,
     files: tuple[Path, ...],
     form: str,
-    reports: tuple[Wanted, ...],
+    reports: tuple[ReportTarget, ...],
     cache: Path | None,
     quiet: bool,
 ) -> None:

@@ -16,7 +16,7 @@ from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand
 from gradcheck_cli.cli.options.coverage_options import Coverage, CoverageOptions, coverage_options
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.report_options import (
-    Wanted,
+    ReportTarget,
     files_of,
     print_report,
     report_options,
@@ -65,7 +65,7 @@ class RunOptions:
     selection: SelectionOptions
     changes: CaseOptions
     form: str
-    reports: tuple[Wanted, ...]
+    reports: tuple[ReportTarget, ...]
     baseline: BaselineOptions
     to_cover: CoverageOptions
     strict: bool
@@ -125,7 +125,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     changes, selection = options.changes, options.selection
 
     def read() -> tuple[Case, ...]:
-        return changes.applied_to(selection.select(changes.load(folders)).cases)
+        return changes.apply_to(selection.select(changes.load(folders)).cases)
 
     if options.is_watching:
         from gradcheck_cli.cli.commands.watching import watch_command
@@ -153,7 +153,7 @@ def _run(
     coverage = Coverage.begin(ctx, folders, options.to_cover)
     selected = selection.select(loaded)
     kinds = {options.form, *(target.kind for target in options.reports)}
-    cases = _as_asked(changes.applied_to(selected.cases), kinds, is_remembered=baseline.is_used)
+    cases = _prepare_cases(changes.apply_to(selected.cases), kinds, is_remembered=baseline.is_used)
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
@@ -163,7 +163,7 @@ def _run(
         stopper = selection.stopper(policy, began)
         report = run_and_print(workers, cases, lines_of, seed=changes.seed, stopper=stopper)
     else:
-        report = _nothing(changes.seed)
+        report = _empty_report(changes.seed)
     report = replace(
         report,
         strict=policy.strict,
@@ -171,14 +171,14 @@ def _run(
         shard=selected.shard,
         selection=selection_of(report.cases, loaded, folders, selection.narrowing(), changes.modes),
     )
-    report = coverage.added_to(baseline.compared(report))
+    report = coverage.add_to(baseline.compared(report))
     write_history(selection.cache_folder, report)
     _print_end(report, options.form, options.verbosity, missing=coverage.names_missing)
     unwritten = max(baseline.write(report), coverage.write(report.coverage))
     return write_reports(options.reports, options.form, report) or unwritten
 
 
-def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
+def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
     """Return the cases with what the reports need, and no more: fingerprints, pictures.
 
     Args:
@@ -234,7 +234,7 @@ def _print_settings(ctx: click.Context) -> None:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
 
 
-def _nothing(seed: int | None) -> Report:
+def _empty_report(seed: int | None) -> Report:
     """Return the report of a run without cases: of an empty shard, or if nothing has changed."""
     import platform
 

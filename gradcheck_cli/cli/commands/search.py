@@ -112,7 +112,7 @@ def _print(report: Report, form: str) -> None:
 
 def _write(report: Report, cases: Sequence[Case]) -> None:
     """Add counterexamples to the specs that they were found for."""
-    from gradcheck_cli.spec.drafts.written_case import WriteError, write_case
+    from gradcheck_cli.spec.drafts.write_case import WriteError, write_case
 
     # From the end of a file, so that the lines of earlier specs stay the same.
     found = [

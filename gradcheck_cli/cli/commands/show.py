@@ -181,7 +181,7 @@ def _page(result: CaseResult) -> str:
 
 def _print(result: CaseResult) -> None:
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
-    from gradcheck_cli.reporting.terminal.half_blocks import heat_lines
+    from gradcheck_cli.reporting.terminal.jacobian_text import heat_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
     drawn = result.pairs[0].figure

@@ -108,10 +108,10 @@ def watch(
             except GradcheckError as error:
                 click.echo(str(error))
             else:
-                todo = cases if changed is None else watched.touched(cases, changed)
+                todo = cases if changed is None else watched.affected_cases(cases, changed)
                 watched.follow(cases)
                 _run(workers, todo, results, show)
-                _forget_gone(results, cases)
+                _drop_deleted(results, cases)
                 wrong = sum(not policy.is_fine(result) for result in results.values())
                 took = time.perf_counter() - began
                 click.echo(_summary(len(todo), len(results), wrong, watched.count, took))
@@ -145,7 +145,7 @@ def _place(result: CaseResult) -> tuple[str, str, str, str]:
     return result.op, result.case, result.mode, result.dtype
 
 
-def _forget_gone(results: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
+def _drop_deleted(results: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
     """Drop the results of cases that no longer exist."""
     there = {(case.op, case.name, case.mode, case.dtype) for case in cases}
     for place in [place for place in results if place not in there]:

@@ -70,7 +70,7 @@ class CaseOptions:
 
         return load_cases(folders, seed=self.seed)
 
-    def applied_to(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+    def apply_to(self, cases: Sequence[Case]) -> tuple[Case, ...]:
         """Return cases in each of their modes, changed by these options."""
         from gradcheck_cli.spec.cases.case_modes import in_each_mode
 

@@ -96,7 +96,7 @@ class ConfiguredCommand(click.Command):
             return
         known_keys = [*keys, "specs"]
         faults = [
-            f"{settings.place(key)}: unknown key.{_meant(key, known_keys)}"
+            f"{settings.place(key)}: unknown key.{_suggest(key, known_keys)}"
             for key in settings.table
             if key not in known_keys
         ]
@@ -210,6 +210,6 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _meant(key: str, known_keys: Sequence[str]) -> str:
+def _suggest(key: str, known_keys: Sequence[str]) -> str:
     close = difflib.get_close_matches(key.replace("_", "-"), known_keys, n=1)
     return f" Did you mean '{close[0]}'?" if close else f" Possible keys: {', '.join(sorted(known_keys))}."

@@ -150,7 +150,7 @@ class Coverage:
             _least(ctx, "branch_fail_under"),
         )
 
-    def added_to(self, report: Report) -> Report:
+    def add_to(self, report: Report) -> Report:
         """Return a report with the coverage of its cases."""
         report = replace(report, branch_fail_under=self.branch_fail_under)
         if self.importing is None:

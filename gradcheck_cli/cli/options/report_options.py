@@ -27,7 +27,7 @@ FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + " or github"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReportTarget:
     """One `--report`: its kind, and its file; `None` for GitHub's annotations."""
 
     kind: str
@@ -38,13 +38,15 @@ class Wanted:
         return self.kind if self.file is None else f"{self.kind}={self.file}"
 
 
-def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[Wanted, ...]:
+def _read_reports(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[ReportTarget, ...]:
     """Read `KIND=FILE`, and check before the run that FILE can be written after it."""
-    targets: list[Wanted] = []
+    targets: list[ReportTarget] = []
     for value in values:
         kind, separator, name = value.partition("=")
         if value == "github":
-            targets.append(Wanted("github"))
+            targets.append(ReportTarget("github"))
             continue
         if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
@@ -62,7 +64,7 @@ def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str,
             raise click.BadParameter(
                 f"'{name}' is to hold two reports, {clashing.kind} and {kind}; name two files."
             )
-        targets.append(Wanted(kind, file))
+        targets.append(ReportTarget(kind, file))
     return tuple(targets)
 
 
@@ -87,7 +89,7 @@ def report_options(function: Function) -> Function:
             "reports",
             multiple=True,
             metavar="KIND=FILE",
-            callback=_wanted,
+            callback=_read_reports,
             help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
             "markdown to $GITHUB_STEP_SUMMARY.",
         ),
@@ -99,7 +101,7 @@ def report_options(function: Function) -> Function:
     return function
 
 
-def files_of(reports: Sequence[Wanted]) -> tuple[Path, ...]:
+def files_of(reports: Sequence[ReportTarget]) -> tuple[Path, ...]:
     """Return the files of reports."""
     return tuple(target.file for target in reports if target.file is not None)
 
@@ -132,7 +134,7 @@ def print_report(form: str, report: Report) -> None:
     sys.stdout.flush()
 
 
-def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
+def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) -> int:
     """Write the requested reports, and report those that can't be written.
 
     Args:

@@ -166,7 +166,7 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectedCases:
     """The cases to run, a note on the selection, and the shard."""
 
     cases: tuple[Case, ...]
@@ -193,7 +193,7 @@ class SelectionOptions(NamedCases):
         """The folder with the history of past runs."""
         return self.cache or default_cache()
 
-    def select(self, cases: Sequence[Case]) -> Selected:
+    def select(self, cases: Sequence[Case]) -> SelectedCases:
         """Return the cases to run.
 
         A requested name that doesn't exist is an error (exit 5). A selection that is empty because of git or
@@ -228,7 +228,7 @@ class SelectionOptions(NamedCases):
             whole = len(chosen)
             chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
-        return Selected(chosen, tuple(notices), shard)
+        return SelectedCases(chosen, tuple(notices), shard)
 
     def narrowing(self) -> list[str]:
         """Return the options that select cases or end a run early, as on a command line."""

@@ -13,7 +13,7 @@ from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.refine.staircase import Flatness, find_fine_stairs, find_flatness
 from gradcheck_cli.numerics.tolerance import row_scale
-from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
+from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, is_conclusive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: 
     reason = np.zeros(problem.shape, dtype=np.int8)
     with np.errstate(all="ignore"):
         error = np.abs(analytic - numeric)
-        agrees = (error <= allowed) & says_something(analytic, numeric, allowed, problem.working)
+        agrees = (error <= allowed) & is_conclusive(analytic, numeric, allowed, problem.working)
     is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
     stairs = find_flatness(problem, first, is_zero)
     is_zero &= (stairs != Flatness.ROUNDED)[:, None]

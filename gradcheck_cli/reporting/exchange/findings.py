@@ -21,7 +21,7 @@ from gradcheck_cli.reporting.codes import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
-from gradcheck_cli.reporting.terminal.search_words import inputs_of, tried
+from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _of_case(case: CaseResult, report: Report) -> Iterator[Finding]:
         yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
     if case.search is not None and case.search.found is None:
         file, line = place(case.spec)
-        text = tried(case.search)
+        text = search_summary(case.search)
         yield Finding("search", Outcome.PASSED, "search", text, text, file, line, case)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
@@ -193,7 +193,7 @@ def pair_lines(pair: PairResult) -> list[str]:
         error, allowed, ratio = named_numbers(pair).values()
         lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
     if pair.worst is not None:
-        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        analytic, numeric = layout.format_distinctly(pair.worst.analytic, pair.worst.numeric)
         where = (
             f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
             f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
@@ -208,7 +208,7 @@ def found_lines(case: CaseResult, pair: PairResult) -> list[str]:
     """Return where a search found a pair to be wrong, and what it tried, one line each."""
     if case.search is None or case.search.found is None or pair.status is not Status.MISMATCHED:
         return []
-    return [tried(case.search), *inputs_of(case.search.found)]
+    return [search_summary(case.search), *inputs_of(case.search.found)]
 
 
 def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:

@@ -98,7 +98,7 @@ def scientific(value: complex, digits: int = DIGITS) -> str:
     return f"{value:.{digits}e}"
 
 
-def apart(first: complex, second: complex) -> tuple[str, str]:
+def format_distinctly(first: complex, second: complex) -> tuple[str, str]:
     """Format two numbers alike, with as many digits as it takes to see that they differ."""
     for digits in range(DIGITS, MAX_DIGITS + 1):
         texts = scientific(first, digits), scientific(second, digits)

@@ -159,7 +159,7 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         )
         lines += layout.wrap(message, width=width, indent=4)
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
-        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        analytic, numeric = layout.format_distinctly(pair.worst.analytic, pair.worst.numeric)
         where = (
             f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
             f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"

@@ -13,11 +13,18 @@ from gradcheck_cli.covered import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
-from gradcheck_cli.reporting.terminal.search_words import inputs_of, tried
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, SearchResult, Work
+    from gradcheck_cli.results import (
+        CaseError,
+        CaseResult,
+        CheckResult,
+        Counterexample,
+        Report,
+        SearchResult,
+        Work,
+    )
 
 SUMMARY_ORDER = (
     (Status.PASSED, "passed"),
@@ -144,7 +151,7 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
 
 def search_lines(search: SearchResult, width: int) -> list[Text]:
     """Say what a search tried and what it found."""
-    lines = layout.wrap(tried(search), width=width, indent=2)
+    lines = layout.wrap(search_summary(search), width=width, indent=2)
     found = [] if search.found is None else inputs_of(search.found)
     return [*lines, *(Text(f"    {layout.clean(one)}") for one in found)]
 
@@ -207,3 +214,25 @@ def _error(error: CaseError, width: int) -> list[Text]:
     for frame in error.traceback:
         lines += [Text(f"      {line}", style="dim") for line in layout.lines_of(frame)]
     return lines
+
+
+def search_summary(search: SearchResult) -> str:
+    """Say what a search tried, and whether it found anything."""
+    if search.refused:
+        return f"search: this case isn't searched: {search.refused}"
+    text = (
+        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
+        f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
+    )
+    if search.spoilt:
+        text += f", a gradient not finite at {search.spoilt}"
+    return f"{text}: {'nothing found' if search.found is None else 'found'}"
+
+
+def inputs_of(found: Counterexample) -> list[str]:
+    """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
+    shapes = dict(found.shapes)
+    return [
+        f"{name} = {value}" + (f", shape {list(shapes[name])}" if name in shapes else "")
+        for name, value in found.inputs
+    ]

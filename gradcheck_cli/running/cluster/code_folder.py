@@ -141,7 +141,7 @@ def lay_out(digest: str, archive: bytes, store: Path) -> Path:
     return root
 
 
-def moved(case: Case, root: Path) -> Case:
+def relocate(case: Case, root: Path) -> Case:
     """Return a case as a case of a folder that was unpacked below `root`."""
 
     def tensor(spec: InputSpec) -> InputSpec:

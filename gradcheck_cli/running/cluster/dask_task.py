@@ -19,7 +19,7 @@ from distributed import Reschedule, get_worker
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running.cluster import wire
-from gradcheck_cli.running.cluster.code_folder import below, lay_out, moved
+from gradcheck_cli.running.cluster.code_folder import below, lay_out, relocate
 from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
@@ -88,7 +88,7 @@ def check_document(order: bytes, archive: bytes) -> bytes:
     document_order = Order(**json.loads(order))
     worker = get_worker()
     there = {"worker": str(worker.name), "host": platform.node()}
-    tell(worker, document_order, {"name": there["worker"], "host": there["host"]})
+    report_start(worker, document_order, {"name": there["worker"], "host": there["host"]})
     try:
         outcome = _checked(worker, document_order, archive)
     except GradcheckError as error:
@@ -117,7 +117,7 @@ class _Found(NamedTuple):
     printed: dict[int, str]
 
 
-def tell(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
+def report_start(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
     """Tell the sender of the order that a document, or a case of it, has begun; Dask adds its `worker`."""
     worker.log_event(TOPIC, {"run": document_order.run, "document": document_order.document, **what})
 
@@ -145,9 +145,9 @@ def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
     results: dict[int, CaseResult] = {}
     is_done = False
     try:
-        for event in workers.run([moved(case, root) for case in cases], place=place):
+        for event in workers.run([relocate(case, root) for case in cases], place=place):
             if isinstance(event, Started):
-                tell(worker, document_order, {"case": event.index, "name": str(worker.name)})
+                report_start(worker, document_order, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
                 results[event.index] = event.result
             if not _is_wanted(worker, key):

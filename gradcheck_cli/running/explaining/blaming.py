@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.checking.blame.path_blame import find_blame
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError
@@ -109,7 +109,7 @@ def _of_form(error: GradientFormError) -> Blame:
     )
 
 
-def hold_to_run(
+def compare_with_run(
     found: Sequence[PathBlame], findings: Findings, label: str | None = None
 ) -> tuple[PathBlame, ...]:
     """Mark paths as undecided whose ops are all right although a run fails.

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gradcheck_cli.checking.case_progress import listening
+from gradcheck_cli.checking.case_progress import listen_to_progress
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import process
@@ -82,7 +82,7 @@ class _Runner:
         process.limit_memory(task.memory)
         for case in task.cases:
             self._send()
-            with listening(self._tell):
+            with listen_to_progress(self._tell):
                 result = _done(list_pairs if task.listing else run_case, case, task.memory)
             self._send(result)
 

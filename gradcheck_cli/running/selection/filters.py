@@ -76,10 +76,12 @@ def _require(
     known_names = list(dict.fromkeys(name for case in cases for name in names_of(case)))
     missing = [name for name in requested if name not in known_names]
     if missing:
-        raise NoSpecsError("\n".join(message.format(name) + meant(name, known_names) for name in missing))
+        raise NoSpecsError(
+            "\n".join(message.format(name) + suggest_name(name, known_names) for name in missing)
+        )
 
 
-def meant(name: str, known_names: Sequence[str]) -> str:
+def suggest_name(name: str, known_names: Sequence[str]) -> str:
     """Return ` Did you mean 'x'?` or, if nothing is similar, the first known names."""
     close = difflib.get_close_matches(name, known_names, n=1)
     if close:

@@ -8,7 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.running.selection.modules import file_of, find, forget_folders, is_installed, parsed
+from gradcheck_cli.running.selection.modules import (
+    clear_folder_cache,
+    file_of,
+    find,
+    is_installed,
+    parse_file,
+)
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
 if TYPE_CHECKING:
@@ -76,11 +82,11 @@ def dependencies(case: Case) -> Dependencies:
     return Dependencies(module_files.files | files, module_files.is_open)
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Drop what was read: files may have changed."""
-    for cached in (_of_modules, _imports, parsed):
+    for cached in (_of_modules, _imports, parse_file):
         cached.cache_clear()
-    forget_folders()
+    clear_folder_cache()
 
 
 @lru_cache(maxsize=1024)
@@ -116,7 +122,7 @@ def _imports(file: Path, module: str) -> _Imports:
     """Return the modules that a file may import anywhere in it; for `from` a package, also its members."""
     if file.suffix != ".py":
         return _Imports(frozenset(), is_open=False)  # a compiled module: only the file itself can change
-    tree = parsed(file)
+    tree = parse_file(file)
     if tree is None:
         return _Imports(frozenset(), is_open=True)
     is_package = file.name == "__init__.py"

@@ -64,7 +64,7 @@ def _in(folders: Iterable[str], name: str) -> ModuleSpec | None:
     return namespace
 
 
-def forget_folders() -> None:
+def clear_folder_cache() -> None:
     """Read folders again from here on: files may have been added or removed."""
     _finder.cache_clear()
 
@@ -113,7 +113,7 @@ def _standard_library() -> tuple[Path, ...]:
 
 
 @lru_cache(maxsize=4096)
-def parsed(file: Path) -> ast.Module | None:
+def parse_file(file: Path) -> ast.Module | None:
     """Return a Python file's syntax tree; `None` if it isn't valid Python."""
     try:
         return ast.parse(read_plain(file, LIMIT))

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, describe_op
-from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.backward_pass import (
+    PassTrace,
+    explain_missing_gradient,
+    summarise_pass,
+    summarise_tensor,
+)
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.explaining.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
+from gradcheck_cli.running.explaining.blaming import PathBlame, blame_path, compare_with_run, exit_code_of
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
 
@@ -53,7 +58,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
             except GradientFormError as error:
                 raise CaseFailedError("gradient", error.message) from error
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
-            ops = traced(passes)
+            ops = summarise_pass(passes)
             known |= {one.place.type for one in ops}
             shown = tuple(
                 one
@@ -65,10 +70,12 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                     op.outputs[output].name,
                     tuple(op.inputs[number].name for number in numbers),
                     shown,
-                    tuple(summary_of(gradient) for gradient in gradients),
+                    tuple(summarise_tensor(gradient) for gradient in gradients),
                     len(ops) - len(shown) if not types else 0,
                     tuple(
-                        note_of(gradient, ops, walked.ends(number) if gradient is None else ())
+                        explain_missing_gradient(
+                            gradient, ops, walked.ends(number) if gradient is None else ()
+                        )
                         for number, gradient in zip(numbers, gradients, strict=True)
                     ),
                 )
@@ -103,9 +110,9 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         if exit_code_of(found):
             return tuple(found)
         findings = check(case, explains=False)
-        held = hold_to_run(found, findings, label)
+        held = compare_with_run(found, findings, label)
         return tuple(
-            _again(one, opener, op, path, findings) if one.blame.run else one
+            _check_again(one, opener, op, path, findings) if one.blame.run else one
             for one, path in zip(held, paths, strict=True)
         )
 
@@ -126,7 +133,7 @@ def _blame(
     return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
 
 
-def _again(
+def _check_again(
     found: PathBlame,
     opener: GraphOpener,
     op: GraphOperation,

@@ -119,7 +119,7 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
         if found is not None and found.needs_no_variables:
             draft = draft.without_key("variables")
             found = _first_decided(_tries(draft), may_try)
-        return _told(found or Drafted(draft, None))
+        return _explain_in_draft(found or Drafted(draft, None))
 
 
 def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
@@ -137,7 +137,7 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
 
     drafts = describe_op_type(op_type, may_try)
     found = _first_decided(_kinds_of(drafts.found), may_try)
-    return _told(found or Drafted(drafts.first, None, drafts.why_not))
+    return _explain_in_draft(found or Drafted(drafts.first, None, drafts.why_not))
 
 
 def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
@@ -164,7 +164,7 @@ def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Draft
     return best
 
 
-def _told(drafted: Drafted) -> Drafted:
+def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched:
         return drafted
@@ -265,7 +265,7 @@ def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
         return replace(one, says={**made, **says}, is_guess=True)
-    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name, names))
+    by_name = None if kind not in {"", "float32"} else guesses.guess_for(guesses.kind_of(one.name, names))
     made = (by_name or guesses.KINDS[kind])(shape)
     if kind == "float32" and "dtype" not in made:
         made = {**made, "dtype": "float32"}

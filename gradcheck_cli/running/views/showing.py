@@ -37,7 +37,7 @@ def pair_view(case: Case, label: str) -> PairView:
         found = check(case, explains=False)
         if label in {pair.label for pair in found.pairs} and not _is_whole(found, label):
             # It may be skipped by its spec, or too large to be judged whole unless someone asks for it.
-            rules = (*case.pairs, PairRule("*", _SKIP), _wanted(case, label))
+            rules = (*case.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
             found = check(replace(case, method="full", pairs=rules), explains=False)
     result = next((pair for pair in found.pairs if pair.label == label), None)
     failing = failing_checks(found)
@@ -50,7 +50,7 @@ def pair_view(case: Case, label: str) -> PairView:
     if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
     judged = found.judged[label]
-    point = judged.telling
+    point = judged.index_to_show
     return PairView(
         label,
         judged.output,
@@ -68,7 +68,7 @@ def failing_checks(found: Findings) -> tuple[CheckResult, ...]:
     return tuple(one for one in found.checks if one.status in FAILING | UNDECIDED)
 
 
-def _wanted(case: Case, label: str) -> PairRule:
+def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
     own = rule_for(case.pairs, label) or PairRule(label, "")
     return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
@@ -78,7 +78,7 @@ def _is_whole(found: Findings, label: str) -> bool:
     """Whether a pair was judged element by element; one of wrong form has no elements at all."""
     if label in found.judged:
         judged = found.judged[label]
-        return judged.samples[judged.telling].rows is None
+        return judged.samples[judged.index_to_show].rows is None
     return all(pair.status is not Status.SKIPPED for pair in found.pairs if pair.label == label)
 
 

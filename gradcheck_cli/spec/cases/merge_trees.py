@@ -48,11 +48,11 @@ def merge_op(below: Node, above: Node) -> Node:
         entries["pairs"] = replace(both, value=kept | {glob: both.children[glob] for glob in upper.children})
     lower, upper = below.get("cases"), above.get("cases")
     if lower is not None and upper is not None:
-        entries["cases"] = merged_cases(lower, upper)
+        entries["cases"] = merge_cases(lower, upper)
     return replace(merged, value=entries)
 
 
-def merged_cases(below: Node, above: Node) -> Node:
+def merge_cases(below: Node, above: Node) -> Node:
     """Merge a mapping of cases over others; a list replaces them."""
     return _merge(by_name(below), above, _merge_case)
 
@@ -70,7 +70,7 @@ def _merge_case(below: Node, above: Node) -> Node:
     return merge_op(below, above) if are_mappings else above
 
 
-def in_order_of(merged: Node, above: Node) -> Node:
+def reorder_inputs(merged: Node, above: Node) -> Node:
     """Return an op merged over defaults with the op's own order of inputs, if it names them all.
 
     The order of inputs is forward's positional order, which the op states more specifically than the
@@ -94,17 +94,17 @@ def _merge(below: Node, above: Node, each: Callable[[Node, Node], Node] | None =
 
 
 def _merge_inputs(below: Node, above: Node) -> Node:
-    return _merge(below, above, merged_input)
+    return _merge(below, above, merge_input)
 
 
-def merged_input(below: Node, above: Node) -> Node:
+def merge_input(below: Node, above: Node) -> Node:
     """Merge what a case says about an input over what its op says."""
     if above.value is None or above.value == {}:
         return below
     if isinstance(below.value, list) and isinstance(above.value, list):
         if len(below.value) != len(above.value):
             return above
-        elements = [merged_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
+        elements = [merge_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
         return replace(above, value=elements)
     kind = _kind(above)
     if kind == "list" or kind != _kind(below):
@@ -138,5 +138,5 @@ def _merge_structure(below: Node, above: Node) -> Node:
         lower, upper = below.get(key), above.get(key)
         if lower is not None and upper is not None:
             by_name = isinstance(lower.value, dict) and isinstance(upper.value, dict)
-            merged[key] = _merge_inputs(lower, upper) if by_name else merged_input(lower, upper)
+            merged[key] = _merge_inputs(lower, upper) if by_name else merge_input(lower, upper)
     return replace(above, value=merged)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gradcheck_cli.spec.cases.merge_trees import merged_input
+from gradcheck_cli.spec.cases.merge_trees import merge_input
 from gradcheck_cli.spec.words import GENERATORS
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
@@ -60,7 +60,7 @@ def with_op_inputs(case: Node) -> Node:
         constants = {name: node for name, node in attrs.value.items() if name in known}
         for name, node in constants.items():
             constant = _constant(node, known[name])
-            given[name] = merged_input(constant, given[name]) if name in given else constant
+            given[name] = merge_input(constant, given[name]) if name in given else constant
         if constants:  # in the order of the definition, in which a reference takes them
             places = list(known)
             given = dict(

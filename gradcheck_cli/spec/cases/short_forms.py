@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.cases.merge_trees import by_name, merged_cases
+from gradcheck_cli.spec.cases.merge_trees import by_name, merge_cases
 from gradcheck_cli.spec.faults import show, suggest
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PARTS = ("dict", "tuple", "list", "fields")
 
 
-def written_out(op: Node) -> Node:
+def expand_short_forms(op: Node) -> Node:
     """Return an op, a case or defaults with the short forms of inputs and pairs expanded, also in cases."""
     entries = dict(op.children)
     for key, expand in (("inputs", _inputs), ("pairs", _pairs), ("cases", _cases), ("case_sets", _case_sets)):
@@ -57,7 +57,7 @@ def _expecting(rule: Node) -> Node:
 
 
 def _cases(cases: Node) -> Node:
-    return _each(cases, written_out)
+    return _each(cases, expand_short_forms)
 
 
 def _case_sets(sets: Node) -> Node:
@@ -89,13 +89,13 @@ def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Nod
     if own is not None and isinstance(own.value, dict):
         removable = {**shared.children, **_named_cases(below)}
         _check_removed(log, own, list(removable))
-        entries["cases"] = listed(log, replace(own, value=merged_cases(shared, own).children))
+        entries["cases"] = cases_as_list(log, replace(own, value=merge_cases(shared, own).children))
     elif own is not None and isinstance(own.value, list):
-        entries["cases"] = replace(own, value=[*listed(log, shared).items, *own.value])
+        entries["cases"] = replace(own, value=[*cases_as_list(log, shared).items, *own.value])
     return replace(op, value=entries)
 
 
-def listed(log: FaultLog, cases: Node) -> Node:
+def cases_as_list(log: FaultLog, cases: Node) -> Node:
     """Return a mapping of cases as a list of those that aren't null, each with its name."""
     if not isinstance(cases.value, dict):
         return cases
@@ -135,7 +135,7 @@ def _cases_of_sets(log: FaultLog, op: Node) -> Node:
     for number, name in enumerate(asked.items if asked else ()):
         if isinstance(name.value, str) and name.value in known:
             cases = by_name(known[name.value])
-            found = replace(cases, value=merged_cases(found, cases).children)
+            found = replace(cases, value=merge_cases(found, cases).children)
         elif isinstance(name.value, str):
             remedy = suggest(name.value, known) or f"Sets: {', '.join(known) or 'none'}"
             log.add(op, f"must be a set of case_sets, but got {name.value!r}. {remedy}", "cases_from", number)

@@ -93,7 +93,7 @@ def kind_of(name: str, others: Collection[str] = ()) -> str:
     return next(beside, "")
 
 
-def named(kind: str) -> Callable[[list[int]], Guess] | None:
+def guess_for(kind: str) -> Callable[[list[int]], Guess] | None:
     """Return the function that makes a guess for a shape, for the kind that a name suggests."""
     return {
         "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},

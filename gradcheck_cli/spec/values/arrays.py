@@ -98,7 +98,7 @@ def check(
     Raises:
         ArrayError: it can't be read, or its values don't fit.
     """
-    with _opened(place) as (stream, kind, found):
+    with _open_stream(place) as (stream, kind, found):
         if shape is not None and found != shape:
             return found
         _check_kind(kind, dtype)
@@ -117,7 +117,7 @@ def check(
 
 
 @contextlib.contextmanager
-def _opened(
+def _open_stream(
     place: ArrayPlace,
 ) -> Iterator[tuple[BinaryIO | None, np.dtype[Any], tuple[int, ...]]]:
     """Open a file; yield its stream at the first value, and the header's dtype and shape.

@@ -24,7 +24,7 @@ from gradcheck_cli.spec.values import arrays, literals
 from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
 from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
 from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
-from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirrored, places
+from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirror, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ def _drawn(case: Case, tensor: InputSpec, sample: int) -> Array:
     else:
         drawn = _unshaped(tensor, rng, imaginary)
     shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
-    return mirrored(shaped) if tensor.symmetric else shaped
+    return mirror(shaped) if tensor.symmetric else shaped
 
 
 def _stream(case: Case, tensor: InputSpec, sample: int, part: str) -> np.random.Generator:
@@ -136,7 +136,7 @@ def _stored(case: Case, tensor: InputSpec) -> Array:
         raise _failed(
             tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
         )
-    if tensor.symmetric and not np.array_equal(wide, mirrored(wide), equal_nan=True):
+    if tensor.symmetric and not np.array_equal(wide, mirror(wide), equal_nan=True):
         raise _failed(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
 

@@ -66,7 +66,7 @@ def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Sha
     return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
 
 
-def mirrored(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
+def mirror(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
     """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
     values: Floats = np.asarray(matrix)
     lower = np.tril(values, -1)

@@ -104,7 +104,7 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 
 
-def shaped(
+def make_patterns(
     free: FreeInputs, rows: Array, generator: np.random.Generator, values: Sequence[float] = ()
 ) -> Array:
     """Return drawn points with every pattern in turn.

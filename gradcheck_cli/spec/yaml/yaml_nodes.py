@@ -104,13 +104,13 @@ def join(place: str, key: str) -> str:
     return f"{place}.{shown}" if place else shown
 
 
-def moved(node: Node, place: str, key_line: int) -> Node:
+def copy_to(node: Node, place: str, key_line: int) -> Node:
     """Copy a node to the place of an alias: it keeps its lines, and gets that place's names."""
     value = node.value
     if isinstance(value, dict):
-        value = {key: moved(child, join(place, key), child.key_line) for key, child in value.items()}
+        value = {key: copy_to(child, join(place, key), child.key_line) for key, child in value.items()}
     elif isinstance(value, list):
-        value = [moved(child, f"{place}[{i}]", child.key_line) for i, child in enumerate(value)]
+        value = [copy_to(child, f"{place}[{i}]", child.key_line) for i, child in enumerate(value)]
     return replace(node, value=value, place=place, key_line=key_line)
 
 

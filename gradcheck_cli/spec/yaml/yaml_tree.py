@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, Scalar, join, moved, read_scalar
+from gradcheck_cli.spec.yaml.yaml_nodes import Node, Scalar, copy_to, join, read_scalar
 
 MAX_BYTES = 16 * 2**20  # a spec is text that people read; larger data belongs in `file:`
 MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a bomb asks for billions
@@ -195,7 +195,7 @@ class _Composer:
         node, size, height = target
         self._spend(size, line)
         self._check_depth(height, line)
-        self._place(moved(node, place, key_line), size, height)
+        self._place(copy_to(node, place, key_line), size, height)
 
     def _place(self, node: Node, size: int, height: int) -> None:
         if not self._open:

@@ -37,7 +37,7 @@ def call_with(
     Raises:
         CaseFailedError: of kind "inputs": an object can't be built from its fields.
     """
-    values = named(case, tensors)
+    values = build_arguments(case, tensors)
     by_keyword = _by_keyword(function, list(values), case.attrs)
     positional = [value for name, value in values.items() if name not in by_keyword]
     placed, attrs = _with_attrs_before(function, positional, dict(case.attrs))
@@ -69,7 +69,7 @@ def _with_attrs_before(
     return [*placed, *left], attrs
 
 
-def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
+def build_arguments(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
     """Build the arguments from flat tensors, by name, in forward's positional order.
 
     Raises:

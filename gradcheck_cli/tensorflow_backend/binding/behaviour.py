@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.private import private_v1
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def functions_without_eager(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def switched() -> Iterator[None]:
+def run_with_switches() -> Iterator[None]:
     """Call the case's code with its modules' switches, in eager mode or for a function that is traced."""
     asked = _current.asked.switches
     before = private_v1.switches()
@@ -255,14 +255,14 @@ def tracing() -> Iterator[None]:
     case.is_tracing = True
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(switched())
-            stack.enter_context(private_v1.values_captured(_value))
-            stack.enter_context(private_v1.defuns_differentiated())
-            stack.enter_context(private_v1.registered_anew())
+            stack.enter_context(run_with_switches())
+            stack.enter_context(private_v1.capture_values(_value))
+            stack.enter_context(private_v1.differentiate_defuns())
+            stack.enter_context(private_v1.register_anew())
             if scene is not None and scene.default_graph is not None:
-                stack.enter_context(private_v1.standing_for_what_is_traced(scene.default_graph))
+                stack.enter_context(private_v1.redirect_default_graph(scene.default_graph))
             if asked.get("control_flow") is False:
-                stack.enter_context(private_v1.bodies_with_overrides())
+                stack.enter_context(private_v1.pass_overrides_to_bodies())
             if asked:
                 stack.enter_context(tf.variable_creator_scope(_variable))
             # A tf.function stays one, whether or not functions run eagerly elsewhere.
@@ -279,7 +279,7 @@ def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
     if private_v1.is_function_tensor(initial):
         keywords["initial_value"] = private_v1.value_in_function(initial)
     keywords["use_resource"] = True
-    with seeded(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
+    with seed_globals(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
         variable = make(**keywords)
     same = _current.variables.setdefault((name, tuple(variable.shape.as_list() or ())), {})
     if same and variable.dtype not in same:

@@ -22,10 +22,10 @@ from gradcheck_cli.tensorflow_backend.binding.arguments import (
     require_order,
     takes_build_alone,
 )
+from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.implicit import implicit_sample
 from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
-from gradcheck_cli.tensorflow_backend.binding.returned import flat_arrays, flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Binder:
     def _load(self, ref: FunctionRef | None, role: str) -> Callable[..., Any]:
         if ref is None:
             raise CaseFailedError("attribute", f"{role}: is missing.")
-        with seeded(self.case.seed):  # a module may make layers when it is imported
+        with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = loading.load(ref.target, role)
         build = self.case.build
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
@@ -190,7 +190,7 @@ class Binder:
         if ref.target in self.built:
             return self.built[ref.target]
         try:
-            with seeded(self.case.seed), behaviour.switched():
+            with seed_globals(self.case.seed), behaviour.run_with_switches():
                 built = target(**dict(self.case.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
@@ -225,7 +225,7 @@ class Binder:
 
         def made(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                with behaviour.switched():
+                with behaviour.run_with_switches():
                     return function(*arguments, **keywords)
             return private_graphs.call_with_autograph(function, arguments, keywords)
 
@@ -285,7 +285,7 @@ class Binder:
             # Its dtypes and Nones are found out at the base point, once the forward's shapes are known.
             function = behaviour.functions_without_eager(function)
             function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
-        return user_gradient.guarded(function, names)
+        return user_gradient.guard_gradient(function, names)
 
     def _custom_gradient(
         self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]

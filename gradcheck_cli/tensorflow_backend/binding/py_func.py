@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, unique_name
 from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import guarded
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import guard_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
         kind = type(inputs).__name__
         raise TypeError(f"inputs: must be a list of tensors, but is a {kind}; write [x] for a single one.")
     tensors = [tf.convert_to_tensor(value) for value in inputs]
-    gradient = guarded(grad, [f"input {index}" for index in range(len(tensors))])
+    gradient = guard_gradient(grad, [f"input {index}" for index in range(len(tensors))])
     is_list = isinstance(Tout, list | tuple)
     known_shapes = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
     if tf.executing_eagerly():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.tensorflow_backend.binding.arguments import named
+from gradcheck_cli.tensorflow_backend.binding.arguments import build_arguments
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    values = {own.get(name, name): value for name, value in named(case, tensors).items()}
+    values = {own.get(name, name): value for name, value in build_arguments(case, tensors).items()}
     result = _apply(op_type, {**values, **attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(

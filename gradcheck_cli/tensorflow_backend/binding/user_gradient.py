@@ -30,7 +30,7 @@ _note: contextvars.ContextVar[Callable[[Any, str], None] | None] = contextvars.C
 
 
 @contextlib.contextmanager
-def form_faults_noted(note: Callable[[Any, str], None]) -> Iterator[None]:
+def note_form_faults(note: Callable[[Any, str], None]) -> Iterator[None]:
     """Replace malformed gradients by zeros and note them, instead of raising an error."""
     token = _note.set(note)
     try:
@@ -57,7 +57,7 @@ def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str])
     return sound
 
 
-def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
+def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
     """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them.
 
     Args:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.returned import NO_LABEL, unique
+from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, unique
 from gradcheck_cli.tensorflow_backend.private import private_variables
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ class EagerCall:
     draws: list[str] = field(default_factory=list)
     stops: list[tuple[Stop, Any]] = field(default_factory=list)  # those that it meets, with their outputs
 
-    def at_base(self, inputs: Sequence[Any]) -> list[Any]:
+    def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:
         """Call at the base point, and record what is held and restored from then on."""
 
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
@@ -66,9 +66,9 @@ class EagerCall:
         with (
             self._put_back(),
             self._in_order(),
-            private_eager.stop_gradients_replaced(stop),
-            private_eager.writes_noted(lambda handle, dtypes: self.written.keep(Kept(handle, dtypes))),
-            private_eager.custom_gradients_noted(count),
+            private_eager.replace_stop_gradients(stop),
+            private_eager.note_writes(lambda handle, dtypes: self.written.keep(Kept(handle, dtypes))),
+            private_eager.note_custom_gradients(count),
         ):
             tf.random.set_seed(self.seed)
             outputs = self.record.run(lambda: self.function(*inputs))
@@ -93,13 +93,13 @@ class EagerCall:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._put_back())
             if self.held:  # inside a tf.function, they can be held only if it runs op by op
-                stack.enter_context(private_eager.functions_run_eagerly())
-                stack.enter_context(private_eager.stop_gradients_replaced(stop))
+                stack.enter_context(private_eager.run_functions_eagerly())
+                stack.enter_context(private_eager.replace_stop_gradients(stop))
             self.reseed(self.seed)
             return list(self.function(*inputs))
 
     @contextlib.contextmanager
-    def unheld(self) -> Iterator[Callable[..., list[Any]]]:
+    def call_unheld(self) -> Iterator[Callable[..., list[Any]]]:
         """Call the forward as its user would, with the base point's draws; restore what it changes."""
 
         def call(*inputs: Any) -> list[Any]:
@@ -107,15 +107,15 @@ class EagerCall:
             return list(self.function(*inputs))
 
         # In a function that is already traced, the order of variables is fixed.
-        opened = private_eager.functions_run_eagerly() if self.reverse else contextlib.nullcontext()
+        opened = private_eager.run_functions_eagerly() if self.reverse else contextlib.nullcontext()
         with self._put_back(), self._in_order(), opened:
             yield call
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore what was written to."""
-        self.written.put_back()
+        self.written.restore()
 
-    def writes_sorted(self) -> contextlib.AbstractContextManager[None]:
+    def note_gradient_writes(self) -> contextlib.AbstractContextManager[None]:
         """Record what a gradient writes to, for `sort_writes`."""
 
         def note(handle: Any, dtypes: tuple[Any, ...]) -> None:
@@ -125,13 +125,13 @@ class EagerCall:
                 with tf.init_scope():  # it may be written to within a tf.function that is being traced
                     self._unsorted.keep(Kept(handle, dtypes))
 
-        return private_eager.writes_noted(note)
+        return private_eager.note_writes(note)
 
     def sort_writes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Find out whether the forward uses what a gradient was seen to write to: then its outputs differ."""
         if not self._unsorted.before:
             return
-        self.put_back()
+        self.restore()
         repeated = self.function(*inputs)
         is_used = any(
             not np.array_equal(repeated_value.numpy(), first_value.numpy())
@@ -155,11 +155,11 @@ class EagerCall:
 
     @contextlib.contextmanager
     def _put_back(self) -> Iterator[None]:
-        with private_eager.seed_restored():
+        with private_eager.restore_seed():
             try:
                 yield
             finally:
-                self.put_back()
+                self.restore()
 
 
 def _describe_stop_here() -> Stop:

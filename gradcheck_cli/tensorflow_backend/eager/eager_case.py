@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
@@ -79,7 +79,7 @@ class CalledCase:
         return [dtypes.widen(value.numpy()) for value in self.base]
 
     def _counting(self) -> contextlib.AbstractContextManager[None]:
-        return private_gradients.gradients_counted(self.seen)
+        return private_gradients.count_gradients(self.seen)
 
     def gradients(
         self,
@@ -90,10 +90,10 @@ class CalledCase:
         sources = [*self.tensors, *self.state.variables]
         sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
         rows: list[dict[int, Any]] = []
-        with self.call.unheld() as call:
+        with self.call.call_unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
-                    self.call.put_back()
+                    self.call.restore()
                 if not rows or self.call.record.gives_once or self.call.must_begin_anew:
                     tape, outputs = self._taped(call, list(sources_by_input.values()))
                     self.call.reseed(self.call.seed + 1)  # gradient's draws are independent of the forward's
@@ -102,7 +102,11 @@ class CalledCase:
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(sources_by_input.values())), watching(), self.call.writes_sorted():
+                with (
+                    in_users_words(list(sources_by_input.values())),
+                    watching(),
+                    self.call.note_gradient_writes(),
+                ):
                     row_gradients = tape.gradient(
                         targets, list(sources_by_input.values()), output_gradients=flows
                     )
@@ -130,7 +134,7 @@ class CalledCase:
             if not (info.is_differentiable and self.at.differentiable):
                 continue
             ran: list[Any] = []
-            with private_eager.custom_gradients_set_apart(ran.append):
+            with private_eager.exclude_inner_gradients(ran.append):
                 by_output[output] = self.gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
             if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
@@ -181,7 +185,7 @@ class CalledCase:
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
         with self.state.seeded_at_first_use(self.case.seed):
-            outputs = self._guarded(lambda *tensors: self.call.at_base(tensors))
+            outputs = self._guarded(lambda *tensors: self.call.call_at_base(tensors))
         found_dtypes = [value.dtype for value in outputs]
         names = declared_outputs.names(self.case, len(found_dtypes), self._names)
         declared_outputs.check_dtypes(self.case, names, found_dtypes, self._dtype_of, "forward")

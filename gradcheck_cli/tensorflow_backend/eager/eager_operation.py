@@ -20,7 +20,7 @@ from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, descri
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
-from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
@@ -28,7 +28,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.checking.ops.operation import Site, TensorInfo
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
@@ -92,7 +92,7 @@ class EagerOperation:
         if unheld:
             return tuple(unheld)
         repeated = [dtypes.widen(value.numpy()) for value in self.called.call.moved(self.called.tensors)]
-        with self.called.call.unheld() as call:
+        with self.called.call.call_unheld() as call:
             unheld_values = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
         if _are_equal(repeated, self.base_values) and _are_equal(unheld_values, self.base_values):
             return ()
@@ -136,7 +136,7 @@ class EagerOperation:
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
         """The trainable variables that the forward uses, the oldest first."""
-        with self.called.call.unheld() as call, tf.GradientTape() as tape:
+        with self.called.call.call_unheld() as call, tf.GradientTape() as tape:
             call(*self.called.tensors)
         return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
 
@@ -255,7 +255,7 @@ class EagerOperation:
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for new calls, op by op."""
         called = self.called  # the gradient of a tf.function is built only once, under a tape
-        with private_eager.functions_run_eagerly():
+        with private_eager.run_functions_eagerly():
             return EagerOperation(CalledCase(called.case, called.opening, called.state)).gradients_seen
 
     def is_connected(self, output: int, input_index: int) -> bool:
@@ -283,7 +283,9 @@ class EagerOperation:
         if self.outputs[output].size:
             return self._pulled({output: upstream})
         likes = [self.inputs[input_index] for input_index in self.called.at.differentiable]
-        return in_spoilt_memory(lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True)
+        return pull_in_spoilt_memory(
+            lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True
+        )
 
     def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
@@ -305,9 +307,9 @@ class EagerOperation:
         for tangent in tangents:
             tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
             with (
-                self.called.call.unheld() as call,
-                private_eager.functions_run_eagerly(),
-                private_eager.custom_gradients_left_out(),
+                self.called.call.call_unheld() as call,
+                private_eager.run_functions_eagerly(),
+                private_eager.skip_custom_gradients(),
                 tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
             ):
                 outputs = call(*self.called.tensors)

@@ -50,9 +50,9 @@ class Record:
     def run(self, call: Callable[[], Sequence[Any]]) -> list[Any]:
         """Call, record the ops that run, and return what the call returns."""
         with (
-            private_eager.ops_observed(self._note),
-            private_eager.numpy_calls_observed(self._note),
-            private_eager.functions_run_eagerly(),
+            private_eager.observe_ops(self._note),
+            private_eager.observe_numpy_calls(self._note),
+            private_eager.run_functions_eagerly(),
         ):
             return list(call())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.traces.state import call_once, put_back
+from gradcheck_cli.tensorflow_backend.traces.state import call_once, restoring_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ def run_at_base(
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
     if earlier_draws is None and held.draws:  # each point has its own draw, whichever point is opened first
         for _ in range(key[0]):
-            put_back(function)(list(point))
+            restoring_call(function)(list(point))
     body_holds = held.body_holds
     if body_holds is None:
         results = call_once(function, [*point, *draws])
@@ -101,7 +101,7 @@ def run_at_base(
         if earlier_draws is not None:
             body_holds.use_draws(earlier_draws.inner_values)
         with body_holds.noting():
-            results = put_back(function)([*point, *draws])
+            results = restoring_call(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]

@@ -15,7 +15,12 @@ from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
-from gradcheck_cli.tensorflow_backend.traces.state import LARGE_POINT, is_mappable, put_back, written
+from gradcheck_cli.tensorflow_backend.traces.state import (
+    LARGE_POINT,
+    find_written,
+    is_mappable,
+    restoring_call,
+)
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 
 if TYPE_CHECKING:
@@ -126,12 +131,12 @@ class Batched:
 
     @cached_property
     def _caller(self) -> Callable[[Sequence[Any]], Any]:
-        return put_back(self.function, self.made, self.left)
+        return restoring_call(self.function, self.made, self.left)
 
     @cached_property
     def _stands_alone(self) -> bool:
         """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
-        return self.rewind is not None or bool(written(self.function)) or bool(self._types & _UNMAPPED)
+        return self.rewind is not None or bool(find_written(self.function)) or bool(self._types & _UNMAPPED)
 
     @cached_property
     def _types(self) -> set[str]:

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.graph.batching import Batches
 from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.state import State
@@ -63,4 +63,4 @@ class CaseState:
 
     def seeded_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
-        return contextlib.nullcontext() if self.draws else seeded(seed)
+        return contextlib.nullcontext() if self.draws else seed_globals(seed)

@@ -24,7 +24,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.checking.ops.operation import Site, TensorInfo
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
@@ -276,7 +276,7 @@ class GraphOperation:
 
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for a second vjp, built with functions that were differentiated before."""
-        with private_gradients.functions_differentiated_anew():
+        with private_gradients.differentiate_functions_anew():
             traced = self.traced
             retraced = TracedCase(
                 traced.case, replace(traced.opening, dtype="declared"), traced.state, traced.trace_mode

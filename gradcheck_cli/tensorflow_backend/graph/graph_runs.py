@@ -13,7 +13,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
-from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES, run_error
@@ -208,7 +208,7 @@ class GraphRuns:
             if self.traced.outputs[output].size:
                 gradients: Sequence[Array | None] = pull(upstream)
             else:
-                gradients = in_spoilt_memory(
+                gradients = pull_in_spoilt_memory(
                     pull, upstream, [infos[input_index] for input_index in connected]
                 )
         except tf.errors.OpError as error:

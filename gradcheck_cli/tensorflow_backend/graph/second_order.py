@@ -141,7 +141,7 @@ def _pull_eagerly(
         for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.stop_gradients_let_through(), in_users_words(sources):
+    with private_eager.ignore_stop_gradients(), in_users_words(sources):
         rows = [
             tape.gradient([results[output]], list(sources), output_gradients=[flow])
             for output, flow in flows.items()

@@ -9,12 +9,12 @@ from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.opening.same_function import in_complex
-from gradcheck_cli.tensorflow_backend.registry.covering import require_seen
+from gradcheck_cli.tensorflow_backend.registry.covered_types import require_seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.checking.ops.opening import Dtype, Opening
+    from gradcheck_cli.checking.ops.opener import Dtype, Opening
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op")

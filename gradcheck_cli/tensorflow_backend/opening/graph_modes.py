@@ -15,7 +15,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_mode import ALL_UNKNOWN, FIRS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import VERSION_CHECK
@@ -22,7 +22,7 @@ from gradcheck_cli.tensorflow_backend.opening.eager_mode import EagerMode, works
 from gradcheck_cli.tensorflow_backend.opening.graph_modes import DynamicMode, GraphMode
 from gradcheck_cli.tensorflow_backend.opening.xla_mode import XlaMode
 from gradcheck_cli.tensorflow_backend.private import private_variables
-from gradcheck_cli.tensorflow_backend.traces.state import captured
+from gradcheck_cli.tensorflow_backend.traces.state import captured_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ def _of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
         op = opener.open(Opening())
         variables = private_variables.in_order_of_creation(op.variables_of_gradients)
         if variables and opener.case.reference is not None:
-            used = captured(opener.open(Opening(of="reference")).traced.forward.function)
+            used = captured_ids(opener.open(Opening(of="reference")).traced.forward.function)
             variables = [variable for variable in variables if id(variable.handle) in used]
     except (CaseFailedError, CaseSkippedError, GradientFormError):
         return []  # it is raised again where the case is checked

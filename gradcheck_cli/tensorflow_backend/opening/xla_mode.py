@@ -17,7 +17,7 @@ from gradcheck_cli.tensorflow_backend.opening.same_function import float64_twin
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import COMPILED
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation

@@ -51,7 +51,7 @@ _WRITES = (
 
 
 @contextlib.contextmanager
-def ops_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+def observe_ops(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
     """Call `note(op_type, inputs, outputs)` after each op that runs eagerly."""
 
     def callback(  # noqa: PLR0913, PLR0917 (TensorFlow's signature)
@@ -85,7 +85,7 @@ def function_nodes(name: str) -> list[Any]:
 
 
 @contextlib.contextmanager
-def functions_run_eagerly() -> Iterator[None]:
+def run_functions_eagerly() -> Iterator[None]:
     """Let calls of a `tf.function` run its Python function, op by op."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(run_eagerly=True)
@@ -96,7 +96,7 @@ def functions_run_eagerly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seed_restored() -> Iterator[None]:
+def restore_seed() -> Iterator[None]:
     """Let `tf.random.set_seed` be called, and restore the process's own seed afterwards."""
     eager_context = context.context()
     # There is no public way to read it; the generator is made with the first seed.
@@ -109,11 +109,11 @@ def seed_restored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
+def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
     """Let `replace(result, is_met)` decide what each `stop_gradient` returns to its caller.
 
     `is_met` is false inside the forward of a `tf.custom_gradient`, which backpropagation skips, and inside
-    `stop_gradients_let_through`.
+    `ignore_stop_gradients`.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator
     raw = tf.raw_ops.StopGradient
@@ -141,7 +141,7 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
+def note_custom_gradients(note: Callable[[], None]) -> Iterator[None]:
     """Call `note()` when a `tf.custom_gradient` is called eagerly, except `tf.recompute_grad`'s own."""
     decorator = custom_gradient._eager_mode_decorator
 
@@ -158,7 +158,7 @@ def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def custom_gradients_left_out() -> Iterator[None]:
+def skip_custom_gradients() -> Iterator[None]:
     """Replace a `tf.custom_gradient` that is called eagerly by its body.
 
     Forward mode goes through the body anyway. But where the body has no path (a `stop_gradient`), TensorFlow
@@ -185,7 +185,7 @@ class _SettingApart:
         """Record the gradient function so that nothing in it is counted, except `tf.recompute_grad`'s."""
         function = private_graphs.closure_of(backward).get("grad_fn")
         if function is not None and not private_variables.recomputes(function):
-            called = private_gradients.set_apart(backward)
+            called = private_gradients.exclude_from_count(backward)
 
             def backward(*upstreams: Any) -> Any:
                 self._note(function)
@@ -195,7 +195,7 @@ class _SettingApart:
 
 
 @contextlib.contextmanager
-def custom_gradients_set_apart(note: Callable[[Any], None]) -> Iterator[None]:
+def exclude_inner_gradients(note: Callable[[Any], None]) -> Iterator[None]:
     """Don't count what the gradient function of a `tf.custom_gradient` differentiates itself.
 
     `note` is called with each gradient function when it is called.
@@ -208,7 +208,7 @@ def custom_gradients_set_apart(note: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_gradients_let_through() -> Iterator[None]:
+def ignore_stop_gradients() -> Iterator[None]:
     """Treat what runs within as not met by backpropagation: it is backpropagation itself."""
     token = _LETTING_THROUGH.set(True)
     try:
@@ -218,7 +218,7 @@ def stop_gradients_let_through() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
     """Call `note("PyFunc", inputs, outputs)` after each NumPy function called eagerly where it is no op."""
     original = script_ops.py_func_common
 
@@ -236,7 +236,7 @@ def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], Non
 
 
 @contextlib.contextmanager
-def writes_noted(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
+def note_writes(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
     """Call `note(handle, dtypes)` before Python code writes to a variable, a table or a generator's state.
 
     `dtypes` has the variable's dtype, or those of the table's keys and values.

@@ -79,7 +79,7 @@ def backward_log() -> Iterator[list[Visit]]:
         gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper
 
 
-def set_apart(function: Any) -> Any:
+def exclude_from_count(function: Any) -> Any:
     """Don't count anything that a gradient function calls."""
 
     @functools.wraps(function)
@@ -94,7 +94,7 @@ def set_apart(function: Any) -> Any:
 
 
 @contextlib.contextmanager
-def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
+def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
     """Replace gradients of another shape than their input by zeros, and note them.
 
     TensorFlow stops at the first, so nothing would be known about the others.
@@ -126,7 +126,7 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def gradients_counted(
+def count_gradients(
     counts: Counter[str], ran: Callable[[str, Any, Any], None] = lambda *_: None
 ) -> Iterator[None]:
     """Count the calls of each registered gradient function in the block, by its registered name.
@@ -149,7 +149,7 @@ def gradients_counted(
         shown = name.decode() if isinstance(name, bytes) else name
         if self is not ops.gradient_registry or function is None:
             return function
-        called = set_apart(function) if private_graphs.is_stepped_over(function) else function
+        called = exclude_from_count(function) if private_graphs.is_stepped_over(function) else function
         is_op_type = not RUN_TIME_NAME.fullmatch(shown)
 
         @functools.wraps(function)
@@ -173,7 +173,7 @@ def gradients_counted(
 
 
 @contextlib.contextmanager
-def functions_differentiated_anew() -> Iterator[None]:
+def differentiate_functions_anew() -> Iterator[None]:
     """Make each call of a tf.function in a graph build the gradient of its body, even if it was built before.
 
     The gradient is cached with the function, which may be as old as the process.

@@ -254,7 +254,7 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
     return list(results)
 
 
-def shown_xla(function: Callable[..., Any]) -> Callable[..., Any]:
+def show_xla(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function see, when it is traced, that XLA compiles it: `tf.function(jit_compile=True)`."""
 
     def call(*tensors: Any) -> Any:
@@ -298,7 +298,7 @@ def mark(op: Any, name: str) -> None:
 
 
 @contextlib.contextmanager
-def outputs_replaced(
+def replace_outputs(
     prepare: Callable[[str, dict[str, Any]], dict[str, Any]],
     replace: Callable[[Any, Sequence[Any]], Sequence[Any]],
 ) -> Iterator[None]:
@@ -325,7 +325,7 @@ def outputs_replaced(
 
 
 @contextlib.contextmanager
-def functions_inlined() -> Iterator[None]:
+def inline_functions() -> Iterator[None]:
     """Make calls of a `tf.function` run its Python function, so that its ops are in the caller's graph."""
     original = polymorphic_function.Function.__call__
 

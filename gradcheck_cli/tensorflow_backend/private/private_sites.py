@@ -94,7 +94,7 @@ def site_of(function: Any) -> Site:
 
 
 @contextlib.contextmanager
-def sites_noted(log: GradientLog) -> Iterator[None]:
+def note_sites(log: GradientLog) -> Iterator[None]:
     """Record custom gradients in a log when they are made in the block, and where."""
 
     def make(function: Any) -> None:
@@ -198,11 +198,11 @@ def _noting(gradient: Any, site: Site) -> Any:
 
 
 @contextlib.contextmanager
-def runs_noted() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Site, Any]]]]:
+def note_runs() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Site, Any]]]]:
     """Record each hand-written gradient that runs in the block.
 
     Yields:
-        A function for `gradients_counted` to call, and the list of the gradients that run, with their ops.
+        A function for `count_gradients` to call, and the list of the gradients that run, with their ops.
     """
     ran: list[tuple[Site, Any]] = []
 

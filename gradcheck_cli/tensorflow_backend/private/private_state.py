@@ -93,7 +93,7 @@ def _hands_over(op: Any, later_op: Any) -> bool:
     return any(id(tensor) in written for tensor in later_op.inputs)
 
 
-def bodies_in_order(graph: Any) -> None:
+def keep_bodies_in_order(graph: Any) -> None:
     """Keep the order of writes in the bodies of loops and branches that are traced within a graph."""
     graph._add_control_dependencies = True
 

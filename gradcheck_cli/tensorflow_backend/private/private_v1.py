@@ -128,7 +128,7 @@ def _replaced(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
         setattr(home, name, original)
 
 
-def values_captured(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+def capture_values(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
     """Let functions that are traced capture `value_of(tensor)` for a tensor of a plain graph."""
 
     def replace(capture: Any) -> Any:
@@ -145,7 +145,7 @@ def values_captured(value_of: Callable[[Any], Any]) -> contextlib.AbstractContex
 
 
 @contextlib.contextmanager
-def standing_for_what_is_traced(graph: Any) -> Iterator[None]:
+def redirect_default_graph(graph: Any) -> Iterator[None]:
     """Apply requests to a module's default graph to the graph that is being traced.
 
     TensorFlow 1 code calls `graph.gradient_override_map` and `graph.as_default()` on its only graph.
@@ -168,7 +168,7 @@ def standing_for_what_is_traced(graph: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def registered_anew() -> Iterator[None]:
+def register_anew() -> Iterator[None]:
     """Let a function that registers a gradient when it is called do so in each trace, under its own name.
 
     TensorFlow refuses a name that is taken. Each trace draws the same numbers, so code that draws a name for
@@ -203,7 +203,7 @@ def registered_anew() -> Iterator[None]:
         yield
 
 
-def bodies_with_overrides() -> contextlib.AbstractContextManager[None]:
+def pass_overrides_to_bodies() -> contextlib.AbstractContextManager[None]:
     """Let loops and branches inherit overrides of gradients.
 
     They do in TensorFlow 1's control flow, where their ops are in the graph itself.
@@ -219,7 +219,7 @@ def bodies_with_overrides() -> contextlib.AbstractContextManager[None]:
     return _replaced(control_flow_graphs.ControlFlowFuncGraph, "__init__", replace)
 
 
-def defuns_differentiated() -> contextlib.AbstractContextManager[None]:
+def differentiate_defuns() -> contextlib.AbstractContextManager[None]:
     """Build the gradient of a Defun op by op if it has no Python gradient function.
 
     Otherwise it is a `SymbolicGradient`, which a session would expand and a traced function can't run.

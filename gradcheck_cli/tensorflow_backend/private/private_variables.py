@@ -70,7 +70,7 @@ def keras_paths(layer: Any) -> dict[int, str]:
 
 
 @contextlib.contextmanager
-def keras_names_from_the_start() -> Iterator[None]:
+def reset_keras_names() -> Iterator[None]:
     """Let Keras name the first layer `dense` whatever was made before, and continue its count afterwards."""
     if "keras" not in sys.modules:  # it counts from the start when it is imported
         yield

@@ -74,8 +74,8 @@ class BodyHolds:
     def tracing(self) -> Iterator[None]:
         """Trace with tf.functions inlined, and hold ops in every body."""
         with (
-            private_graphs.functions_inlined(),
-            private_graphs.outputs_replaced(self._prepare, self._replace),
+            private_graphs.inline_functions(),
+            private_graphs.replace_outputs(self._prepare, self._replace),
         ):
             yield
 

@@ -18,8 +18,8 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs, private_var
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Order, written
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
+from gradcheck_cli.tensorflow_backend.traces.state import Order, find_written
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         outputs=tuple(graph_outputs),
         met=tuple(met),
         held=held,
-        has_effects=bool(written(function)),
+        has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
         trainable=tuple(private_variables.trainable_of(function)),
         gradient_variables=tuple(graph_path.gradient_variables(function.graph, graph_outputs)),
@@ -164,6 +164,8 @@ def _trace_once(
         kept[:] = [list(tensors), outputs, outputs if bound.met is None else list(bound.met())]
         return list(outputs)
 
-    function = wrapped(private_graphs.shown_xla(forward) if subject.compiled else forward, subject.signature)
+    function = trace_function(
+        private_graphs.show_xla(forward) if subject.compiled else forward, subject.signature
+    )
     require_no_leak(function, "forward")
     return function, kept[0], kept[1], kept[2]

@@ -13,7 +13,7 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ class GradientGraph:
             CaseFailedError: what it raised, or an override that no op on the path carries.
             GradientFormError: a gradient of wrong shape, found while the graph is built.
         """
-        self.function = wrapped(build, signature)
+        self.function = trace_function(build, signature)
         require_no_leak(self.function, "gradient")
         self.moving = self.subject.moving(self.function, self.inputs)
         override = self.subject.bound.override
@@ -87,7 +87,7 @@ class GradientGraph:
     def _context(self) -> contextlib.AbstractContextManager[None]:
         if self._body_holds is not None:
             return self._body_holds.tracing()
-        return private_graphs.functions_inlined() if self.inlined else contextlib.nullcontext()
+        return private_graphs.inline_functions() if self.inlined else contextlib.nullcontext()
 
     def held(self, stops: Sequence[Any] = ()) -> frozen.Held:
         """Return what the trace holds; a `stop_gradient` needn't be held where the inputs don't move."""

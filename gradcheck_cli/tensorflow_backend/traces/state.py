@@ -76,18 +76,18 @@ class State:
         """Add what another state has recorded, except what is recorded here already."""
         self.before = {**other_state.before, **self.before}
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore everything, and keep the record."""
         for kept, value in self.before.values():
             kept.write(value)
 
     @contextlib.contextmanager
-    def restored(self) -> Iterator[None]:
+    def restore_at_end(self) -> Iterator[None]:
         """Restore everything at the end, and drop the record."""
         try:
             yield
         finally:
-            self.put_back()
+            self.restore()
             self.before.clear()
 
 
@@ -103,7 +103,7 @@ class Order:
         self._graph = graph
         self._inner = private_state.Order()
         self._count = 0
-        private_state.bodies_in_order(graph)
+        private_state.keep_bodies_in_order(graph)
 
     def add(self) -> list[Any]:
         """Order what was traced since the last call; return those of its ops that write to something."""
@@ -118,7 +118,7 @@ class Order:
         return branched
 
 
-def written(function: Any) -> list[Kept]:
+def find_written(function: Any) -> list[Kept]:
     """Return what a traced function writes to when it runs, also inside a function's body."""
     graph = function.graph
     captured = {id(inner): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
@@ -174,12 +174,12 @@ def written_before_read(function: Any, outputs: Sequence[Any]) -> set[int]:
     }
 
 
-def captured(function: Any) -> set[int]:
+def captured_ids(function: Any) -> set[int]:
     """Return the ids of the handles that a traced function uses."""
     return {id(outer) for outer, inner in function.graph.captures if inner.dtype == tf.resource}
 
 
-def put_back(
+def restoring_call(
     function: Any, compiled: Callable[..., Any] | None = None, left_handles: Collection[int] = ()
 ) -> Callable[[Sequence[Any]], Any]:
     """Return a function that calls a traced function with its tensors and then restores its state.
@@ -193,7 +193,7 @@ def put_back(
     def plain(tensors: Sequence[Any]) -> Any:
         return private_graphs.call_flat(function, tensors) if compiled is None else compiled(*tensors)
 
-    all_kept = [kept for kept in written(function) if id(kept.handle) not in left_handles]
+    all_kept = [kept for kept in find_written(function) if id(kept.handle) not in left_handles]
     if not all_kept:
         return plain
 
@@ -212,7 +212,9 @@ def is_mappable(function: Any) -> bool:
     """Whether one op may call a function in a loop: on the CPU, in any order, in any thread."""
     if function not in _MAPPABLE:
         _MAPPABLE[function] = (
-            private_graphs.has_one_device() and not written(function) and graph_path.is_free(function.graph)
+            private_graphs.has_one_device()
+            and not find_written(function)
+            and graph_path.is_free(function.graph)
         )
     return _MAPPABLE[function]
 
@@ -226,11 +228,11 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if not tensors or not is_small or not is_mappable(function):
-        return list(put_back(function)(tensors))
+        return list(restoring_call(function)(tensors))
     try:
         stacked = private_graphs.map_flat(function, [tensors[0][tf.newaxis]], tensors[1:])
     except tf.errors.OpError:  # a call may succeed: it prepares the graph first
-        return list(put_back(function)(tensors))
+        return list(restoring_call(function)(tensors))
     return [tf.squeeze(value, 0) for value in stacked]
 
 

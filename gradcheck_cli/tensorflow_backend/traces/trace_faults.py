@@ -24,7 +24,7 @@ SHAPE_CHANGES = (
 )
 
 
-def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
     """Trace a function with `wrap_function`.
 
     Raises:
@@ -39,7 +39,7 @@ def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
-        error = frames.meant(raised)
+        error = frames.original_error(raised)
         raise CaseFailedError(
             "forward", f"the forward raised {_describe(error)}", frames.user_frames(error)
         ) from error

@@ -21,7 +21,7 @@ from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_func
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import handles
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, shape_fault
-from gradcheck_cli.tensorflow_backend.traces.state import captured, written
+from gradcheck_cli.tensorflow_backend.traces.state import captured_ids, find_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def trace_vjp(
     ]
     passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, with_joint)
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
-        build = private_graphs.shown_xla(passes.build) if subject.compiled else passes.build
+        build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
     return passes.finish()
 
@@ -134,8 +134,8 @@ class _BackwardPasses:
         chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
         for output_index, upstream in zip(sources, self.upstreams, strict=True):
             with (
-                private_sites.runs_noted() as (looked_up, self.ran[output_index]),
-                private_gradients.gradients_counted(self.seen, looked_up),
+                private_sites.note_runs() as (looked_up, self.ran[output_index]),
+                private_gradients.count_gradients(self.seen, looked_up),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
         if len(sources) > 1 and self.with_joint:
@@ -162,7 +162,7 @@ class _BackwardPasses:
         def note_shape(op: Any, input_index: int, gradient: Any) -> None:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
-        with private_gradients.shape_faults_noted(note_shape), user_gradient.form_faults_noted(note):
+        with private_gradients.note_shape_faults(note_shape), user_gradient.note_form_faults(note):
             pulled = gradients_of(outputs, chosen_inputs, flows)
         gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
@@ -175,7 +175,7 @@ class _BackwardPasses:
             output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
         }
         connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
-        state = written(whole)
+        state = find_written(whole)
         is_whole = len(self.sources) == 1 and not graph.draws and not state
         feeds = [*graph.inputs, *graph.draws]
         functions = {
@@ -202,7 +202,7 @@ class _BackwardPasses:
             held=graph.held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
-            left=tuple(kept for kept in state if id(kept.handle) not in captured(graph.traced.function)),
+            left=tuple(kept for kept in state if id(kept.handle) not in captured_ids(graph.traced.function)),
             whole=whole,
             inputs=graph.inputs,
             outputs=tuple(self.values),

@@ -22,7 +22,7 @@ from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.traces.state import put_back
+from gradcheck_cli.tensorflow_backend.traces.state import restoring_call
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
@@ -119,7 +119,7 @@ class Walk:
 
     def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
         """Return a part of the graph as a function to call with tensors."""
-        function, rewind = put_back(self.part(feeds, fetches)), self.rewind
+        function, rewind = restoring_call(self.part(feeds, fetches)), self.rewind
 
         def call(*tensors: Any) -> list[Any]:
             if rewind is not None:

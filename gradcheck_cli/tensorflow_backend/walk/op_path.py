@@ -87,7 +87,7 @@ class WalkedPath:
         inside = self.walk.low_precision(moving, [self.walk.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
-    def alone(self, index: int) -> Operation:
+    def isolate(self, index: int) -> Operation:
         """Return an op as an op of its own, at its own operating point."""
         return LocalOperation(self.walk, self.steps[index])
 
