@@ -1,4 +1,4 @@
-"""Verdicts, and the reasons for which numbers can't decide, each with its message and remedy."""
+"""Verdicts, and the reasons why numbers can't decide, each with its message and remedy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import IntEnum
 
 
 class Verdict(IntEnum):
-    """What the numbers say of one element."""
+    """What the numbers say about one element."""
 
     PASS = 0
-    KINK = 1  # passes, counted
+    KINK = 1  # passes, and is counted
     MISMATCH = 2
     INCONCLUSIVE = 3
 
@@ -76,7 +76,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.ROUNDED_POINT: Explanation(
         "the error is no larger than what rounding of weights, constants or a file's values could make",
-        "give these in float64, or a gradient that doesn't rely on what holds of them unrounded",
+        "give these in float64, or write a gradient that doesn't rely on properties of the unrounded values",
     ),
     Reason.NOT_ANALYTIC: Explanation(
         "the complex step gives another slope than a difference does: the forward isn't analytic here "

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.numerics.moves import Moves

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of

@@ -1,4 +1,4 @@
-"""Probes a group of pairs at a point until an error is found, or it is known what could have been missed."""
+"""Probes a group of pairs at a point until it finds an error, or knows what it could have missed."""
 
 from __future__ import annotations
 
@@ -44,27 +44,29 @@ if TYPE_CHECKING:
 # Two directions: errors that cancel in one of them don't in the other.
 PROBES = 2
 _NOTHING = np.zeros(0)
-# A bound of no more than so many times its rounding: curvature makes nothing of it.
+# A bound of no more than this many times its rounding: curvature hardly contributes to it.
 _STRAIGHT = 2.0
 # How often the step along a curved piece is shortened, and by how much at most.
 _SHORTER = 2
 _SHORTEST = 2.0**-8
-# Rows that no direction says anything of, of which an element is judged.
+# How many of the rows that every direction spoils get one element judged.
 _SPOILT_ROWS = 6
-# With more rows spoilt than this, a step is too long.
+# If more rows than this are spoilt, a step is too long.
 _MANY_SPOILT = 0.01
-# Where one element's error drowns among all rows, rows are probed in blocks, of which each drowns less.
+# If one element's error is hidden among all rows, rows are probed in blocks, each of which hides less.
 _BLOCKS = (1, 4, 16)
-# Leads that may turn out to be right elements (a kink, say) before the search is given up.
+# How many alarms may lead to a right element (a kink, say) before the search gives up.
 _MOST_LEADS = 8
-# What an alarm leads to is judged even where the budget is spent: a ladder takes some 300 evaluations.
+# An element that an alarm leads to is judged even if the budget is spent: a ladder takes some 300
+# evaluations.
 _FOR_A_LEAD = 2**9
 # With no more elements than this, in so few rows, those that stayed unseen are probed by themselves, as long
 # as each round shows a tenth of them, or a longer step may.
 _FEW_ELEMENTS = 2**23
 _ROUNDS_OF_UNSEEN = 6
 _WORTH_A_ROUND = 0.9
-# With so few rows, a lead is left out by its column: without its row, hardly anything would be left.
+# With so few rows, an element that turned out right is excluded with its column: without its row, hardly
+# anything would be left.
 _FEW_ROWS = 8
 
 
@@ -72,10 +74,13 @@ _FEW_ROWS = 8
 class Search:
     """The probes of a group at one sample point, and what they have found so far.
 
-    `missed` is, by pair, the smallest share, over the probes, of elements in which an error would have stayed
-    unseen; `spoilt` holds the rows of which no direction could say anything, `still` is, by input, the share
-    of elements that have no room to move; `part` is what of its step a smooth piece is moved by. `least` is
-    how many probes are made whatever they take.
+    Attributes:
+        missed: by pair, the smallest share, over the probes, of elements in which an error would have stayed
+            unseen.
+        spoilt: the rows that every direction so far has spoilt.
+        still: by input, the share of elements that have no room to move.
+        part: by how much of its step a smooth piece is moved.
+        least: how many probes are made whatever they take.
     """
 
     group: Group
@@ -97,7 +102,7 @@ class Search:
 
     @property
     def wrong(self) -> PairKey | None:
-        """The pair of which an element was found to be wrong."""
+        """The pair in which an element was found to be wrong."""
         found = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
         return found[0] if found else None
 
@@ -108,21 +113,21 @@ class Search:
 
     @property
     def weak(self) -> list[PairKey]:
-        """The pairs of which the power that is asked for isn't reached."""
+        """The pairs for which the requested power isn't reached."""
         power = self.group.case.power
         return [pair for pair in self.group.pairs if not self.all_missed(pair) <= power.miss]
 
     def all_missed(self, pair: PairKey) -> float:
-        """The share of elements in which an error may be missed, with those that couldn't be looked at."""
+        """The share of elements in which an error may be missed, or that couldn't be examined."""
         output, number = pair
         rows = self.group.rows[output]
         if self.is_noise and self.missed.get(pair) == 0:
-            return 0.0  # what spoils rows is rounding of values that don't move
+            return 0.0  # rows are spoilt by the rounding of values that don't move
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[rows]))
         return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(number, 0.0))
 
     def run(self) -> None:
-        """Probe until an error is found, or the power that is asked for is reached, or can't be."""
+        """Probe until an error is found, the requested power is reached, or it can't be reached."""
         tried: list[tuple[float, int]] = []
         curvature = 1.0
         reaches, whole = [MIDDLE], self.target
@@ -132,7 +137,8 @@ class Search:
                 reach = SHORT
             found = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
             if found is None:
-                # Too far: kinks lie in between. A shorter step crosses fewer of them, and held ones none.
+                # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
+                # none if they are held.
                 self.target = whole
                 reaches = {MIDDLE: [SHORT, SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
@@ -145,7 +151,7 @@ class Search:
                 break
             sharpest = min(tried)[1]
             if blocks == 1 and sharpest == tried[-1][1]:
-                continue  # what it could see is known
+                continue  # the power of this probe is known
             self._probe(sharpest, blocks)
         if not self.is_over and self.target.base.size <= _FEW_ROWS and tried:
             self._probe_unseen(min(tried)[1])
@@ -195,18 +201,18 @@ class Search:
                 self.missed[output, number] = min(known, np.count_nonzero(unseen[part]) / count)
 
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
-        """Probe a smooth piece with shorter steps, as long as it is curvature that hides errors."""
+        """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
         for _ in range(_SHORTER):
             is_done = not self.weak or self.is_over or self.budget.is_spent
             if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
                 return
-            # Truncation falls as h^4, rounding grows as 1/h: there they are alike.
+            # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.
             self.part *= max(curvature ** (-1 / 5), _SHORTEST)
             bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
             tried.append((bound, SMOOTH))
 
     def _take_piece(self) -> bool:
-        """Go on with the smooth piece that the point is on; `False` where the point is on a kink itself."""
+        """Continue with the point's smooth piece; return `False` if the point is on a kink itself."""
         piece = self.group.operations.piece
         target = replace(
             self.group.target(piece), evaluations=self.target.evaluations, shared=self.target.shared
@@ -220,15 +226,15 @@ class Search:
         return True
 
     def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
-        """Compare along one direction, block of rows by block.
+        """Compare along one direction, one block of rows after another.
 
         Args:
             reach: how far to step.
-            blocks: how many blocks the rows fall into.
-            weighed: whether to find out what it could have missed.
+            blocks: into how many blocks the rows are split.
+            weighed: whether to find out what the comparison could have missed.
 
         Returns:
-            The bound of the comparison, relative to what it was made among, and that over its rounding;
+            The bound of the comparison, relative to the terms compared, and that bound over its rounding;
             `None` where a shorter step must be taken.
         """
         differenced = take_difference(
@@ -258,7 +264,7 @@ class Search:
             if self.is_over:
                 return sharpness, curvature
             if weighed:
-                # What is done with goes first: each array may be a good part of the memory.
+                # Arrays that are no longer needed are freed first: each may take a large part of the memory.
                 probe = replace(probe, gradient=_NOTHING)
                 if stop == rows:
                     del differenced
@@ -268,7 +274,7 @@ class Search:
         return sharpness, curvature
 
     def _count(self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]) -> None:
-        """Count what one comparison could have missed, output by output."""
+        """Count, output by output, what one comparison could have missed."""
         size = self.group.case.power.size
         for output, rows in self.group.rows.items():
             part = slice(max(rows.start, block.start), min(rows.stop, block.stop))
@@ -300,17 +306,17 @@ class Search:
         return bound
 
     def _follow(self, differenced: Differenced, probe: Probe) -> Probe:
-        """Look into an alarm, and return the comparison as it is then."""
+        """Examine an alarm, and return the comparison that results."""
         if persists(differenced, probe):
             return self._locate(differenced, probe)
-        # That is what rounding inside the forward comes to.
+        # Rounding inside the forward can have this effect.
         return replace(probe, bound=probe.error, level=probe.error)
 
     def _locate(self, differenced: Differenced, probe: Probe) -> Probe:
-        """Follow an alarm to an element and judge that; a right one is left out, and the rest tried again.
+        """Follow an alarm to an element and judge it. If it is right, exclude it and compare the rest again.
 
         Returns:
-            The comparison, as it is then.
+            The comparison that results.
         """
         for _lead in range(_MOST_LEADS):
             column = bisect_input(differenced, probe)
@@ -352,7 +358,7 @@ class Search:
         return probe
 
     def _judge(self, row: int, column: int, least: int = 0) -> Element:
-        """Judge one element, and keep it."""
+        """Judge one element, and record it."""
         pair, place = self.group.place(row, column)
         element = judge_element(Group.of_pair(self.group.members[pair]), place, self.budget, least)
         self.elements.append((pair, element))
@@ -360,9 +366,10 @@ class Search:
         return element
 
     def _look_at_spoilt_rows(self) -> None:
-        """Judge the largest element of some rows that no direction could say anything of: rows at kinks.
+        """Judge the largest element of some rows that every direction spoils: rows at kinks.
 
-        An error there may be of one kind (a wrong slope at 0), and isn't one random element among all.
+        These rows may share one kind of error (a wrong slope at 0), so they aren't covered by the odds for a
+        random element.
         """
         if self.spoilt is None or not self.spoilt.any() or (self.is_noise and not self.weak):
             return
@@ -385,10 +392,10 @@ class Search:
             if verdict == Verdict.MISMATCH:
                 return
             if verdict == Verdict.INCONCLUSIVE:
-                self.elements.pop()  # the row counts as missed, whatever else is known of it
+                self.elements.pop()  # the row counts as missed, whatever else is known about it
 
     def too_weak(self, pair: PairKey) -> str:
-        """Say why the power that is asked for isn't reached."""
+        """Say why the requested power isn't reached."""
         power = self.group.case.power
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))
         why = f"; {spoilt:.1%} of the rows are at kinks" if spoilt > power.miss / 2 else ""
