@@ -1,7 +1,7 @@
 """gradcheck: checks custom TensorFlow gradients against numeric derivatives.
 
-The library entrance is `check`, `render_report` and `py_func`; each loads what it needs when it is first
-used, so that the command line's `--help` stays free of it.
+The library consists of `check`, `render_report` and `py_func`. Each loads what it needs when it is first
+used, so that the command line's `--help` doesn't load it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # of our own: `python -m` would take a `typing.py` in the
 
 if TYPE_CHECKING:
     from gradcheck_cli.reporting.terminal.report_text import render_report as render_report
-    from gradcheck_cli.running.entrance import check as check
+    from gradcheck_cli.running.library import check as check
     from gradcheck_cli.tensorflow_backend.binding.py_func import py_func as py_func
 
 __all__ = ["__version__", "check", "py_func", "render_report"]
@@ -21,19 +21,19 @@ __version__ = "0.1.0"
 
 
 _LATE = {
-    "check": "gradcheck_cli.running.entrance",
+    "check": "gradcheck_cli.running.library",
     "py_func": "gradcheck_cli.tensorflow_backend.binding.py_func",
     "render_report": "gradcheck_cli.reporting.terminal.report_text",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load a public function when it is first asked for."""
+    """Load a public function when it is first used."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LATE[name]), name)
 
 
 def __dir__() -> list[str]:
-    """List the public names, the late ones included."""
+    """List the public names, including those that aren't loaded yet."""
     return sorted({*globals(), *_LATE})

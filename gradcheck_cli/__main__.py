@@ -1,10 +1,10 @@
-"""The program's entry: Ctrl-C ends it from the first moment on, and no stranger's module is imported."""
+"""The program's entry: Ctrl-C works from the first moment, and no foreign module is imported."""
 
 import sys
 
 if __name__ == "__main__":
-    # `python -m` puts the working folder first: a `json.py` there would be taken for Python's own. Specs'
-    # code is looked for there later, when all that gradcheck needs is imported.
+    # `python -m` puts the working folder first, so a `json.py` there would replace Python's own. The code of
+    # specs is searched there later, after everything that gradcheck needs has been imported.
     sys.path.append(sys.path.pop(0))
 
 import os
@@ -19,7 +19,7 @@ def _leave(_number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while its modules are imported is no traceback."""
+    """Run the command line; Ctrl-C while modules are imported gives no traceback."""
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_ours:
         signal.signal(signal.SIGINT, _leave)

@@ -14,20 +14,20 @@ class GradcheckError(Exception):
 
 
 class UsageError(GradcheckError):
-    """A command was called in a way that it can't serve."""
+    """A command was called in a way that it can't handle."""
 
     exit_code = 2
 
 
 class NoSpecsError(GradcheckError):
-    """No spec matched what was asked for."""
+    """No spec matched the request."""
 
     exit_code = 5
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One thing wrong in one spec: `path:line: place: message`."""
+    """One fault in one spec: `path:line: place: message`."""
 
     path: str
     line: int
@@ -35,7 +35,7 @@ class Fault:
     message: str
 
     def __str__(self) -> str:
-        """Render as one line; `place` is left out where the fault is about the whole file."""
+        """Return one line; `place` is left out if the fault concerns the whole file."""
         path = clean(self.path)
         where = f"{path}:{self.line}" if self.line else path
         return f"{where}: {self.place}: {self.message}" if self.place else f"{where}: {self.message}"
@@ -47,13 +47,13 @@ class SpecError(GradcheckError):
     exit_code = 2
 
     def __init__(self, faults: list[Fault]) -> None:
-        """Keep the faults, sorted; the message lists one a line."""
+        """Keep the faults, sorted; the message has one per line."""
         self.faults = tuple(sorted(faults))
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 
 class CaseFailedError(GradcheckError):
-    """A case that couldn't be checked at all; becomes a case of status `error`, exit 3.
+    """A case that couldn't be checked at all; it gets the status `error`, exit 3.
 
     Args:
         kind: short, stable word for scripts: "import", "attribute", "forward", "gradient",
@@ -73,10 +73,10 @@ class CaseFailedError(GradcheckError):
 
 
 class CaseSkippedError(GradcheckError):
-    """A case that can't be had here, in this mode or on this device; becomes a case of status `skipped`.
+    """A case that isn't available here, in this mode or on this device; it gets the status `skipped`.
 
     Args:
-        check: what stands in the way, as the report's row is called: "mode", "device".
+        check: what prevents it, as the name of the report's row: "mode", "device".
         message: the reason.
     """
 

@@ -1,4 +1,4 @@
-"""Checks, reports and generators of other packages, by their entry points; looked for when asked for."""
+"""Checks, reports and generators of other packages, by their entry points; searched when they are needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
     """Return the functions that installed packages register under a group, by name.
 
     Raises:
-        UsageError: two packages register one name, or a function can't be imported.
+        UsageError: two packages register the same name, or a function can't be imported.
     """
     from importlib.metadata import entry_points
 
@@ -30,7 +30,7 @@ def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
             raise UsageError(f"entry point '{point.name}' of {group} is there twice; uninstall one package.")
         try:
             found[point.name] = point.load()
-        except Exception as error:  # whatever a stranger's module raises
+        except Exception as error:  # another package's module may raise anything
             raise UsageError(
                 f"entry point '{point.name}' of {group}, {point.value}, can't be imported: {error}; mend or "
                 "uninstall the package."

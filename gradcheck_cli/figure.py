@@ -1,31 +1,32 @@
-"""What a picture of a pair is drawn from: Jacobians in few cells, differences by step, the ops on its way.
+"""The data of a pair's pictures: Jacobians in few cells, differences by step, the ops on its path.
 
-Plain numbers, so that they travel from a worker to a page, and through JSON.
+They are plain numbers, so that a worker can send them as JSON to the process that writes the page.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Cells of a heat map along an edge: more can't be told apart on a phone.
+# Cells of a heat map along an edge: more can't be distinguished on a phone.
 MOST_CELLS = 32
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A Jacobian, in as many cells as can be told apart.
+    """A Jacobian, in as many cells as can be distinguished.
 
-    A cell stands for `row_step` x `column_step` elements, of which the one with the largest share is shown.
+    A cell represents `row_step` x `column_step` elements; the one with the largest share is shown.
 
     Attributes:
-        rows: each cell's element of the output, such as `y[0,2]`; of several the first.
+        rows: each cell's element of the output, such as `y[0,2]`; the first of several.
         columns: each cell's element of the input.
         row_step: elements of the output in a cell.
         column_step: elements of the input in a cell.
         analytic: (rows, columns) from the gradient under test.
         numeric: from differences.
         share: the error as a share of what is allowed; above 1 is wrong.
-        verdicts: a word a row, a letter an element: `.` passed, `k` at a kink, `x` wrong, `?` undecided.
+        verdicts: a word per row with a letter per element: `.` passed, `k` at a kink, `x` wrong, `?`
+            undecided.
     """
 
     rows: tuple[str, ...]
@@ -40,7 +41,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Differences of one element at steps that shrink: what a numeric derivative is chosen from.
+    """Differences of one element at shrinking steps, from which the numeric derivative is chosen.
 
     Attributes:
         element: `y[1,2] / x[1,2]`.
@@ -69,10 +70,10 @@ class Ladder:
 
 @dataclass(frozen=True)
 class PathOp:
-    """An op between output and input: what it is, where its gradient is, and what blame says of it.
+    """An op between output and input: its type, the place of its gradient, and blame's verdict on it.
 
-    `reads` has the ops whose outputs flow into it, by their index among `Figure.path`; -1 is the input.
-    `is_last` says that no other op on the way reads it: what it returns is the output.
+    `reads` has the ops whose outputs flow into it, by their index in `Figure.path`; -1 is the input.
+    `is_last` says that no other op on the path reads it: it returns the output.
     """
 
     name: str
@@ -86,14 +87,14 @@ class PathOp:
 
 @dataclass(frozen=True)
 class Figure:
-    """What is drawn of a pair, at the sample point that tells most.
+    """The data of a pair's pictures, at the sample point that shows most.
 
     Attributes:
-        point: number of the sample point.
+        point: index of the sample point.
         shape: rows and columns of the whole Jacobian.
-        map: its heat maps; `None` where random probes judged, which see few elements.
-        ladder: of the worst element; `None` where it couldn't be evaluated.
-        path: the ops that blame went through, in the order of the forward; empty where it didn't.
+        map: its heat maps; `None` for random probes, which see few elements.
+        ladder: the ladder of the worst element; `None` if it couldn't be evaluated.
+        path: the ops that blame checked, in the order of the forward; empty if blame wasn't run.
     """
 
     point: int

@@ -8,7 +8,7 @@ from enum import Enum
 
 @dataclass(frozen=True)
 class Projection:
-    """A number that a baseline remembers, and how far rounding may move it on another machine."""
+    """A number that a baseline records, and how far rounding may move it on another machine."""
 
     value: float
     slack: float
@@ -18,8 +18,8 @@ class Projection:
 class Tolerance:
     """The rule by which a pair was judged.
 
-    `scaled` is the default's absolute term, relative to the row. Where a spec gives `atol`, that replaces it,
-    and `scaled` is 0.
+    `scaled` is the default's absolute term, relative to the row. If a spec gives `atol`, that replaces it and
+    `scaled` is 0.
     """
 
     rtol: float
@@ -39,7 +39,7 @@ class Fingerprint:
 
 
 class Change(str, Enum):
-    """How a pair differs from what a baseline remembers of it; the words are a contract."""
+    """How a pair differs from what a baseline records; the words are a contract."""
 
     VANISHED = "vanished"
     LOOSENED = "loosened"
@@ -65,7 +65,7 @@ HARMLESS = frozenset(  # reported, but no failure
 
 @dataclass(frozen=True, order=True)
 class BaselineFinding:
-    """One pair that differs from what a baseline remembers; `spec` is the file that holds it, or held it."""
+    """One pair that differs from what a baseline records; `spec` is its present or former file."""
 
     op: str
     case: str
@@ -84,7 +84,7 @@ class BaselineFinding:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of a run this is: part `index` (from 1) of `count`; `plan` lists every (op, case, dtype)."""
+    """A part of a run: part `index` (from 1) of `count`; `plan` lists every (op, case, dtype)."""
 
     index: int
     count: int
@@ -93,13 +93,13 @@ class Shard:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run was asked for, so that a pair that wasn't selected can be told from one that is gone.
+    """What was requested of a run, to distinguish a pair that wasn't selected from one that is gone.
 
     Attributes:
         paths: the files and folders of specs.
-        options: what narrows these down, as on a command line: "--op huber", "--shard 1/4".
-        modes: the modes that were asked for; empty for each spec's own.
-        left_out: (op, case, dtype) of the cases in these specs of which the run has no pairs.
+        options: the options that select among them, as on a command line: "--op huber", "--shard 1/4".
+        modes: the requested modes; empty for each spec's own.
+        left_out: (op, case, dtype) of the cases in these specs without pairs in the run.
     """
 
     paths: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Read files that somebody else wrote: plain ones, of a bounded size, without waiting for a pipe's writer.
+"""Reads files that gradcheck didn't write: plain ones of limited size, without waiting for a pipe's writer.
 
-And name files of code shortly, the same in each process.
+It also gives files of code a short name, the same in each process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 MIB = 2**20
-# Streams that the caller's shell has opened for us, as by `<(...)`: somebody writes to them, and they end.
+# Streams that the user's shell has opened, as by `<(...)`: they have a writer, and they end.
 _OPENED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/[0-9]+")
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -28,13 +28,13 @@ def read_plain(path: Path, limit: int) -> bytes:
 
     Args:
         path: a plain file, or a stream such as /dev/stdin.
-        limit: the most bytes that it may hold.
+        limit: the most bytes that it may have.
 
     Raises:
         OSError: it can't be read, is no plain file, or is too large; `strerror` says which.
     """
     is_stream = _OPENED.fullmatch(str(path)) is not None
-    # Opening a named pipe waits for its writer, unless it is told not to.
+    # Opening a named pipe waits for its writer, unless told not to.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if is_stream else os.O_NONBLOCK))
     try:
         _require_plain(path, os.fstat(descriptor), limit, is_stream=is_stream)
@@ -62,7 +62,7 @@ def _too_large(path: Path, limit: int) -> OSError:
 
 
 def short_path(file: str) -> str:
-    """Return a path without the folder that packages are installed in, or the working directory."""
+    """Return a path relative to the folder of installed packages, or to the working directory."""
     path = Path(file)
     for mark in ("site-packages", "dist-packages"):
         if mark in path.parts:

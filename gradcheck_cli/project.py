@@ -1,4 +1,4 @@
-"""What the project says for itself: `[tool.gradcheck]` in the nearest pyproject.toml."""
+"""The project's settings: `[tool.gradcheck]` in the nearest pyproject.toml."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SPECS_VARIABLE = "GRADCHECK_SPECS"
 
 @dataclass(frozen=True)
 class Settings:
-    """A `[tool.gradcheck]` table, and the file that it stands in; empty where there is none."""
+    """A `[tool.gradcheck]` table, and its file; empty if there is none."""
 
     file: Path | None = None
     table: dict[str, Any] = field(default_factory=dict)
 
     def place(self, key: str) -> str:
-        """Return `file:line: tool.gradcheck.key`, for a message; the line as far as it can be told."""
+        """Return `file:line: tool.gradcheck.key` for a message; with the line, if it can be found."""
         pattern = re.compile(rf"""^\s*["']?{re.escape(key.rpartition(".")[2])}["']?\s*=""")
         try:
             lines = [] if self.file is None else read_plain(self.file, _LIMIT).decode().splitlines()
@@ -49,7 +49,7 @@ def read_settings(start: Path | None = None) -> Settings:
     """Return the settings of the nearest pyproject.toml that has a `[tool.gradcheck]`.
 
     Args:
-        start: the folder from which to look upward; default the working directory.
+        start: the folder where the search upward starts; default: the working directory.
 
     Raises:
         UsageError: a pyproject.toml isn't TOML, or `[tool.gradcheck]` isn't a table.
@@ -65,14 +65,14 @@ def read_settings(start: Path | None = None) -> Settings:
 
 
 def default_paths(start: Path | None = None) -> tuple[str, ...]:
-    """Return where specs are when the command line doesn't say.
+    """Return where specs are if the command line doesn't say.
 
     Args:
-        start: the folder from which to look upward; default the working directory.
+        start: the folder where the search upward starts; default: the working directory.
 
     Returns:
         The paths in $GRADCHECK_SPECS, else `specs` under `[tool.gradcheck]` in the nearest pyproject.toml
-        that has such a table, as paths from `start`, else `specs`.
+        that has such a table, relative to `start`; else `specs`.
 
     Raises:
         UsageError: the pyproject.toml isn't TOML, or `specs` is neither a path nor a list of paths.

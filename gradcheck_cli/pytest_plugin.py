@@ -1,8 +1,8 @@
-"""The pytest plugin: `pytest --gradcheck` makes a test of each pair that specs describe.
+"""The pytest plugin: `pytest --gradcheck` makes a test for each pair that specs describe.
 
-Which pairs a case has shows when it is traced, so cases are opened at collection, and checked when the first
-of their tests runs; both in processes of their own, as `gradcheck run` does it. Nothing of the package is
-loaded, TensorFlow least of all, unless the option is given.
+A case's pairs are known only after it is traced. So cases are opened at collection, and checked when the
+first of their tests runs, both in separate processes as in `gradcheck run`. Without the option, no other part
+of the package is loaded, and TensorFlow isn't either.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 OPTION = "--gradcheck"
 SUFFIX = re.compile(r".*\.gradcheck\.ya?ml")
 ANY_SPEC = re.compile(r".*\.ya?ml")
-# The test of what a case is beside its pairs: that it runs at all, and its structural checks.
+# The test of a case itself: that it runs at all, and its structural checks.
 WHOLE = "case"
 _BRACKETS = str.maketrans("[]", "()")  # pytest reads a bracket as the beginning of parameters
 
 
-class GradcheckFailure(Exception):  # noqa: N818 (pytest shows the name as what it is)
-    """A pair, or a case, that isn't right; the text is what `gradcheck run` prints of it."""
+class GradcheckFailure(Exception):  # noqa: N818 (pytest shows the name)
+    """A pair, or a case, that isn't right; the text is that of `gradcheck run`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +85,7 @@ def _configured(config: pytest.Config) -> tuple[Path, ...]:
 
 
 class Runs:
-    """The processes that cases are opened and checked in, and what came of those that were."""
+    """The processes in which cases are opened and checked, and the results so far."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
@@ -93,7 +93,7 @@ class Runs:
         self._found: dict[str, CaseResult] = {}
 
     def opened(self, cases: Sequence[Case]) -> list[CaseResult]:
-        """Return each case with its pairs, nothing of which is checked yet."""
+        """Return each case with its pairs, none of which has been checked."""
         return self._ended(cases, listing=True)
 
     def checked(self, case: Case, key: str) -> CaseResult:
@@ -163,7 +163,7 @@ class SpecOp(pytest.Collector):
         self._members = members
 
     def collect(self) -> Iterator[pytest.Collector]:
-        """Name the cases, with mode and dtype where there are several of a name."""
+        """Name the cases, with mode and dtype where several have the same name."""
         for case, result in self._members:
             parts = [case.name]
             parts += [case.variant] if case.variant else []
@@ -173,10 +173,10 @@ class SpecOp(pytest.Collector):
 
 
 class SpecCase(pytest.Collector):
-    """One case; its tests are its pairs, and one for itself."""
+    """One case; it has a test for each pair, and one for itself."""
 
     def __init__(self, *, case: Case, opened: CaseResult, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the case, and what opening it has shown."""
+        """Keep the case, and the result of opening it."""
         super().__init__(**rest)
         self.case = case
         self.labels = frozenset(pair.label for pair in opened.pairs)
@@ -185,10 +185,10 @@ class SpecCase(pytest.Collector):
             self.extra_keyword_matches.add(tag)
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Make a test of each pair that opening the case has shown, and of the case itself."""
+        """Make a test for each pair that opening the case has shown, and for the case itself."""
         for label in [WHOLE, *[pair.label for pair in self._opened.pairs]]:
             item = SpecItem.from_parent(self, name=label, case=self.case)
-            # With pytest-xdist and --dist loadgroup a case is checked in one place, and so once.
+            # With pytest-xdist and --dist loadgroup a case is checked in one process, and so only once.
             item.add_marker(pytest.mark.xdist_group(self.nodeid))
             yield item
 
@@ -198,7 +198,7 @@ class SpecCase(pytest.Collector):
 
 
 class SpecItem(pytest.Item):
-    """One pair, or what a case is beside its pairs."""
+    """One pair, or the case itself."""
 
     def __init__(self, *, case: Case, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
         """Keep the case; the name says which pair."""
@@ -206,7 +206,7 @@ class SpecItem(pytest.Item):
         self._case = case
 
     def runtest(self) -> None:
-        """Pass, skip or fail as the finding has it."""
+        """Pass, skip or fail according to the finding."""
         if not isinstance(self.parent, SpecCase):
             raise TypeError("parent: expected a SpecCase")
         result = self.parent.checked()
@@ -220,13 +220,13 @@ class SpecItem(pytest.Item):
         _judge_pair(result, pair)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 (pytest's own)
-        """Show what `gradcheck run` prints in place of a traceback."""
+        """Return the text of `gradcheck run` instead of a traceback."""
         if isinstance(excinfo.value, GradcheckFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return the spec's place, and what is shown above a failure."""
+        """Return the spec's place, and the heading of a failure."""
         line = int(self._case.spec.rpartition(":")[2])
         return (
             self.path,

@@ -1,4 +1,4 @@
-"""What a run found, as frozen values: pairs, checks, cases, reports; and the exit code they add up to."""
+"""What a run found, as frozen values: pairs, checks, cases, reports; and the resulting exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Status(str, Enum):
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 
     def __str__(self) -> str:
-        """Return the word itself, as it stands in every report."""
+        """Return the word itself, as in every report."""
         return self.value
 
 
@@ -102,7 +102,7 @@ class PairResult:
         diagnosis: what may be the cause, the likeliest first.
         note: a few words for the table: "as expected", "zero-size: shape only", "3 of 16 elements".
         message: why the status isn't `passed`, and what to do.
-        fingerprint: what a baseline remembers of gradient and forward.
+        fingerprint: what a baseline records about gradient and forward.
         tolerance: the rule behind `allowed`.
         order: 2 where the output is itself a gradient.
         stops: where the `stop_gradient`s are that change the derivative, if the spec doesn't say whether
@@ -116,7 +116,7 @@ class PairResult:
             it is `max_abs_error`.
         worst_bound: what was allowed there, with the numeric value's own error added. `None` where it is
             `allowed` plus `uncertainty`.
-        figure: what pictures of it are drawn from, if they were asked for.
+        figure: the data of its pictures, if they were requested.
     """
 
     label: str
@@ -155,19 +155,19 @@ class PairResult:
 
     @property
     def error(self) -> float:
-        """The worst element's absolute error; where random probes judged, the largest relative error."""
+        """The worst element's absolute error; if random probes judged, the largest relative error."""
         return self.max_abs_error if self.worst_error is None else self.worst_error
 
     @property
     def bound(self) -> float:
-        """What was allowed of that error; for an inconclusive pair the tolerance alone."""
+        """The bound on that error; for an inconclusive pair only the tolerance."""
         if self.status is Status.INCONCLUSIVE:
             return self.allowed
         return self.allowed + self.uncertainty if self.worst_bound is None else self.worst_bound
 
     @property
     def ratio(self) -> float | None:
-        """That error as a share of what was allowed; `None` for an inconclusive pair."""
+        """That error as a share of the bound; `None` for an inconclusive pair."""
         if self.status is Status.INCONCLUSIVE:
             return None
         if self.error == 0:
@@ -178,7 +178,7 @@ class PairResult:
     def relative_error(self) -> float | None:
         """How far a wrong gradient is off at its worst element, as a share of the numeric derivative.
 
-        `None` where nothing is wrong, or the numeric derivative can't be told from zero.
+        It is `None` if nothing is wrong, or if the numeric derivative can't be told from zero.
         """
         if self.worst is None or not self.wrong_elements:
             return None
@@ -229,7 +229,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class CaseError:
-    """Why a case couldn't be checked: a stable word, a message with the remedy, the user's own frames."""
+    """Why a case couldn't be checked: a stable word, a message with the remedy, and the user's own frames."""
 
     kind: str
     message: str
@@ -238,7 +238,7 @@ class CaseError:
 
 @dataclass
 class Work:
-    """What a case cost, in counts that are the same on every machine.
+    """The cost of a case, in counts that are the same on every machine.
 
     Attributes:
         traces: how often the user's code, or a gradient of it, was traced.
@@ -258,8 +258,8 @@ class Counterexample:
     """A point at which a gradient is wrong.
 
     Attributes:
-        inputs: of each drawn input its name and its values, as a spec writes them.
-        shapes: of each of these inputs that had to get another shape, its name and that shape.
+        inputs: the name and the values of each drawn input, as in a spec.
+        shapes: the name and the new shape of each of these inputs that needed another shape.
     """
 
     inputs: tuple[tuple[str, str], ...]
@@ -272,15 +272,15 @@ class SearchResult:
 
     Attributes:
         seconds: how long it took.
-        points: how many points were looked at.
+        points: how many points were tried.
         judged: how many of them were judged.
         seen: how many sides of branches were seen.
         sides: how many there are.
-        largest: by how much gradient and differences disagreed at most along a random direction, as a share.
-            At a kink right gradients do, too.
+        largest: the largest disagreement of gradient and differences along a random direction, as a share. At
+            a kink, right gradients disagree too.
         spoilt: points at which a gradient wasn't finite though the function was.
-        found: where it is wrong; `None` if nothing was found.
-        refused: why the case couldn't be searched; empty where it was.
+        found: the point where it is wrong; `None` if nothing was found.
+        refused: why the case couldn't be searched; empty if it was.
     """
 
     seconds: float
@@ -306,29 +306,29 @@ class CaseResult:
     status: Status
     duration_s: float
     reproduce: str
-    numeric_dtype: str = ""  # where it isn't `dtype`: "float64"
+    numeric_dtype: str = ""  # if it isn't `dtype`: "float64"
     reason: str = ""  # the spec's own `reason`
     error: CaseError | None = None
     checks: tuple[CheckResult, ...] = ()
     pairs: tuple[PairResult, ...] = ()
     warnings: tuple[str, ...] = ()
     output: tuple[str, ...] = ()  # the last lines that the user's code printed, if they were captured
-    output_file: str = ""  # the file that holds all of them, if there are more
+    output_file: str = ""  # the file with all of them, if there are more
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     samples: int = 0  # points at which it was checked; 0 if it wasn't
     not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
     source: str = ""  # "path:line" of the gradient function; empty where its module wasn't imported
     gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
-    held: tuple[str, ...] = ()  # each stop_gradient that was held as the inputs moved, and where it is
+    held: tuple[str, ...] = ()  # each stop_gradient that was held while the inputs moved, with its place
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
     host: str = ""  # the machine of a cluster that it ran on
     worker: str = ""  # the cluster's name for the worker that it ran in
     work: Work = field(default_factory=Work)
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
-    sides_unknown: str = ""  # why its branches weren't looked at, or not all of them
+    sides_unknown: str = ""  # why its branches weren't examined, or not all of them
     chosen_points: int = 0  # points checked beside the samples, for sides of branches that these don't take
-    search: SearchResult | None = None  # if a search was asked for
+    search: SearchResult | None = None  # if a search was requested
 
     @property
     def skipped(self) -> bool:
@@ -344,11 +344,11 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a run counts as a failure beside what is wrong or undecided: the options of these names.
+    """What a run counts as a failure in addition to what is wrong or undecided: the options of these names.
 
     Attributes:
-        strict: whatever was skipped (exit 3).
-        strict_precision: whatever loses digits (exit 1).
+        strict: whether everything skipped counts (exit 3).
+        strict_precision: whether every loss of digits counts (exit 1).
     """
 
     strict: bool = False
@@ -361,11 +361,11 @@ class Policy:
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
     def is_failure(self, case: CaseResult) -> bool:
-        """Whether a case fails the run by itself; one skipped in one mode may be checked in another."""
+        """Whether a case fails the run by itself; a case skipped in one mode may be checked in another."""
         return not self.is_fine(case) and (self.strict or case.status is not Status.SKIPPED)
 
     def exit_code(self, cases: Collection[CaseResult]) -> int:
-        """Return the exit code that cases add up to: 1 a failure, 3 something undecided, else 0."""
+        """Return the exit code for some cases: 1 a failure, 3 something undecided, else 0."""
         statuses = {case.status for case in cases}
         if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
             return 1
@@ -377,7 +377,7 @@ class Policy:
 def _leave_one_unchecked(cases: Iterable[CaseResult]) -> bool:
     """Whether some case was skipped in every mode: nothing unchecked is green.
 
-    One that its spec means for other versions of TensorFlow isn't meant to be checked.
+    A case that is for other versions of TensorFlow needn't be checked.
     """
     skipped, checked = set(), set()
     for case in cases:
@@ -397,7 +397,7 @@ class Report:
 
     `strict` and `strict_precision` are the options of that name: with them, what was skipped fails the run
     (exit 3), and so does what loses digits (exit 1). `unchecked` says what should have been run and wasn't;
-    `selection` says what was asked for, if that is known.
+    `selection` says what was requested, if that is known.
     """
 
     gradcheck_version: str
@@ -459,7 +459,7 @@ class Report:
 
     @property
     def evaluations_per_element(self) -> float:
-        """How many evaluations of the forward an input element cost, on average; 0 if none were made."""
+        """How many evaluations of the forward an input element cost on average; 0 if there were none."""
         spent: dict[tuple[int, str], tuple[int, int]] = {}
         for case_index, case in enumerate(self.cases):
             for pair in case.pairs:
@@ -476,7 +476,7 @@ class Report:
         code = self.policy.exit_code(self.cases)
         if code == 1 or any(finding.is_failure for finding in self.baseline):
             return 1
-        # A shard alone ran a part: the whole is judged where shards are merged.
+        # A single shard ran only a part: the whole is judged after shards are merged.
         return 3 if self.unchecked or (self.shard is None and self.falls_short) else code
 
     @property
@@ -496,7 +496,7 @@ class Report:
 
     @property
     def branches_fall_short(self) -> bool:
-        """Whether too few sides of branches were seen, or none was even looked at."""
+        """Whether too few sides of branches were seen, or none was examined at all."""
         seen, every = self.sides
         if self.branch_fail_under is None:
             return False

@@ -1,10 +1,10 @@
-"""Values as JSON and back: the one codec of reports, lock files, caches and what is sent to a cluster.
+"""Values as JSON and back: the one codec for reports, lock files, caches and messages to a cluster.
 
 A dataclass is written field by field, under the names of its fields; a `Layout` says where it differs.
-Numbers that JSON has no word for are written as "nan", "inf" and "-inf", complex ones as [re, im].
+Numbers that JSON can't express are written as "nan", "inf" and "-inf", and complex ones as [re, im].
 
-Reading goes by the types of the fields. What is read was written by gradcheck, and may have been spoilt by a
-merge, a cut connection or a hand: what doesn't fit is refused, with its place.
+Reading follows the types of the fields. What is read was written by gradcheck, but a merge, a broken
+connection or a person may have damaged it: anything that doesn't fit is refused, with its place.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
-# Larger ones count nothing here, and are no float, or need more digits than a line has.
+# Larger integers count nothing here; they are no floats, or have more digits than a line.
 _LARGEST_INTEGER = 2**63
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _SHOWN = 40  # characters of a value in a message
 
 
 class TypeFault(ValueError):  # noqa: N818 (a fault, as those of specs are called)
-    """A value that isn't what must stand there; the text says where, and what must."""
+    """A value isn't what is required in its place; the text says where, and what is required."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a dataclass is written, where that isn't each field under its own name.
+    """How a dataclass is written, if not each field under its own name.
 
     Attributes:
         is_list: whether it is written as the list of its fields.
         order: the keys that come first; the others follow in the order of the fields.
         left_out: fields that aren't written.
-        null: fields of text that are written as null where they are empty.
-        computed: key -> what is written under it, beside the fields or in place of the field of that name.
-        absent: key -> what it stands for where a file of an older version lacks it, as JSON.
-        unfold: turns a mapping, at a place, into one that holds each field.
-        require: raises `TypeFault` where what was read, at a place, contradicts itself.
+        null: text fields that are written as null if they are empty.
+        computed: key -> what is written under it, in addition to the fields or instead of the field of that
+            name.
+        absent: key -> its value, as JSON, if a file of an older version lacks it.
+        unfold: turns a mapping, at a place, into one that has each field.
+        require: raises `TypeFault` if what was read, at a place, contradicts itself.
     """
 
     is_list: bool = False
@@ -67,16 +68,16 @@ def _unmarked(_: object, form: object) -> object:
 def plain(
     value: object, layouts: Layouts | None = None, mark: Callable[[object, Any], object] = _unmarked
 ) -> Any:  # noqa: ANN401 (JSON)
-    """Return a value as JSON holds it.
+    """Return a value in JSON's types.
 
     Args:
         value: dataclasses, enumerations, mappings, sequences, numbers, text; scalars of NumPy's too.
-        layouts: the dataclasses that aren't written as their fields.
-        mark: takes a value that JSON has no type for, with the form in which it is written, and returns what
-            is written in its place; a mapping is one, since JSON's have keys of text alone.
+        layouts: the dataclasses that aren't written field by field.
+        mark: takes a value of a type that JSON lacks, with the form in which it is written, and returns what
+            is written instead. A mapping is one, since JSON's keys can only be text.
 
     Raises:
-        TypeError: it holds something else.
+        TypeError: it contains something else.
     """
     layouts = layouts or {}
 
@@ -95,7 +96,7 @@ def plain(
 
 
 def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) -> object:
-    """Return the form in which a value is written that JSON has no type for."""
+    """Return the form in which a value of a type that JSON lacks is written."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
@@ -114,7 +115,7 @@ def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) 
 
 
 def _parts(value: Any, layout: Layout) -> list[object] | dict[str, object]:  # noqa: ANN401 (a dataclass)
-    """Return what a dataclass is written as, part by part."""
+    """Return a dataclass as it is written, part by part."""
     own = {one.name: getattr(value, one.name) for one in fields(value)}
     if layout.is_list:
         return list(own.values())
@@ -125,7 +126,7 @@ def _parts(value: Any, layout: Layout) -> list[object] | dict[str, object]:  # n
 
 
 def parse(text: str | bytes) -> Any:  # noqa: ANN401 (JSON)
-    """Parse JSON strictly: no `NaN` and no `Infinity`, which JSON has no word for.
+    """Parse JSON strictly, without `NaN` and `Infinity`, which JSON doesn't have.
 
     Raises:
         TypeFault: it isn't JSON, or is nested too deeply.
@@ -152,14 +153,14 @@ def read(
     """Read a value of a type.
 
     Args:
-        kind: the type: of a dataclass, each field is looked for under its name; one with a default too, since
-            what gradcheck writes has them all.
-        content: what JSON gave.
-        place: where it stands, for messages.
-        layouts: the dataclasses that aren't written as their fields.
+        kind: the type. In a dataclass each field must be present, even one with a default, since gradcheck
+            writes all of them.
+        content: the parsed JSON.
+        place: its place, for messages.
+        layouts: the dataclasses that aren't written field by field.
 
     Raises:
-        TypeFault: it isn't one.
+        TypeFault: it isn't a value of that type.
     """
     layouts = layouts or {}
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
@@ -221,7 +222,7 @@ def _read_scalar(kind: Any, content: object, place: str) -> Any:  # noqa: ANN401
 
 
 def _read_number(content: object, place: str) -> float:
-    """Read a float: a number, or one of the words for those that JSON has none for.
+    """Read a float: a number, or one of the words for numbers that JSON can't express.
 
     Raises:
         TypeFault: it is none, or too large for a float.
@@ -230,7 +231,7 @@ def _read_number(content: object, place: str) -> float:
         return _WORDS[content]
     if isinstance(content, bool) or not isinstance(content, int | float):
         raise _fault(content, place, "a number")
-    if abs(content) == float("inf") or abs(content) >= 2**1024:  # of 400 digits: beyond any float
+    if abs(content) == float("inf") or abs(content) >= 2**1024:  # of 400 digits: larger than any float
         raise _fault(content, place, "a number")
     return float(content)
 

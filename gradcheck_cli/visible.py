@@ -1,4 +1,4 @@
-"""Text that gradcheck didn't make up, so that printing it does nothing: no cursor moves, no CI obeys it."""
+"""Makes text from outside harmless to print: it can't move the cursor or give commands to a CI service."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import re
 import unicodedata
 
-# What a CI service reads in a job's log as orders. GitHub and Azure find `##[` and `##vso[` anywhere in a
-# line, the others at its start.
+# What a CI service obeys in a job's log. GitHub and Azure find `##[` and `##vso[` anywhere in a line, the
+# others at its start.
 _ANYWHERE = re.compile(r"##(?=\[|vso\[)", re.IGNORECASE)
 _AT_START = re.compile(r"^(\s*)(::|##teamcity\[)", re.IGNORECASE)
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
@@ -27,17 +27,17 @@ def is_read_by_ci() -> bool:
 
 
 def without_commands(text: str, before: str = "") -> str:
-    """Return text with a blank in whatever a CI service would obey.
+    """Return text with a blank inserted into whatever a CI service would obey.
 
     Args:
         text: what is about to be printed.
-        before: what stands in its first line already.
+        before: the existing content of its first line.
     """
     lines = re.split(r"(?<=[\n\r])", text)
     for number, line in enumerate(lines):
         start = before if number == 0 else ""
         whole = _AT_START.sub(lambda found: f"{found[1]}{found[2][0]} {found[2][1:]}", start + line)
         whole = _ANYWHERE.sub("# #", whole)
-        # Of what stands there already nothing can be changed: a blank goes in between.
+        # The existing content can't be changed, so a blank is put in between.
         lines[number] = whole[len(start) :] if whole.startswith(start) else f" {line}"
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""Tells whoever listens how far the case is that is being checked."""
+"""Reports the progress of the case that is being checked to whoever asked for it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
 
 
-def tell(share: float) -> None:
-    """Say that about this share of the case's work is done."""
+def report_progress(share: float) -> None:
+    """Report that about this share of the case's work is done."""
     listener = _listener.get()
     if listener is not None:
         listener(share)
 
 
 @contextlib.contextmanager
-def listening(listener: Callable[[float], None]) -> Iterator[None]:
-    """Have a function called with the share that is done, now and then, while the block runs."""
+def listen_to_progress(listener: Callable[[float], None]) -> Iterator[None]:
+    """Call a function with the share of work done, now and then, while the block runs."""
     token = _listener.set(listener)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Check one case: its gradient, its gradient's own gradient if asked to, then what the spec expects."""
+"""Check one case: its gradient, its second order if the spec asks for it, then the expectations."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def check_case(
     Args:
         case: the case.
         opener: makes ops of it.
-        samples: numbers of the sample points.
-        others: makes openers in other modes, by mode: the first of them that the case can be opened in must
-            have the same gradients.
+        samples: indices of the sample points.
+        others: mode -> a function that makes its opener. The first mode in which the case can be opened must
+            give the same gradients.
 
     Returns:
         The findings, with the spec's expectations applied.
@@ -48,7 +48,7 @@ def check_case(
 
 
 def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findings) -> Findings:
-    """Add what is found of the vjp as a function; that it can't be had at all is a finding, too.
+    """Add the findings about the vjp as a function. A vjp that can't be differentiated is one, too.
 
     Raises:
         CaseFailedError: of kind "pairs": a rule matches no pair of either order.
@@ -62,7 +62,8 @@ def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findin
         return replace(found, checks=(*found.checks, told))
     try:
         vjp = opener.vjp(first)
-        # Where the reference has no gradient to be differentiated, nothing is known of the forward's stops.
+        # If the reference has no gradient to differentiate, nothing is known about the forward's
+        # stop_gradients.
         is_known = opener.case.reference is None or vjp.case.reference is not None
         stops = found.stops if is_known else None
         second = examine(vjp.case, vjp, samples, below=FirstOrder(labels, stops))

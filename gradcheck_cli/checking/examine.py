@@ -15,7 +15,7 @@ from gradcheck_cli.checking.diagnosis.diagnose import cause_first, with_causes
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of
 from gradcheck_cli.checking.pairs.pair_view import Judged
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """What was found about one case."""
+    """The findings about one case."""
 
     pairs: tuple[PairResult, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs of integers and such, with their dtypes
-    first: Operation | None = None  # at the first sample point; None where nothing could be judged
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
+    first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()
-    held: tuple[str, ...] = ()  # each stop_gradient that was held, and where
-    stops: frozenset[str] = frozenset()  # keys of those that change a derivative, if nobody says they may
-    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by its label
-    custom_gradients: tuple[GradientRun, ...] = ()  # that were made, and for which pairs they ran
-    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that were taken
+    held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
+    stops: frozenset[str] = frozenset()  # keys of those that change a derivative
+    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by the pair's label
+    custom_gradients: tuple[GradientRun, ...] = ()  # those that were made, and the pairs for which they ran
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
     search: SearchResult | None = None
     sides_unknown: str = ""  # why branches weren't looked at, or not all of them
-    chosen_points: int = 0  # that were checked besides, since they take sides that the others don't
+    chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
 
 
 @dataclass(frozen=True)
 class FirstOrder:
-    """What is known of a case whose vjp is examined.
+    """What is known about a case whose vjp is examined.
 
     Attributes:
-        labels: of its own pairs: rules may be meant for those.
-        stops: its `stop_gradient`s that change a first derivative, if nobody says that they may; `None` where
-            that isn't known.
+        labels: labels of the case's own pairs: rules may be meant for those.
+        stops: the `stop_gradient`s that change a first derivative, where the spec doesn't say whether they
+            are meant; `None` where that isn't known.
     """
 
     labels: Sequence[str] = ()
@@ -84,9 +84,9 @@ def examine(
     Args:
         case: the case.
         opener: makes ops of it.
-        samples: numbers of the sample points.
-        others: makes openers in other modes, by mode.
-        below: of a vjp, what is known of the case that it is of.
+        samples: indices of the sample points.
+        others: mode -> a function that makes its opener.
+        below: for a vjp, what is known about the case that it belongs to.
 
     Returns:
         The findings, with the spec's expectations of its pairs applied.
@@ -102,7 +102,7 @@ def examine(
         if check.status is not Status.PASSED:
             return Findings(checks=(check,))
         opened.append(check)
-    # One trace serves every point; another one is held against it at the second.
+    # One trace serves every point. At the second point it is compared with a new trace.
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     stops = StopGradients(case, below.stops, budget=budget)
@@ -133,7 +133,7 @@ def _conclude(
     sample: int,
     others: Mapping[str, Callable[[], Opener[Any]]],
 ) -> Findings:
-    """Turn what the sample points have given into findings."""
+    """Turn the results of the sample points into findings."""
     case, rules, operations = examination.case, examination.rules, examination.first
     pairs = results_of(
         case, first, rules, examination.samples, examination.upstream_faults, examination.scenes
@@ -148,14 +148,14 @@ def _conclude(
     pairs = with_causes(case, operations, pairs, checks)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(
-        examination.facts.added_to(first, pairs),
+        examination.facts.add_to(first, pairs),
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
         numeric,
         _without_gradient(first),
         first,
         examination.gradients_seen,
-        held=_held(operations),
+        held=_describe_held_stops(operations),
         stops=frozenset(examination.stops.changing),
         judged={
             label_of(first, key): Judged(first.outputs[key[0]], first.inputs[key[1]], tuple(judged))
@@ -164,8 +164,8 @@ def _conclude(
     )
 
 
-def _held(operations: Operations | None) -> tuple[str, ...]:
-    """Say which `stop_gradient`s were held in what was differenced."""
+def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
+    """Say which `stop_gradient`s were held when the forward was differenced."""
     if operations is None:
         return ()
     of = "" if operations.differenced is operations.formula else " of the reference"
@@ -177,7 +177,7 @@ def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
 
 
 def _require_finite(op: Operation) -> None:
-    """Refuse inputs where there can be no difference: NaN and infinities have no neighbours.
+    """Refuse NaN and infinite inputs: no difference can be taken there.
 
     Raises:
         CaseFailedError: of kind "values".

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.baseline.baseline_facts import BaselineFacts
-from gradcheck_cli.checking.case_progress import tell
+from gradcheck_cli.checking.baseline.fingerprint import BaselineFacts
+from gradcheck_cli.checking.case_progress import report_progress
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
 from gradcheck_cli.checking.checks.repeatability import compare_traces
@@ -23,6 +23,7 @@ from gradcheck_cli.checking.ops.method_choice import costly_pairs, is_probed
 from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
+from gradcheck_cli.checking.pairs.joined_kinks import leave_joined_kinks
 from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
@@ -42,31 +43,31 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case, PairRule
 
 Jacobians = dict["PairKey", "Jacobian | None"]
-# The part of the time that there is at a point, for what is judged element by element.
+# The part of a point's time budget for pairs that are judged element by element.
 _FOR_WHOLE = 0.3
 
 
 @dataclass
 class Examination:
-    """A case under examination, with what its sample points have given so far.
+    """A case under examination, with the results of its sample points so far.
 
     Attributes:
         case: the case.
         opener: makes ops of it.
-        rules: what the spec says of each pair.
-        compared_at: number of the sample point at which another trace is compared.
+        rules: the spec's rule for each pair.
+        compared_at: index of the sample point at which another trace is compared.
         budget: for all sample points.
-        stops: the `stop_gradient`s of which the spec doesn't say whether they are meant.
+        stops: the `stop_gradient`s for which the spec doesn't say whether they are meant.
         samples: the verdicts of each pair, by sample point.
         checks: results of the structural checks.
-        warnings: what the declared dtype loses.
+        warnings: the declared dtype's losses of precision.
         first: the ops at the first sample point.
-        facts: what a baseline is to remember.
+        facts: what a baseline records.
         sparsities: guessed at the first sample point.
         costly: pairs whose elements aren't judged one by one.
         gradients_seen: how often each registered gradient function was called.
         scenes: the sample points, for the diagnosis.
-        upstream_faults: what is wrong with pairs that are expected to be, beside their Jacobians.
+        upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
     """
 
     case: Case
@@ -90,9 +91,9 @@ class Examination:
         """Judge every pair at one sample point, and run the structural checks of a point.
 
         Args:
-            sample: number of the sample point.
-            op: the op as declared, there.
-            share: the shares of all the work that are done before this point, and after it.
+            sample: index of the sample point.
+            op: the declared op at that point.
+            share: the shares of all work that are done before this point and after it.
         """
         case = self.case
         until, for_whole = self.budget.share(share[1]), Budget()
@@ -100,26 +101,28 @@ class Examination:
             for_whole = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
         keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
         with self.budget.uncounted():
-            # What the spec covers is required at each point: another branch of a forward is other ops.
+            # What the spec covers is required at each point, since another branch of a forward runs other
+            # ops.
             seen = self.opener.gradients_seen(op) if keys else {}
             operations = replace(open_operations(case, self.opener, sample, op), budget=for_whole)
         self.gradients_seen = self.gradients_seen or seen
         pairs = pairs_at(case, operations, {key: self.rules[key] for key in keys})
         self.first = self.first or operations
         sparsities = self._plan(operations, keys)
-        self._tell(share, 0.1)
+        self._report_progress(share, 0.1)
         jacobians = take_jacobians(
             case, operations, [key for key in keys if key not in self.costly], sparsities
         )
         judged, warnings = self._judge(pairs, jacobians, sparsities)
-        self._tell(share, 0.4)
+        self._report_progress(share, 0.4)
         large = [key for key in keys if key not in judged]
         self.costly |= set(large)
-        # What was found wrong took its time to be found.
+        # The search for a fault took time of its own; it doesn't count against the budget.
         large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, until)
         judged |= probed
-        self._tell(share, 0.8)
+        judged = {key: leave_joined_kinks(pairs[key], found) for key, found in judged.items()}
+        self._report_progress(share, 0.8)
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
@@ -127,9 +130,9 @@ class Examination:
             told = _leave_undecided(operations.differenced, key, result)
             self.samples.setdefault(key, []).append(told)
         with self.budget.uncounted():
-            self._look_beside(operations, pairs, jacobians, judged, sample)
+            self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
-    def _look_beside(
+    def _run_point_checks(
         self,
         operations: Operations,
         pairs: Mapping[PairKey, Pair],
@@ -137,12 +140,12 @@ class Examination:
         judged: Mapping[PairKey, PairSample],
         sample: int,
     ) -> None:
-        """Run the structural checks of a point whose pairs are judged, and keep what else is known of it."""
+        """Run the structural checks of a judged point, and record what else is known about it."""
         case, op, is_first = self.case, operations.declared, not self.scenes
         self.facts.keep(case, operations.formula, pairs)
         self.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
-        # Where a pair is expected to be wrong, what its upstream does to it is of no interest. Those without
-        # a Jacobian, which cost more, are looked at once.
+        # If a pair is expected to be wrong, its behaviour under other upstreams is of no interest. Pairs
+        # without a Jacobian cost more and are checked at one point only.
         sound = [
             key
             for key, pair in pairs.items()
@@ -158,12 +161,12 @@ class Examination:
                 if pair.is_expected_wrong and not _is_wrong(judged[key])
             }
 
-    def _tell(self, share: tuple[float, float], part: float) -> None:
-        """Say that such a part of the work at a sample point is done."""
-        tell(share[0] + part * (share[1] - share[0]))
+    def _report_progress(self, share: tuple[float, float], part: float) -> None:
+        """Report that this part of the work at a sample point is done."""
+        report_progress(share[0] + part * (share[1] - share[0]))
 
     def _plan(self, operations: Operations, keys: list[PairKey]) -> dict[PairKey, Sparsity]:
-        """Say at the first point which Jacobians are sparse, and which cost too much."""
+        """Decide at the first point which Jacobians are sparse and which cost too much."""
         if self.sparsities is None:
             self.sparsities = sparsities = guess_sparsities(self.case, operations.formula, keys)
             few = [
@@ -179,7 +182,7 @@ class Examination:
         jacobians: tuple[Jacobians, Jacobians],
         sparsities: Mapping[PairKey, Sparsity],
     ) -> tuple[dict[PairKey, PairSample], list[str]]:
-        """Judge pairs element by element: their formula, then what the declared dtype makes of that."""
+        """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
         judged = {
             key: settle_by_forward_mode(pairs[key], found)
@@ -188,7 +191,7 @@ class Examination:
         if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
             return judged, []
         judged, warnings = look_again(pairs, judged, declared, sparsities)
-        # A declared dtype that is wrong outright is wrong, also where its loss of digits is of no interest.
+        # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
         wrong, lossy = judge_declared(pairs, declared, judged)
         return judged | wrong, [*warnings, *lossy]
 
@@ -205,12 +208,12 @@ def _is_wrong(sample: PairSample) -> bool:
 
 
 def _upstream_fault(view: PointView, key: PairKey) -> str:
-    """Say what is wrong with a pair that its Jacobian doesn't show, where it is expected to be wrong."""
+    """For a pair that is expected to be wrong, return a fault that its Jacobian doesn't show."""
     own = view.of([key])
     found = run_upstream_checks(own)
     found += compare_traces(own, view.op)
     if key in view.jacobians[0]:
-        # Together with the other outputs: a gradient that mixes them is right for each alone.
+        # Together with the other outputs: a gradient that mixes them is right for each output alone.
         sound = [
             other
             for other in view.jacobians[0]
@@ -227,13 +230,13 @@ def _failing(checks: Sequence[CheckResult]) -> list[CheckResult]:
 def _probe(
     pairs: Mapping[PairKey, Pair], sample: int, budget: Budget
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Judge pairs by probes: their formula, then what the declared dtype makes of that; with warnings."""
+    """Judge pairs by probes: first their formula, then the declared dtype. Return warnings as well."""
     if not pairs:
         return {}, []
     first = next(iter(pairs.values()))
     if first.case.full_only:
         return {key: refuse(pair) for key, pair in pairs.items()}, []
-    # Where one is expected to be wrong, what it does to the others is of no interest.
+    # If one pair is expected to be wrong, its effect on the others is of no interest.
     found = probe_pairs(
         {key: pair for key, pair in pairs.items() if not pair.is_expected_wrong}, sample, budget
     )
@@ -253,15 +256,15 @@ def _probe(
 
 
 def _leave_undecided(op: Operation, pair: PairKey, sample: PairSample) -> PairSample:
-    """Return the verdicts of a pair, undecided where the forward isn't finite at the point.
+    """Return a pair's verdicts, undecided where the forward isn't finite at the point.
 
-    Nor is anything told of gradients that aren't finite elsewhere in one with NaN: a kernel that gives up
-    (a Cholesky factor of what isn't positive definite) leaves the rest of its memory as it was, and what is
-    differenced there is no derivative.
+    If the gradient contains NaN, its other elements that aren't finite elsewhere are undecided, too: a kernel
+    that gives up (a Cholesky factor of a matrix that isn't positive definite) leaves the rest of its memory
+    unwritten, and a difference of that is no derivative.
 
     Args:
         op: the op at the sample point.
-        pair: output and input.
+        pair: output and input index.
         sample: the verdicts.
     """
     is_finite = np.isfinite(packed_magnitude(op.base_values[pair[0]], op.outputs[pair[0]]))

@@ -1,4 +1,4 @@
-"""What the shell is offered after a Tab: spec files, op types, tags, cases, pairs; without TensorFlow."""
+"""What the shell offers after a Tab: spec files, op types, tags, cases, pairs; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IMPORTED = re.compile(r"^from \S+ import (\w+)", re.MULTILINE)
 
 
 def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer YAML files, and folders to go on in."""
+    """Offer YAML files, and folders that may contain some."""
     folder, _, begun = incomplete.rpartition("/")
     where = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
     items = []
@@ -46,13 +46,13 @@ def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def op_types(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer TensorFlow's op types; in any case, as `list` looks them up."""
+    """Offer TensorFlow's op types, in upper or lower case, as `list` looks them up."""
     return _beginning(known_op_types(), incomplete)
 
 
 def known_op_types() -> list[str]:
-    """Return the op types that TensorFlow exports, read from its package's text; none where it's missing."""
-    package = find_spec("tensorflow")  # finds a package, and imports nothing of it
+    """Return the op types that TensorFlow exports, read from its package's text; none if it is missing."""
+    package = find_spec("tensorflow")  # finds a package without importing it
     for folder in (package.submodule_search_locations or ()) if package else ():
         with suppress(OSError):
             return sorted(set(_IMPORTED.findall(Path(folder, *_RAW_OPS).read_text(encoding="utf-8"))))
@@ -60,22 +60,22 @@ def known_op_types() -> list[str]:
 
 
 def tags(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the tags of the specs that are named, or of all."""
+    """Offer the tags of the specs in the command line, or of all."""
     return _beginning((tag for case in _cases(ctx) for tag in case.tags), incomplete)
 
 
 def cases(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the cases of the specs that are named, or of all."""
+    """Offer the names of the cases of the specs in the command line, or of all."""
     return _beginning((case.name for case in _cases(ctx)), incomplete)
 
 
 def ops(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the ops of the specs that are named, or of all."""
+    """Offer the names of the ops of the specs in the command line, or of all."""
     return _beginning((case.op for case in _cases(ctx)), incomplete)
 
 
 def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the pairs of the spec that is named, as far as it says what its outputs are called."""
+    """Offer the pairs of the spec in the command line, as far as it names its outputs."""
     labels = [
         f"d{output}/d{tensor.name}"
         for case in _cases(ctx)
@@ -93,7 +93,7 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
     paths = ctx.params.get("paths") or ctx.params.get("spec") or default_paths()
     try:
         return load_cases([paths] if isinstance(paths, str) else list(paths))
-    except GradcheckError:  # a Tab is no place to say what is wrong with a spec
+    except GradcheckError:  # faults of a spec can't be reported during completion
         return ()
 
 

@@ -1,4 +1,4 @@
-"""How this process's output looks: where colour goes, and how wide a line may be."""
+"""How this process's output looks: where it has colour, and how wide a line may be."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 FALLBACK_WIDTH = 80
-MIN_WIDTH = 40  # below this, numbers alone don't fit: the terminal's own wrapping is as good
+MIN_WIDTH = 40  # below this, not even the numbers fit: the terminal's own wrapping is as good
 
 
 def terminal_width() -> int:
-    """Return the columns of the terminal that standard output goes to; 80 where it goes elsewhere."""
+    """Return the width of the terminal behind standard output; 80 if it isn't a terminal."""
     return max(MIN_WIDTH, shutil.get_terminal_size((FALLBACK_WIDTH, 24)).columns)
 
 
 def uses_colour(stream: TextIO) -> bool:
-    """Say whether output gets colour: on a terminal or with FORCE_COLOR, never with NO_COLOR."""
+    """Whether output gets colour: on a terminal or with FORCE_COLOR, never with NO_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
@@ -31,7 +31,7 @@ def uses_colour(stream: TextIO) -> bool:
 
 
 def console_for(stream: TextIO) -> Console:
-    """Return a rich console on `stream` that prints text as it is."""
+    """Return a rich console on `stream` that prints text unchanged."""
     from rich.console import Console
 
     coloured = uses_colour(stream)
@@ -47,7 +47,7 @@ def console_for(stream: TextIO) -> Console:
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Print laid-out lines as they are, at once: nobody waits for a buffer to fill."""
+    """Print laid-out lines unchanged and at once, without waiting for a full buffer."""
     for line in lines:
         line.rstrip()
         console.print(line, soft_wrap=True)

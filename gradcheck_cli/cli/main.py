@@ -24,7 +24,7 @@ COMMANDS = {
     "list": ("gradcheck_cli.cli.commands.list", "List registered gradients and where they are."),
     "validate": ("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "schema": ("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
-    "merge": ("gradcheck_cli.cli.commands.merge", "Join the JSON reports of shards into one."),
+    "merge": ("gradcheck_cli.cli.commands.merge", "Merge the JSON reports of shards into one."),
     "diff": ("gradcheck_cli.cli.commands.diff", "Compare two JSON reports."),
     "init": ("gradcheck_cli.cli.commands.init", "Write a spec to start from."),
     "show": ("gradcheck_cli.cli.commands.show", "Print a pair's analytic and numeric Jacobian."),
@@ -32,12 +32,12 @@ COMMANDS = {
     "search": ("gradcheck_cli.cli.commands.search", "Search for an input at which a gradient is wrong."),
     "mutate": ("gradcheck_cli.cli.commands.mutate", "Say which wrong gradients specs would miss."),
     "blame": ("gradcheck_cli.cli.commands.blame", "Find the op whose own gradient is wrong."),
-    "explain": ("gradcheck_cli.cli.commands.explain", "Say what a finding means, and what to do."),
+    "explain": ("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
     "completion": ("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
 }
 
 USAGE = 2
-INTERNAL = 3  # not 1: a crash of ours is no verdict on anybody's gradient
+INTERNAL = 3  # not 1: a crash of gradcheck is no verdict on a gradient
 INTERRUPTED = 130  # 128 + SIGINT
 
 
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one was meant."""
+        """Find the command, or suggest one."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             close = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)
     if not value or ctx.resilient_parsing:
         return
-    # Importing these for their version costs a fifth of each `--help`.
+    # Importing these for their version would cost a fifth of each `--help`.
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -114,8 +114,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line after the program's name; default `sys.argv[1:]`.
 
     Returns:
-        The exit code (DESIGN §4). Where standard output couldn't be written to, that of what was found, if
-        that is a failure; else `outlet.LOST`, or `outlet.BROKEN_PIPE` where its reader left.
+        The exit code (DESIGN §4). If standard output couldn't be written to, it is that of the findings if
+        they are a failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
     """
     with guard_output() as out:
         try:
@@ -139,7 +139,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except GradcheckError as error:
         click.echo(_message_of(error), err=True)
         if isinstance(error, CaseFailedError):
-            for frame in error.traceback:  # the user's own frames: where to look
+            for frame in error.traceback:  # the user's own frames
                 click.echo(f"  {frame}", err=True)
         return error.exit_code
     except click.ClickException as error:
@@ -148,7 +148,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except OSError as error:  # a file, folder or device of the caller's
+    except OSError as error:  # about a file, folder or device of the user
         click.echo(f"gradcheck: {_place(error)}: {_reason(error)}", err=True)
         return USAGE
     except Exception as error:  # noqa: BLE001 (Python's own exit code 1 would read as "gradient wrong")
@@ -161,12 +161,12 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _message_of(error: GradcheckError) -> str:
-    """Return an error's message; on a terminal, with the lines that a spec's faults are in."""
+    """Return an error's message; on a terminal, with the lines of a spec's faults."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.exchange.fault_reports import told
+    from gradcheck_cli.reporting.exchange.fault_reports import with_excerpts
 
-    return told(error.faults)
+    return with_excerpts(error.faults)
 
 
 def _place(error: OSError) -> str:
@@ -190,7 +190,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     code = run_command()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is done: Python's own end needs no traceback
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # finished: Python's own end must not print a traceback
     sys.exit(code)
 
 

@@ -1,4 +1,4 @@
-"""Standard output and error that may be closed, full, or left by whoever read them.
+"""Standard output and error, which may be closed, full, or abandoned by their reader.
 
 A run whose output nobody reads any more still writes its reports and has its exit code.
 """
@@ -21,34 +21,34 @@ LOST = 3  # closed or full: the output couldn't be written
 
 
 class OutputLostError(Exception):
-    """Standard output can't be written to, and the command is for nothing else."""
+    """Standard output can't be written to, and the command has no other purpose."""
 
 
 class Outlet:
-    """A stream that is written to until that fails. What is written after that is dropped.
+    """A stream that is written to until that fails; anything after that is dropped.
 
     Attributes:
-        lost: why it can't be written to, once it is so.
-        goes_on: whether the command has more to do than to print.
+        lost: why it can't be written to, after that has failed.
+        goes_on: whether the command does more than print.
     """
 
     def __init__(self, stream: TextIO | None, *, goes_on: bool) -> None:
-        """Keep the stream; `None` is one that was closed before this process began."""
+        """Keep the stream; `None` means that it was closed before this process began."""
         self._stream = stream
         self._is_ci = is_read_by_ci()
-        self._line = ""  # what stands in the last line
+        self._line = ""  # the content of the last line
         self.lost: OSError | None = None
         self.goes_on = goes_on
 
     @property
     def code(self) -> int:
-        """The exit code of a command whose output was lost; 0 where it wasn't."""
+        """The exit code of a command whose output was lost; 0 if it wasn't."""
         if self.lost is None:
             return 0
         return BROKEN_PIPE if isinstance(self.lost, BrokenPipeError) else LOST
 
     def write(self, text: str) -> int:
-        """Write, or drop what can't be written."""
+        """Write, or drop the text if that fails."""
         return self.write_commands(without_commands(text, self._line) if self._is_ci else text)
 
     def write_commands(self, text: str) -> int:
@@ -58,11 +58,11 @@ class Outlet:
         return len(text)
 
     def writelines(self, lines: Any) -> None:  # noqa: ANN401 (as every stream has it)
-        """Write lines, or drop what can't be written."""
+        """Write lines, or drop them if that fails."""
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Write what is in the buffer, or drop it."""
+        """Write the buffer's content, or drop it if that fails."""
         if self._stream is not None:
             self._do(lambda stream: stream.flush())
 
@@ -79,7 +79,7 @@ class Outlet:
 
     def _lose(self, error: OSError) -> None:
         self.lost = error
-        # What is still in the buffer would raise again when Python flushes it at exit.
+        # The buffer's content would raise again when Python flushes it at exit.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             descriptor = os.open(os.devnull, os.O_WRONLY)
             os.dup2(descriptor, self.fileno())
@@ -96,7 +96,7 @@ class Outlet:
         return self._stream is not None and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever else a stream has)
-        """Return what else the stream has."""
+        """Return another attribute of the stream."""
         if name == "encoding" and self._stream is None:
             return "utf-8"
         return getattr(self._stream, name)
@@ -106,7 +106,7 @@ class Outlet:
 def guard_output() -> Iterator[Outlet]:
     """Write to standard output and error through outlets; yield that of standard output."""
     out, err = sys.stdout, sys.stderr
-    if isinstance(out, Outlet):  # within another command of this process
+    if isinstance(out, Outlet):  # inside another command of this process
         yield out
         return
     outlet = Outlet(out, goes_on=False)
@@ -118,7 +118,7 @@ def guard_output() -> Iterator[Outlet]:
 
 
 def go_on_without_output() -> None:
-    """Note that the command also writes reports, so that lost output doesn't end it."""
+    """Record that the command also writes reports, so that lost output doesn't end it."""
     if isinstance(sys.stdout, Outlet):
         sys.stdout.goes_on = True
 

@@ -1,4 +1,4 @@
-"""Pick cases by name, and look at each of them."""
+"""Selects cases by name, and handles each of them in turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
-from gradcheck_cli.running.selection.filters import CaseFilter, choose, meant
+from gradcheck_cli.running.selection.filters import CaseFilter, choose, suggest_name
 from gradcheck_cli.spec.cases.pair_rules import could_match
 
 if TYPE_CHECKING:
@@ -16,18 +16,15 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case
 
-__all__ = ["meant", "select_cases"]
-
 LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
 
 
 def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str] = ()) -> tuple[Case, ...]:
-    """Return the cases whose name is among `names`, of the ops among `ops`; all of them where one is empty.
+    """Return the cases with a name in `names`, of the ops in `ops`; an empty list means all.
 
     Raises:
-        NoSpecsError: a name matches no case, or no op, even where another one does: nothing asked for is left
-            out in silence.
+        NoSpecsError: a name matches no case or no op, even if another one does.
     """
     return choose(cases, CaseFilter(names=names, ops=ops))
 
@@ -37,7 +34,7 @@ def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
 
     Args:
         cases: the cases to choose from.
-        label: the pair, such as `dM1/dM0`; `None` where any will do.
+        label: the pair, such as `dM1/dM0`; `None` for any.
 
     Raises:
         UsageError: no case can have such a pair.
@@ -45,22 +42,22 @@ def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
     fitting = [case for case in cases if label is None or _fits(case, label)]
     if not fitting:
         labels = list(dict.fromkeys(name for case in cases for name in _labels(case)))
-        raise UsageError(f"no pair is labelled '{label}'.{meant(str(label), labels)}")
+        raise UsageError(f"no pair is labelled '{label}'.{suggest_name(str(label), labels)}")
     return fitting
 
 
 def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
-    """Look at each case. An error of one is printed on standard error, and the others go on.
+    """Handle each case. An error in one is printed on standard error, and the others go on.
 
     Args:
         cases: one or more.
-        look: returns the exit code that a case alone would end with.
+        look: returns the exit code for a single case.
 
     Returns:
-        The gravest of the exit codes: 1 (a fault), 2, 3 (undecided), 0.
+        The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.
 
     Raises:
-        GradcheckError: what comes up where there is one case only.
+        GradcheckError: the error of the only case.
     """
     if len(cases) == 1:
         return look(cases[0])
@@ -71,22 +68,22 @@ def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
         except GradcheckError as error:
             click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
             failed.add(error.exit_code)
-    if codes:  # one case has the pair that is asked for; that another hasn't is no fault of the command line
+    if codes:  # one case has the requested pair; it is no fault of the command line that another one lacks it
         failed.discard(UsageError.exit_code)
     return next((code for code in (1, 2, 3) if code in codes | failed), 0)
 
 
 def _labels(case: Case) -> list[str]:
-    """Return the labels that a case's spec implies; outputs without a name count as y."""
+    """Return the labels that a case's spec implies; outputs without a name are called y."""
     outputs = [output.name for output in case.outputs] or ["y"]
     inputs = [tensor.name for tensor in case.tensors if tensor.is_differentiable]
     return [f"d{output}/d{name}" for output in outputs for name in inputs]
 
 
 def _fits(case: Case, label: str) -> bool:
-    """Whether the case can have the pair. Names of variables and of parts of outputs show in a trace only."""
+    """Whether the case can have the pair. Names of variables and of parts of outputs show only in a trace."""
     second = SECOND.fullmatch(label) if case.second_order else None
-    if second is not None:  # by what it is differentiated, perhaps an upstream, tracing tells
+    if second is not None:  # by what it is differentiated, perhaps an upstream, is known only after tracing
         label = f"d{second['output']}/d{second['input']}"
     if case.may_have_variables:
         return LABEL.fullmatch(label) is not None

@@ -27,12 +27,12 @@ def run_and_print(
     seed: int | None,
     stopper: Stopper | None = None,
 ) -> Report:
-    """Run cases in workers, which are closed afterwards, and print each result as it comes.
+    """Run cases in workers, which are closed afterwards, and print each result when it is ready.
 
     Args:
         workers: where the cases run.
-        cases: what to run.
-        lines_of: lays out a result; nothing is printed of one without lines.
+        cases: the cases.
+        lines_of: lays out a result; a result without lines isn't printed.
         seed: the seed that the command line gave.
         stopper: ends the run early.
     """
@@ -40,7 +40,7 @@ def run_and_print(
     from gradcheck_cli.running.run_loop import Listener, run_in_workers
 
     console = console_for(sys.stdout)
-    # A forward that prints would break the results' JSON, or stand between rows: it prints to stderr.
+    # A forward that prints would break JSON results, or print between rows, so it prints to stderr.
     with redirect_stdout(sys.stderr), progress_bar(len(cases), workers.status) as bar:
 
         def on_case(result: CaseResult) -> None:
@@ -54,7 +54,7 @@ def run_and_print(
 
 
 class Bar:
-    """Shows how far a run is; does nothing without a bar to draw."""
+    """Shows the progress of a run; does nothing without a bar to draw."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         """Keep the bar, if there is one."""
@@ -67,7 +67,7 @@ class Bar:
             self._progress.update(self._task, description=_name(case))
 
     def show_share(self, case: Case, share: float) -> None:
-        """Show how far a case is."""
+        """Show the progress of a case."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=f"{_name(case)} · {share:.0%}")
 
@@ -78,7 +78,7 @@ class Bar:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Take the bar off the screen while results are printed; both may share one terminal."""
+        """Hide the bar while results are printed; both may share one terminal."""
         if self._progress is None:
             yield
             return
@@ -95,14 +95,14 @@ def _name(case: Case) -> str:
 
 @contextmanager
 def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterator[Bar]:
-    """Draw a bar on standard error while the block runs, and leave nothing of it behind.
+    """Draw a bar on standard error while the block runs, and remove it afterwards.
 
     Args:
         total: how many cases there are.
-        status: says what runs, if there's more to say than which case began last.
+        status: describes what runs, if that is more than the case that began last.
 
     Yields:
-        The bar; a silent one where standard error is no terminal.
+        The bar; one that shows nothing if standard error is no terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Bar()
@@ -130,7 +130,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
         Status(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
-        redirect_stdout=False,  # results aren't the bar's to reprint
+        redirect_stdout=False,  # the bar must not reprint results
         redirect_stderr=False,
     )
     task = progress.add_task("starting TensorFlow", total=total)

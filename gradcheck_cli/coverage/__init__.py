@@ -1,1 +1,1 @@
-"""Which gradients somebody wrote in a package, and which of them a run has checked."""
+"""Finds the hand-written gradients of a package, and says which of them a run has checked."""

@@ -1,4 +1,4 @@
-"""Gradients that somebody wrote in a package, found in the text of its modules: nothing is imported."""
+"""Finds hand-written gradients of a package in the text of its modules; imports nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import read_plain, short_path
-from gradcheck_cli.running.selection.modules import LIMIT, file_of, find, modules_below, parsed
+from gradcheck_cli.running.selection.modules import LIMIT, file_of, find, modules_below, parse_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -36,13 +36,14 @@ class Find:
 
     Attributes:
         module: dotted name.
-        name: the qualified name of the function that it is of; of a call, of what it stands in, and its line.
-        kind: by what it is made.
-        file: as `short_path` names it.
+        name: the qualified name of the function that it belongs to; for a call, that of the function around
+            it, and the line.
+        kind: how it is made.
+        file: the file, as `short_path` names it.
         line: of the function, or of the call.
-        lines: by which a record of a run is known to be of it: decorators and `def`, or the call, with the
+        lines: the lines that identify it in a run's records: decorators and `def`, or the call, with the
             `def` of the function that the call names.
-        registered: the name that it is registered under; empty where it has none, or it is computed.
+        registered: the name under which it is registered; empty if there is none, or if it is computed.
     """
 
     module: str
@@ -55,7 +56,7 @@ class Find:
 
     @property
     def target(self) -> str:
-        """The name as specs and exceptions give it, `module:qualname`."""
+        """The name in specs and exceptions, `module:qualname`."""
         return f"{self.module}:{self.name}"
 
 
@@ -78,7 +79,7 @@ class Package:
     unreadable: tuple[str, ...]
 
     def within(self, files: Collection[Path]) -> Package:
-        """Return as much of it as lies in some files."""
+        """Return the part of the package that lies in some files."""
         kept = {name: file for name, file in self.paths.items() if file in files}
         return Package(
             self.name,
@@ -94,7 +95,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
 
     Args:
         name: dotted.
-        folders: where to look before Python's own path.
+        folders: folders that precede Python's own path.
 
     Raises:
         UsageError: there is no such package.
@@ -115,7 +116,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
     for module, file in paths.items():
         if not _may_hold_gradients(file):
             continue
-        tree = parsed(file)
+        tree = parse_file(file)
         if tree is None:
             unreadable.append(module)
         else:
@@ -125,7 +126,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
 
 
 def _may_hold_gradients(file: Path) -> bool:
-    """Whether a module's text has one of the words: parsing takes a hundred times as long."""
+    """Whether a module's text contains one of the words: parsing takes a hundred times as long."""
     try:
         text = read_plain(file, LIMIT)
     except OSError:
@@ -139,12 +140,12 @@ def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
     Args:
         tree: the module.
         module: its dotted name.
-        file: as it is to be named.
+        file: the name to use for the file.
     """
     reader = _Reader(module, file, _aliases(tree))
     reader.visit(tree)
     registered = {one.registered for one in reader.finds if one.kind == REGISTERED} - {""}
-    # An override with what this module registers itself is no second gradient.
+    # An override with a gradient that this module registers is no second gradient.
     return [
         found
         for found in sorted(reader.finds, key=lambda one: (one.line, one.name))
@@ -153,7 +154,7 @@ def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
-    """Return what names stand for: `from x import custom_gradient as cg`, `cg = tf.custom_gradient`."""
+    """Return what names refer to: `from x import custom_gradient as cg`, `cg = tf.custom_gradient`."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -180,7 +181,7 @@ class _Scope:
 
 
 class _Reader(ast.NodeVisitor):
-    """Walks a module, and gathers its gradients."""
+    """Walks a module and collects its gradients."""
 
     def __init__(self, module: str, file: str, aliases: dict[str, str]) -> None:
         self.finds: list[Find] = []
@@ -266,7 +267,7 @@ class _Reader(ast.NodeVisitor):
         self._taken.add(inner)
 
     def _overridden(self, node: ast.Call, lines: set[int]) -> None:
-        """Take an override for a gradient of its own, unless its function registers what it names."""
+        """Count an override as a separate gradient, unless its function registers what it names."""
         values = node.args[0].values if node.args and isinstance(node.args[0], ast.Dict) else ()
         for value in values:
             if not any(ast.dump(value) in self._registering[id(scope.node)] for scope in self._scopes[1:]):
@@ -275,7 +276,7 @@ class _Reader(ast.NodeVisitor):
     def _found(
         self, node: ast.Call, kind: str, lines: set[int], given: Sequence[ast.expr], registered: str = ""
     ) -> None:
-        """Add a call, under the name of the function that it is given, where that is defined around it."""
+        """Add a call under the name of the function that it gets, if that is defined around it."""
         own = self._defined(given[0]) if given else None
         if own is not None:
             lines = lines | set(_header(own))
@@ -284,7 +285,7 @@ class _Reader(ast.NodeVisitor):
 
     def _add(self, name: str, kind: str, line: int, lines: set[int], registered: str) -> None:
         if any(scope.name == CUSTOM for scope in self._scopes):
-            return  # a wrapper's own: whoever uses it writes the gradient
+            return  # a wrapper's own: whoever uses the wrapper writes the gradient
         self.finds.append(Find(self._module, name, kind, self._file, line, frozenset(lines), registered))
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
@@ -305,7 +306,7 @@ class _Reader(ast.NodeVisitor):
         return "", ""
 
     def _last(self, function: ast.expr) -> str:
-        """Return the last part of a dotted name, as it is called where it comes from."""
+        """Return the last part of a dotted name, in the spelling of its source."""
         dotted = _dotted(function)
         return self._aliases.get(dotted, dotted).rpartition(".")[2]
 
@@ -334,7 +335,7 @@ def _functions_in(node: ast.AST) -> dict[str, Function]:
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements of a scope, those under `if` and `with` too, but not a function's own."""
+    """Yield the statements of a scope, including those under `if` and `with`, but not a function's own."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, Function | ast.ClassDef | ast.Lambda):

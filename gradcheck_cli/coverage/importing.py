@@ -1,7 +1,7 @@
-"""Import every module of a package in a process of its own, and note the custom gradients that this makes.
+"""Imports every module of a package in a separate process, and records the custom gradients that this makes.
 
-Such a process may crash, hang, exit or print: the run goes on beside it, and hears which modules can't be
-imported. What a decorator of an unknown name makes shows here alone.
+Such a process may crash, hang, exit or print. The run continues in parallel, and learns which modules can't
+be imported. Gradients made by a decorator of an unknown name are seen only here.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Imported:
 
 
 class Importing:
-    """The process that imports modules, from its start on."""
+    """The process that imports modules; it starts at once."""
 
     def __init__(self, modules: Sequence[str], folders: Sequence[str]) -> None:
         """Start it.
 
         Args:
             modules: dotted names.
-            folders: to be put in front of Python's path.
+            folders: folders to put in front of Python's path.
         """
         self._modules, self._folders = list(modules), list(folders)
         self._found = Imported()
@@ -57,7 +57,7 @@ class Importing:
         return self._found
 
     def _run(self) -> None:
-        """Import what is left, in a new process after each crash."""
+        """Import the remaining modules, in a new process after each crash."""
         while self._modules:
             began = ""
             for begins, content in self._lines():
@@ -69,7 +69,7 @@ class Importing:
                     self._found.failures[began] = clean(str(content["failure"]))
                 self._take(content.get("made"))
                 began = ""
-            if not began and self._modules:  # it never came to a first module
+            if not began and self._modules:  # it never reached a first module
                 self._found.failures |= dict.fromkeys(
                     self._modules, "the process that imports it can't start"
                 )
@@ -81,11 +81,11 @@ class Importing:
     def _take(self, made: object) -> None:
         try:
             self._found.made += serial.read(tuple[GradientRun, ...], made)
-        except TypeFault:  # something else wrote to our pipe
+        except TypeFault:  # other code wrote to our pipe
             return
 
     def _lines(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the name of each module that begins, then with an empty name what came of it."""
+        """Yield the name of each module when it begins, then its result with an empty name."""
         reading, writing = os.pipe()
         command = [sys.executable, "-m", __name__, str(writing)]
         asked = json.dumps({"modules": self._modules, "folders": self._folders})
@@ -108,14 +108,14 @@ class Importing:
 
 
 def _main() -> None:
-    """Import what standard input asks for, and write to the descriptor that is named."""
+    """Import the modules named on standard input, and write to the descriptor in the arguments."""
     asked = json.loads(sys.stdin.read())
     from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow(threads=1)
     from gradcheck_cli.tensorflow_backend import frames, startup
     from gradcheck_cli.tensorflow_backend.binding import behaviour
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
     sys.path[:0] = asked["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
@@ -123,13 +123,13 @@ def _main() -> None:
             stream.write(json.dumps({"begins": module}) + "\n")
             log, failure = GradientLog(), ""
             try:
-                with sites_noted(log):
+                with note_sites(log):
                     behaviour.import_module(module)
             except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
                 failure = frames.first_line(error)
             made = serial.plain([site.as_run() for site in log.made])
             stream.write(json.dumps({"failure": failure, "made": made}) + "\n")
-    os._exit(0)  # threads that modules have started don't hold it up
+    os._exit(0)  # threads that modules have started don't delay it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which of a package's gradients passing pairs ran: what its text holds, beside what a run has recorded."""
+"""Finds the gradients of a package that passing pairs ran, from its text and from a run's records."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MADE = "a case makes it, but no pair's gradient runs it"
 
 @dataclass
 class _Evidence:
-    """What a run has shown of one gradient."""
+    """What a run has shown about one gradient."""
 
-    passed: set[str] = field(default_factory=set)  # cases with a pair that passed and ran it
+    passed: set[str] = field(default_factory=set)  # cases with a passing pair that ran it
     excused: dict[str, str] = field(
         default_factory=dict
-    )  # those that are expected to be wrong, with the reason
-    others: dict[str, str] = field(default_factory=dict)  # pairs that ran it, and what became of them
+    )  # pairs that are expected to be wrong, with the reason
+    others: dict[str, str] = field(default_factory=dict)  # other pairs that ran it, and their outcome
     is_made: bool = False
 
 
@@ -41,12 +41,12 @@ def measure(
     imported: Imported,
     excuses: Mapping[str, str],
 ) -> GradientCoverage:
-    """Return what becomes of each gradient of some packages.
+    """Return the outcome of each gradient of some packages.
 
     Args:
-        packages: their text, or as much of it as counts.
-        cases: what was run.
-        imported: what came of importing their modules.
+        packages: their text, or the part of it that counts.
+        cases: the results of the cases that ran.
+        imported: the result of importing their modules.
         excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
             it is registered under, or by the module or a package that it is in.
     """
@@ -58,7 +58,7 @@ def measure(
     modules = {file: name for package in packages for name, file in package.modules.items()}
 
     def evidence(run: GradientRun) -> list[_Evidence]:
-        known = _matching(run, by_place) or list(_unforeseen(run, modules))
+        known = _find_matching(run, by_place) or list(_find_unlisted(run, modules))
         return [finds.setdefault(one, _Evidence()) for one in known]
 
     for run in imported.made:
@@ -78,16 +78,16 @@ def measure(
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
 
 
-def _matching(run: GradientRun, by_place: Mapping[str, list[Find]]) -> list[Find]:
-    """Return the gradients in the text that a record is of: by its own lines, else by who asked for it."""
+def _find_matching(run: GradientRun, by_place: Mapping[str, list[Find]]) -> list[Find]:
+    """Return the gradients in the text that a record belongs to, by its own lines or by its callers."""
     found = [find for place in run.places for find in by_place.get(place, ())]
     if found:
         return list(dict.fromkeys(found))
     return next((by_place[place] for place in run.makers if place in by_place), [])
 
 
-def _unforeseen(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
-    """Yield a gradient of a package that its text doesn't show; nothing where it isn't the package's."""
+def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
+    """Yield a gradient of a package that its text doesn't show; nothing if it isn't the package's."""
     for number, place in enumerate(run.places):
         file, _, line = place.rpartition(":")
         if file not in modules or (number == 0 and _WRAPPER in run.function):
@@ -136,6 +136,6 @@ def _of_module(name: str, file: str, why: str, excuses: Mapping[str, str]) -> Wr
 
 
 def _with_packages(module: str) -> list[str]:
-    """Return a module's name, and those of the packages that it is in."""
+    """Return a module's name, and those of its packages."""
     parts = module.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]

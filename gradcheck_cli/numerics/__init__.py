@@ -1,7 +1,7 @@
-"""NumPy only: steps, differences, ladder, noise, kinks, comparison; testable on plain functions.
+"""Steps, differences, ladder, noise, kinks and comparison, with NumPy only; testable on plain functions.
 
-A `Problem` is a function at a point. `judge` compares an analytic Jacobian with its differences, `estimate`
-takes the differences alone.
+A `Problem` is a function at a point. `judge` compares an analytic Jacobian with its differences; `estimate`
+returns the differences alone.
 """
 
 from gradcheck_cli.numerics.complex_step import judge_complex_step

@@ -1,9 +1,9 @@
 """The complex step: derivatives without a difference, for functions that are analytic in their inputs.
 
 For an analytic f that is real on the real axis, f(x + ih) = f(x) + ih f'(x) + O(h^2), so Im f(x + ih) / h is
-the derivative, with no subtraction and so no cancellation: h can be as small as the format allows, and the
-truncation vanishes. abs, conj, comparisons on the value and the like aren't analytic; Im f / h is then
-something else, so every element is held against a central difference first.
+the derivative. There is no subtraction and so no cancellation: h can be as small as the format allows, and
+the truncation vanishes. abs, conj, comparisons on the value and the like aren't analytic, and Im f / h is
+then something else. So every element is first compared with a central difference.
 
 References: Squire and Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review
 40 (1998); Martins, Sturdza and Alonso, The complex-step derivative approximation, ACM TOMS 29 (2003).
@@ -31,8 +31,8 @@ STEP = 2.0**-100
 # The function itself, evaluated in complex arithmetic, loses some hundreds of roundings, as the gradient
 # does.
 _ROUNDINGS = 256.0
-# A central difference in float64 is good to about 1e-6 where the first pass is; what differs from it by a
-# thousandth of the row's own size isn't the same derivative.
+# A central difference in float64 is accurate to about 1e-6 where the first pass is. A slope that differs from
+# it by a thousandth of the row's own size isn't the same derivative.
 _SAME = 1e-3
 
 
@@ -66,7 +66,7 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
         values = problem.evaluate_complex(points)
         numeric[:, start:stop] = (values.imag / step[start:stop, None]).T
         value = np.abs(values.real[0])
-    # A cross-check of its own: it takes no base value and writes its points out.
+    # An independent cross-check: it takes no base value and writes its points out.
     plain = replace(problem, row_precision=precision, base_value=None, moves=None)
     crossed = estimate(plain, method="central")
     rule = plain.rule

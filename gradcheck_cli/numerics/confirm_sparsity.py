@@ -1,9 +1,9 @@
-"""Confirms that what a sparsity leaves out of a Jacobian is zero, without differencing it element by element.
+"""Confirms that the elements that a sparsity leaves out of a Jacobian are zero, without differencing each.
 
-All classes whose number has a given bit move at once, in a random direction; the rows of the others may not
-move by more than rounding. After each bit, set and clear, every row has seen every class but its own move:
-twice as many evaluations as the number of classes has bits. That several elements cancel has probability 0,
-since the direction's components are random reals.
+All classes whose number has a given bit set move at once, in a random direction; the rows of the other
+classes may not move by more than rounding. After each bit has been tried, set and clear, every row has seen
+every class but its own move. That takes twice as many evaluations as the number of classes has bits. Several
+elements cancel with probability 0, since the direction's components are random reals.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.problem import Problem
     from gradcheck_cli.numerics.sparsity import Sparsity
 
-# How far inputs move, over their scale: far enough to lift what is small above rounding. It needn't be a
-# difference: a row that doesn't depend on an input stays put however far that goes.
+# How far inputs move, over their scale: far enough to lift small slopes above rounding. The movement needn't
+# be a good difference: a row that doesn't depend on an input stays the same however far the input goes.
 STEP = 2.0**-6
-# What a row that stays put may move by, in units of u|f|: a difference of two values, each off by two.
+# How far a row that stays the same may move, in units of u|f|: a difference of two values, each off by two.
 _ROUNDINGS = 4.0
 
 
 def confirm_sparsity(problem: Problem, sparsity: Sparsity) -> bool:
     """Say whether no row moves with the columns of another class.
 
-    An element outside of its class goes unseen where it moves its row by less than 4u|f| over a 64th of the
+    An element outside of its class isn't seen if it moves its row by less than 4u|f| over a 64th of the
     input's scale: in float64 3e-14 of the row's value, in float32 2e-5.
 
     Args:
         problem: the function.
-        sparsity: what is to be confirmed.
+        sparsity: the sparsity to confirm.
 
     Returns:
-        Whether it is confirmed; where it isn't, the whole Jacobian must be taken.
+        Whether it is confirmed; if not, the whole Jacobian must be taken.
     """
     sampler, steps = problem.sampler, _steps(problem)
     bits = int(sparsity.table.shape[0] - 1).bit_length()
@@ -63,7 +63,7 @@ def _same(base: Float, far: Float, unit: Float) -> bool:
 
 
 def _steps(problem: Problem) -> Float:
-    """Draw a step for each input, (n,): up or down, to where the bounds leave more room."""
+    """Draw a step for each input, (n,), up or down, to the side where the bounds leave more room."""
     x, domain = problem.sampler.point, problem.domain
     size = STEP * power_of_two(domain.fitted(problem.step_scale))
     size *= problem.generator.uniform(0.5, 1.0, x.size)

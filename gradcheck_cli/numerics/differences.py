@@ -21,13 +21,13 @@ class Differences:
 
     Attributes:
         slope: the derivative's estimate: central where both sides are finite, else one-sided, else NaN.
-        up: (f(x+h) - f(x)) / h, NaN where it can't be had.
+        up: (f(x+h) - f(x)) / h, NaN where there is none.
         down: (f(x) - f(x-h)) / h, likewise.
         jump: up - down: about h f'' where f is smooth, constant at a kink, growing as 1/h at a jump.
         noise: bound on the rounding error in `slope`.
-        is_central: both sides are there.
-        is_usable: at least one side is.
-        is_flat: the value is the very same at every side there is.
+        is_central: both sides exist.
+        is_usable: at least one side does.
+        is_flat: the value is exactly the same on every side that exists.
         error: bound on the error of one value.
     """
 
@@ -44,13 +44,13 @@ class Differences:
 
 @dataclass(frozen=True)
 class Sides:
-    """Values at a point and to both sides of it; a step of 0 means that the side isn't there.
+    """Values at a point and to both sides of it; a step of 0 means that there is no such side.
 
     Attributes:
         base: f(x).
         above: f(x+h).
         below: f(x-h).
-        step_up: the step really taken upward.
+        step_up: the step actually taken upward.
         step_down: and downward.
     """
 
@@ -69,8 +69,8 @@ def differences(
     Args:
         sides: the values and their steps.
         unit: the rows' unit roundoff.
-        measured: bound on the error of one value as measured, where it exceeds the one assumed here.
-        size: what the values are rounded relative to, where that is larger than they are.
+        measured: measured bound on the error of one value, where it exceeds the one assumed here.
+        size: the size that rounding is relative to, where it is larger than the values.
 
     Returns:
         The differences, every argument broadcast.
@@ -91,8 +91,8 @@ def differences(
         slope = np.where(is_central, central, np.where(is_up, up, down))
         largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
         largest = np.maximum(np.maximum(largest, np.abs(base)), size)
-        # Half an ulp is u|f|; doubled, since the last operation is seldom the only one that rounds.
-        # Underflow loses up to half a subnormal per operation: four operations' worth.
+        # Half an ulp is u|f|. It is doubled, since the last operation is seldom the only one that rounds.
+        # Underflow loses up to half a subnormal per operation: four operations are allowed for.
         error = np.maximum(2 * unit * largest + 2 * smallest_subnormals(unit), measured)
         noise = 2 * error / span
     return Differences(

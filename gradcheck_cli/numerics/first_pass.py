@@ -1,4 +1,4 @@
-"""The cheap first pass: one central difference per column, and what could be wrong with each."""
+"""The cheap first pass: one central difference per column, and its possible errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstPass:
-    """(m, slots) each.
+    """What the first pass found, (m, slots) each.
 
     Attributes:
-        slope: central difference, one-sided where one side isn't there, NaN where neither is.
+        slope: central difference; one-sided where one side is missing, NaN where both are.
         noise: Z, a bound on its rounding error.
         truncation: tau, an estimate of its truncation error.
         is_flat: f is bitwise unchanged.
-        is_central: both sides were there.
+        is_central: both sides exist.
     """
 
     slope: Float
@@ -35,13 +35,13 @@ class FirstPass:
 
     @property
     def uncertainty(self) -> Float:
-        """Noise and truncation, infinite where there's no estimate."""
+        """Noise and truncation; infinite where there is no estimate."""
         total = self.noise + self.truncation
         return np.where(np.isfinite(total) & np.isfinite(self.slope), total, np.inf)
 
     @property
     def trusted(self) -> Float:
-        """The slopes that are certain to a tenth, 0 elsewhere: what tolerances may be scaled by."""
+        """The slopes that are certain to a tenth, 0 elsewhere: tolerances may be scaled by these."""
         with np.errstate(invalid="ignore"):
             is_sure = self.uncertainty <= 0.1 * np.abs(self.slope)
         return np.where(is_sure, self.slope, 0.0)
@@ -75,15 +75,15 @@ def first_pass(problem: Problem) -> FirstPass:
         slope[:, here], noise[:, here] = found.slope, found.noise
         is_flat[:, here], is_central[:, here] = found.is_flat, found.is_central
         with np.errstate(all="ignore"):
-            # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is
-            # J^2 / 6 f': a third of what is asked for here. Without it an error hides behind a truncation
+            # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is J^2 /
+            # 6 f': a third of what is required here. Without it, an error could hide behind a truncation
             # error of its own size. A kink's J is far larger still.
             bend = np.maximum(np.abs(found.jump) - 2 * found.noise, 0.0)
             bound = np.where(bend > 0, bend * bend / (2 * np.abs(found.slope)), 0.0)
-            # Where f'' is near 0, f''' needn't be: of f' over the scale squared, as is usual, it adds a
-            # sixth of this.
+            # Where f'' is near 0, f''' needn't be. If f''' is about f' over the scale squared, as is usual,
+            # it adds a sixth of this.
             usual = (step / step_scale)[own] ** 2 * np.abs(found.slope)
             bound = np.maximum(bound, usual)
-        # One side alone says nothing about the bend.
+        # One side alone shows no curvature.
         truncation[:, here] = np.where(found.is_central, bound, np.inf)
     return FirstPass(slope, noise, truncation, is_flat, is_central)

@@ -1,4 +1,4 @@
-"""The way through both stages: a cheap first pass over all columns, a careful second one where in doubt."""
+"""Both stages in turn: a cheap first pass over all columns, then a careful second stage where in doubt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     Args:
         problem: the function at its point.
         analytic: (m, c) the Jacobian under test; (m, slots) of it where there is a sparsity. Whether the
-            function keeps to that sparsity, too, is confirmed here (`Judgement.is_sparse`).
+            function has that sparsity, too, is confirmed here (`Judgement.is_sparse`).
         method: "auto", "central" (first pass only) or "ladder" (second stage for every column).
 
     Returns:
@@ -57,7 +57,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     claimed = np.asarray(analytic, dtype=np.float64)
     if claimed.ndim != 2:  # noqa: PLR2004 (a Jacobian)
         raise ValueError(f"analytic: expected shape (rows, columns), got {claimed.shape}")
-    problem = problem.anew(rows=claimed.shape[0])
+    problem = problem.reset(rows=claimed.shape[0])
     if claimed.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {claimed.shape}")
     judged = pass_or_refine(problem, first_pass(problem), claimed, method)
@@ -70,7 +70,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
 
 
 def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
-    """Estimate a Jacobian numerically, each element to within its tolerance where the numbers allow it.
+    """Estimate a Jacobian numerically, each element to within its tolerance where that is possible.
 
     Args:
         problem: the function at its point.
@@ -79,7 +79,7 @@ def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
     Returns:
         Slopes with their uncertainties.
     """
-    problem = problem.anew()
+    problem = problem.reset()
     first = first_pass(problem)
     numeric, uncertainty = first.slope.copy(), first.uncertainty
     is_kink = np.zeros(problem.shape, dtype=bool)

@@ -18,15 +18,15 @@ Index = npt.NDArray[np.int32]
 class Moves:
     """B points around a base point: point p moves the coordinates of one slot to one row of targets.
 
-    Described like this, a thousand points of a thousand coordinates take two rows, not a million numbers: who
-    evaluates them can write them out where they are needed (inside TensorFlow's graph), block by block.
+    In this form, a thousand points of a thousand coordinates take two rows, not a million numbers. The code
+    that evaluates them can write them out block by block where they are needed (inside TensorFlow's graph).
 
     Attributes:
-        base: (n,) the point around which.
+        base: (n,) the base point.
         slot: (n,) the slot that each coordinate belongs to; -1 for none.
         targets: (T, n) values to move to.
-        slots: (B,) which slot moves at each point; -1 moves none.
-        rows: (B,) to which row of targets.
+        slots: (B,) the slot that moves at each point; -1 moves none.
+        rows: (B,) the row of targets that it moves to.
     """
 
     base: Float

@@ -12,15 +12,15 @@ Float = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Precision:
-    """A binary floating-point format whose values are kept, exactly, in float64.
+    """A binary floating-point format whose values are held, exactly, in float64.
 
     Attributes:
         name: TensorFlow's name of the real dtype.
         unit_roundoff: largest relative rounding error to nearest, 2^-p with p significant bits.
         smallest_subnormal: the distance between values next to zero.
-        largest: the largest finite value; what rounds beyond it is infinite.
-        smallest_kept: what is smaller, kernels flush to zero: the smallest normal number, but for float16,
-            whose kernels compute in float32.
+        largest: the largest finite value; a value that rounds beyond it is infinite.
+        smallest_kept: kernels flush anything smaller to zero. It is the smallest normal number, except for
+            float16, whose kernels compute in float32.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Precision:
 
 
 # IEEE 754-2019, table 3.5 (binary64, binary32, binary16); bfloat16 is binary32 cut to 8 significant bits.
-# What is flushed was tried with TensorFlow 2.21 on a CPU (products, sums, matmuls).
+# Which values are flushed was tried with TensorFlow 2.21 on a CPU (products, sums, matmuls).
 FLOAT64 = Precision("float64", 2.0**-53, 2.0**-1074, float(np.finfo(np.float64).max), 2.0**-1022)
 FLOAT32 = Precision("float32", 2.0**-24, 2.0**-149, float(np.finfo(np.float32).max), 2.0**-126)
 FLOAT16 = Precision("float16", 2.0**-11, 2.0**-24, 65504.0, 2.0**-24)
@@ -104,7 +104,7 @@ def coarsest(*precisions: Precision) -> Precision:
 
 
 def smallest_subnormals(unit: Float) -> Float:
-    """Return, per unit roundoff, its precision's smallest subnormal: what underflow may lose."""
+    """Return, for each unit roundoff, its precision's smallest subnormal: what underflow may lose."""
     found = np.zeros(unit.shape)
     for precision in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16):
         found = np.where(unit == precision.unit_roundoff, precision.smallest_subnormal, found)

@@ -1,4 +1,4 @@
-"""A function at a point, with all that limits how it may be sampled and judged."""
+"""A function at a point, with everything that limits how it may be sampled and judged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = 20240229
 
 @dataclass
 class Problem:
-    """A function at a point. Callers build it once and pass it whole. It keeps what it has sampled.
+    """A function at a point. Callers build it once and pass it whole; it caches its samples.
 
     A Jacobian's element (row, slot) stands for the column `table[row, slot]`, `position[row, slot]` among
     `chosen`. Without sparsity every column is a slot of its own, and both have a single row, for all.
@@ -33,21 +33,23 @@ class Problem:
     Attributes:
         evaluate: (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined.
         point: (n,) the base point.
-        input_precision: what points are rounded to.
-        row_precision: what values are rounded to: one for all, one per row, or the rows' unit roundoffs (m,).
+        input_precision: the precision that points are rounded to.
+        row_precision: the precision that values are rounded to: one for all, one per row, or the rows' unit
+            roundoffs (m,).
         tolerance: the rule for each element; default: the table's for the coarsest precision.
-        low: no point goes below; scalar or (n,).
-        high: no point goes above.
+        low: the lower bound of points; scalar or (n,).
+        high: the upper bound.
         scale: typical magnitude of the inputs, scalar or (n,), for the steps.
         columns: (c,) the columns of the Jacobian; default: all n.
-        base_value: (m,) f(x), for tolerances, where the caller knows it better.
-        rounded_size: (m,) what f(x) is rounded relative to, where the caller knows; asked for where in doubt.
-        largest_beside: (m,) the largest |f| of the output that a row belongs to; default: the row's own.
+        base_value: (m,) f(x), for tolerances, where the caller knows it more accurately.
+        rounded_size: returns (m,) the size that rounding of f(x) is relative to, where the caller knows it;
+            called only in doubt.
+        largest_beside: (m,) the largest |f| in the output that a row belongs to; default: the row's own.
         moves: `evaluate` for points that are described instead of written out.
         evaluate_complex: the same function on complex points, for the complex step.
-        sparsity: what can differ from zero in the analytic Jacobian.
-        may_round: whether the function is known to round inside; then stairs finer than the first step are
-            looked for.
+        sparsity: the elements that can differ from zero in the analytic Jacobian.
+        may_round: whether the function is known to round inside; then it is searched for stairs finer than
+            the first step.
         rows: m, where it is known without evaluating.
     """
 
@@ -72,17 +74,17 @@ class Problem:
         init=False, repr=False, default_factory=lambda: np.random.default_rng(SEED)
     )
 
-    def anew(self, rows: int | None = None) -> Problem:
-        """Return the same problem with nothing sampled yet, and its generator at its beginning.
+    def reset(self, rows: int | None = None) -> Problem:
+        """Return the same problem with nothing sampled yet and its generator reset.
 
         Args:
-            rows: m, where it is known by now.
+            rows: m, if it is known by now.
         """
         return replace(self, rows=self.rows if rows is None else rows)
 
     @cached_property
     def sampler(self) -> Sampler:
-        """Evaluates around the point; it evaluates the point only if the number of rows isn't known."""
+        """Evaluates around the point, and the point itself only if the number of rows isn't known."""
         point = np.asarray(self.point, dtype=np.float64).ravel()
         return Sampler(
             self.evaluate, point, self.input_precision, self.rows, moves=self.moves, sparsity=self.sparsity
@@ -93,7 +95,7 @@ class Problem:
         """The columns of the Jacobian, (c,).
 
         Raises:
-            ValueError: only some are asked for, and there is a sparsity.
+            ValueError: only some are requested although there is a sparsity.
         """
         if self.columns is None:
             return np.arange(self.sampler.point.size)
@@ -125,7 +127,7 @@ class Problem:
 
     @cached_property
     def working(self) -> Precision:
-        """The coarsest precision in play."""
+        """The coarsest precision of the inputs and the values."""
         by_unit = {p.unit_roundoff: p for p in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
         worst_row = by_unit[float(self.unit.max())] if self.unit.size else self.input_precision
         return coarsest(self.input_precision, worst_row)
@@ -173,12 +175,12 @@ class Problem:
 
     @property
     def size(self) -> Float:
-        """How large f(x) is, (m,): of a part of a complex number, the modulus."""
+        """The size of f(x), (m,): for a part of a complex number, the modulus."""
         return np.where(np.isfinite(self.value), np.abs(self.value), 0.0)
 
     @cached_property
     def size_of_terms(self) -> Float:
-        """What f(x) is rounded relative to, (m,), at least its size: a sum's terms may be far larger."""
+        """The size that rounding of f(x) is relative to, (m,), at least |f(x)|: terms may be larger."""
         if self.rounded_size is None:
             return self.size
         terms = np.asarray(self.rounded_size(), dtype=np.float64).ravel()
@@ -201,7 +203,7 @@ class Problem:
         """Return the error allowed between two Jacobians, (m, c); nothing is widened for noise.
 
         Args:
-            one: one Jacobian; its rows say how large their elements are.
+            one: one Jacobian; its rows set the scale.
             other: the other.
             columns: column of each element, where only some are stored; default: `table`.
         """

@@ -1,4 +1,4 @@
-"""Random vectors to move along or to pull back: random signs, and nothing small, which would hide errors."""
+"""Random vectors to move along or to pull back: random signs and no small values, which would hide errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
 
 _FAIR_COIN = 0.5
-# Seeds of `draw_for_ever`.
+# Seeds of `draw_frozen`.
 LARGEST_SEED = 2**32
 
 
@@ -32,7 +32,7 @@ def draw_spread(generator: np.random.Generator, shape: int | tuple[int, ...]) ->
 def draw_eight_bits(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Float:
     """Draw numbers between -1 and 1 of eight bits, bfloat16's: as upstreams they are exact in every dtype.
 
-    These are the only ones that may be small, or zero. They are drawn in one array, however large.
+    Only these vectors may have small or zero elements. They are drawn in one array, however large.
     """
     drawn = generator.random(shape)
     drawn -= 0.5
@@ -42,17 +42,17 @@ def draw_eight_bits(generator: np.random.Generator, shape: int | tuple[int, ...]
     return drawn
 
 
-def draw_for_ever(seed: int, out: Float) -> None:
+def draw_frozen(seed: int, out: Float) -> None:
     """Fill a vector with multiples of 2^-7 between a half and one, with random signs: exact in every dtype.
 
-    Baselines hold what comes of them. The old generator's stream is frozen for ever; the new one's may change
-    with NumPy, and all baselines would be broken.
+    Baselines store numbers computed from them. NumPy's legacy generator has a stream that is frozen for ever.
+    The new generator's stream may change with NumPy, which would break all baselines.
 
     Args:
         seed: below `LARGEST_SEED`.
         out: (n,) the vector.
     """
     generator = np.random.RandomState(seed)
-    drawn = generator.randint(64, 129, out.shape[0], dtype=np.int16)  # int16 keeps a large one's small
+    drawn = generator.randint(64, 129, out.shape[0], dtype=np.int16)  # int16 keeps a large array small
     drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
     np.divide(drawn, 128.0, out=out)

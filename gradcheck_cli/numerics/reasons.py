@@ -1,4 +1,4 @@
-"""Verdicts, and the reasons for which numbers can't decide, each with its message and remedy."""
+"""Verdicts, and the reasons why numbers can't decide, each with its message and remedy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import IntEnum
 
 
 class Verdict(IntEnum):
-    """What the numbers say of one element."""
+    """What the numbers say about one element."""
 
     PASS = 0
-    KINK = 1  # passes, counted
+    KINK = 1  # passes, and is counted
     MISMATCH = 2
     INCONCLUSIVE = 3
 
 
 class Reason(IntEnum):
-    """Why an element is inconclusive."""
+    """Why an element is inconclusive; of a mismatch, `JOINED_KINKS` says that it is at a kink."""
 
     NONE = 0
     JUMP = 1
@@ -29,6 +29,7 @@ class Reason(IntEnum):
     NOT_ANALYTIC = 8
     TIES = 9
     ROUNDED_POINT = 10
+    JOINED_KINKS = 11
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.ROUNDED_POINT: Explanation(
         "the error is no larger than what rounding of weights, constants or a file's values could make",
-        "give these in float64, or a gradient that doesn't rely on what holds of them unrounded",
+        "give these in float64, or write a gradient that doesn't rely on properties of the unrounded values",
     ),
     Reason.NOT_ANALYTIC: Explanation(
         "the complex step gives another slope than a difference does: the forward isn't analytic here "
@@ -86,5 +87,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "inputs are tied here, and the ways in which the function moves with all of them are too many, or "
         "too close, to tell whether the gradient is among them",
         "move the point off the tie (min_gap, away_from)",
+    ),
+    Reason.JOINED_KINKS: Explanation(
+        "several of TensorFlow's ops are at a kink here at once: each has a slope of its own there, but what "
+        "the chain rule makes of these together is no slope of the function",
+        "move the point off the kinks (away_from, min_gap)",
     ),
 }

@@ -1,4 +1,4 @@
-"""Evaluates the function under test in batches, and never lets values of different calls be compared."""
+"""Evaluates the function under test in batches, and never compares values from different calls."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Batch:
     """Values from one call, which may be differenced.
 
     Attributes:
-        which: positions, among the columns asked for, of those moved here.
-        place: for each of them, where its values stand.
-        slots: for a whole pass over all columns: the slots that these values belong to.
+        which: positions, among the requested columns, of those moved here.
+        place: for each of them, the place of its values.
+        slots: for a pass over all columns: the slots that these values belong to.
         base: (m,) f(x).
         values: (places, points, m).
     """
@@ -42,7 +42,7 @@ class Batch:
     values: Float
 
     def among(self, owner: Index) -> tuple[Index, Index]:
-        """Find whose column was moved here: (e,) positions of columns to which of the e, and their places."""
+        """Return which columns of `owner` were moved here, as positions in it, and their values' places."""
         place = np.full(int(max(owner.max(initial=-1), self.which.max(initial=-1))) + 1, -1)
         place[self.which] = self.place
         found = place[owner]
@@ -53,11 +53,11 @@ class Batch:
 class Sampler:
     """A function around one base point; counts evaluations.
 
-    A batched kernel's value at a point depends, in its last bits, on the batch it stands in. So every call
-    carries the base point itself, and what is differenced comes from one call.
+    The last bits of a batched kernel's value at a point depend on the rest of the batch. So every call
+    includes the base point, and values that are differenced come from one call.
     """
 
-    def __init__(  # noqa: PLR0913 (a function, and all that is known of it)
+    def __init__(  # noqa: PLR0913 (a function, and all that is known about it)
         self,
         evaluate: Evaluate,
         point: Float,
@@ -73,9 +73,9 @@ class Sampler:
             evaluate: takes (B, n), returns (B, m).
             point: (n,), rounded to `precision` here.
             precision: the input's.
-            rows: m, where it's known beforehand.
+            rows: m, where it is known beforehand.
             moves: evaluates moves, where that is cheaper than writing the points out.
-            sparsity: what is known of which rows depend on which columns; `None` if any may on any.
+            sparsity: which rows may depend on which columns; `None` if any row may depend on any column.
         """
         self._evaluate = evaluate
         self.precision = precision
@@ -88,7 +88,7 @@ class Sampler:
 
     @property
     def base(self) -> Float:
-        """f(x), (m,), for scales; not to be differenced against another call's values."""
+        """f(x), (m,), for scales; it must not be differenced against another call's values."""
         if self._base is None:
             self._base = self.at(self.point[None, :])[0]
         return self._base
@@ -124,17 +124,17 @@ class Sampler:
     def along(
         self, columns: np.ndarray, coordinates: Float, max_columns: int | None = None
     ) -> Iterator[Batch]:
-        """Move one coordinate at a time; those that share no row, together.
+        """Move one coordinate at a time; coordinates that share no row move together.
 
         Args:
-            columns: (c,) the coordinates' numbers; one may occur more than once.
+            columns: (c,) the coordinates' indices; one may occur more than once.
             coordinates: (c, p) the values that each of them takes in turn.
             max_columns: the most columns of one class in one call.
 
         Yields:
             Batches that cover `columns`; all p points of a column come from one call.
         """
-        again = rank_in_class(columns)  # a coordinate can't be at two places at once
+        again = rank_in_class(columns)  # a coordinate can't be in two places at once
         for time in range(int(again.max(initial=-1)) + 1):
             chosen = np.flatnonzero(again == time)
             for batch in self._along(columns[chosen], coordinates[chosen], max_columns):

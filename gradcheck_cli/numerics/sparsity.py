@@ -1,4 +1,4 @@
-"""Which elements of a Jacobian can differ from zero, where rows and columns fall into independent classes.
+"""Which elements of a Jacobian can differ from zero, if rows and columns fall into independent classes.
 
 Columns of different classes never meet in a row, so one evaluation can move one column of each class at once:
 as many evaluations as the largest class has columns, instead of one for each column.
@@ -20,12 +20,12 @@ Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sparsity:
-    """A Jacobian of block structure: a row meets the columns of its own class, and no others.
+    """A Jacobian with a block structure: a row depends only on the columns of its own class.
 
     Attributes:
         row_class: (m,) the class of each row.
         column_class: (n,) the class of each column.
-        table: (classes, slots) the columns of each class; all classes are of one size.
+        table: (classes, slots) the columns of each class; all classes have the same size.
     """
 
     row_class: Index

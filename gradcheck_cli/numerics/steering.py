@@ -1,8 +1,7 @@
-"""Steer a point towards where a score becomes positive: along its slope, and by simple values.
+"""Moves a point to where a score becomes positive: along its slope, and by trying simple values.
 
-The score is how far a branch's own condition is from the side that is wanted. Slopes are taken by
-differences, so that any condition will do that can be evaluated. Every step is a batch of points, of which
-the best goes on.
+The score says how far a branch's condition is from the requested side. Slopes are taken by differences, so
+any condition that can be evaluated will do. Every step is a batch of points, of which the best is kept.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _STEP = 1e-6  # of a component's spread, for slopes
-_LARGE_STEP = 0.03  # where a score has stairs, or the small step moves nothing
+_LARGE_STEP = 0.03  # for a score with stairs, or where the small step moves nothing
 _INWARD = 0.05
 _COLUMNS = 48  # components whose slopes are taken at once
-_MOST_ALONE = 4  # components that take such a value one at a time
-# Parts of the step that would reach zero if the score went straight; a little more than all of it reaches the
-# inside of a narrow band.
+_MOST_ALONE = 4  # how many components take such a value one at a time
+# Parts of the step that would reach zero if the score were straight; a little more than the whole step
+# reaches the inside of a narrow band.
 _PARTS = np.array([0.1, 0.5, 0.9, 1.0, *(1 + 10.0 ** -np.arange(1, 13, 1.0)), 1.5, 2.0, 4.0, 16.0])
 
 
 @dataclass
 class Steering:
-    """Where to look next, for one score.
+    """The search for one score.
 
     Attributes:
-        evaluate: points (B, n) to scores (B,); it also notes whatever else it sees at them.
+        evaluate: maps points (B, n) to scores (B,); it may record what else it sees at them.
         inside: moves points to where they are allowed.
-        spreads: (n,) how far components are usually apart.
+        spreads: (n,) the usual distance between values of a component.
         values: numbers that components may be compared with.
         generator: of random numbers.
     """
@@ -53,10 +52,10 @@ class Steering:
         self.best, self.score = points[best], float(scores[best])
 
     def round(self, *, thorough: bool = False) -> bool:
-        """Take slopes at the best point, and try steps along them; return whether a better one was found.
+        """Take slopes at the best point and try steps along them; return whether a better point was found.
 
         Args:
-            thorough: try simple values and jumps, too, as where there is no slope.
+            thorough: also try simple values and jumps, as where there is no slope.
         """
         columns = self._columns()
         rows = self._toward(self._slopes(columns, _STEP), columns)
@@ -84,11 +83,11 @@ class Steering:
         return np.arange(count) if count <= _COLUMNS else self.generator.permutation(count)[:_COLUMNS]
 
     def _slopes(self, columns: Array, step: float) -> Array:
-        """Return the score's slopes along some components, in units of their spreads; 0 where it has none."""
+        """Return the score's slopes along some components, in units of their spreads; 0 if there is none."""
         points = np.repeat(self.best[None], len(columns), axis=0)
         rows = np.arange(len(columns))
         moves = step * self.spreads[columns]
-        # Away from a border, where a step would be cut off.
+        # Stay away from a border, which would cut a step off.
         ahead = self.inside(self.best[None] + step * self.spreads)[0][columns] - self.best[columns]
         moves = np.where(np.abs(ahead) > 0.5 * moves, moves, -moves)
         points[rows, columns] += moves
@@ -98,11 +97,11 @@ class Steering:
         return np.where(np.isfinite(slopes), slopes, 0.0)
 
     def _toward(self, slopes: Array, columns: Array) -> list[Array]:
-        """Return points along the slopes: all components, the signs alone, and the steepest alone."""
+        """Return points along the slopes: along all components, their signs, and the steepest one."""
         if not slopes.any() or not np.isfinite(self.score):
             return []
         rows = []
-        # Once there, further in: by a part of what components are usually apart.
+        # From there, further inside by a part of the components' usual distances.
         missing = -self.score if self.score < 0 else _INWARD * float(np.max(np.abs(slopes)))
         alone = np.where(np.arange(len(slopes)) == np.argmax(np.abs(slopes)), slopes, 0.0)
         for direction in (slopes, np.sign(slopes), alone):
@@ -112,7 +111,7 @@ class Steering:
             rows += list(self.best + _PARTS[:, None] * move)
             if len(slopes) == 1:
                 break
-        # Each violated condition may ask for its whole step of its own component.
+        # Each violated condition may need its own component's whole step.
         with np.errstate(all="ignore"):
             move = np.zeros(len(self.best))
             own = np.where(slopes != 0, missing / slopes, 0.0)
@@ -121,7 +120,7 @@ class Steering:
         return rows
 
     def _simple(self, columns: Array) -> list[Array]:
-        """Return points at which one component, or each, has a value that something is compared with."""
+        """Return points at which one component, or each one, has a value that something is compared with."""
         rows = []
         chosen = columns
         if len(columns) > _MOST_ALONE:
@@ -141,7 +140,7 @@ class Steering:
         return rows
 
     def _jumps(self) -> list[Array]:
-        """Return points some way off, a few components at a time: where there is no slope to follow."""
+        """Return points at some distance, with a few components changed: for scores without a slope."""
         rows = []
         for size in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0):
             for some in (0.1, 1.0):

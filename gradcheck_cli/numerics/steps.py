@@ -1,4 +1,4 @@
-"""How far to step: typical scales, room inside the domain, and the steps that the input's dtype can take."""
+"""How far to step: typical scales, room inside the domain, and steps that the input's dtype can represent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float, Precision
 
 # First-pass step over the input's scale. Truncation and rounding of a central difference balance near
-# u^(1/3); four to five times that, so that elements on which f hardly depends (rounding dominates) don't
-# flood the second stage (NUMERICS, first pass).
+# u^(1/3). The step is four to five times that, so that elements on which f hardly depends (where rounding
+# dominates) don't all go to the second stage (NUMERICS, first pass).
 FIRST_STEP = {"float64": 2.0**-15, "float32": 2.0**-6, "float16": 2.0**-3, "bfloat16": 2.0**-2}
 
-# With less room than this, relative to the scale, on its narrower side, a central difference would sit in the
+# If the narrower side has less room than this, relative to the scale, a central difference would be lost in
 # rounding noise: step to the wider side only. The second stage tries the narrow centre as well.
 NARROW = 2.0**-12
 
@@ -37,7 +37,7 @@ class Scales:
 
 
 def scales(point: Float, scale: npt.ArrayLike | None = None) -> Scales:
-    """Return the scales of a point: s is a tenth of the median non-zero |x|, 1 where all are zero.
+    """Return the scales of a point. s is a tenth of the median non-zero |x|, or 1 where all are zero.
 
     Args:
         point: (n,).
@@ -55,7 +55,7 @@ def scales(point: Float, scale: npt.ArrayLike | None = None) -> Scales:
 
 
 def typical_size(point: Float, scale: float | None) -> float:
-    """Return s of a point (n,), or the user's own."""
+    """Return s for a point (n,), or the user's own scale."""
     if scale is not None:
         return abs(scale)
     magnitude = np.abs(point)
@@ -71,14 +71,14 @@ def power_of_two(x: npt.ArrayLike) -> Float:
 
 @dataclass(frozen=True)
 class Domain:
-    """The room around each coordinate, (n,) each, infinite where there's no bound."""
+    """The room around each coordinate, (n,) each, infinite where there is no bound."""
 
     below: Float
     above: Float
 
     @staticmethod
     def around(point: Float, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -> Domain:
-        """Measure the room from a point to the bounds; outside of them there's none."""
+        """Measure the room from a point to the bounds; outside of them there is none."""
         lowest = np.broadcast_to(np.asarray(-np.inf if low is None else low, dtype=np.float64), point.shape)
         highest = np.broadcast_to(np.asarray(np.inf if high is None else high, dtype=np.float64), point.shape)
         with np.errstate(invalid="ignore"):  # an infinite coordinate has no room
@@ -90,9 +90,9 @@ class Domain:
         return Domain(self.below[columns], self.above[columns])
 
     def fitted(self, step_scale: Float) -> Float:
-        """Return the scale to step by: no larger than twice the room, so that half of it can be taken.
+        """Return the scale of the steps: no larger than twice the room, so that half of it can be taken.
 
-        Both sides' room counts, unless one of them is too narrow to be of use: then only the wider counts.
+        Both sides' room counts, unless one side is too narrow to be used; then only the wider one counts.
         """
         narrower, wider = np.minimum(self.below, self.above), np.maximum(self.below, self.above)
         room = np.where(narrower >= NARROW * step_scale, narrower, wider)
@@ -101,7 +101,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Coordinates on both sides of x and the steps really taken; a side that can't be had has step 0."""
+    """Coordinates on both sides of x and the steps actually taken; a side that doesn't exist has step 0."""
 
     up: Float
     down: Float
@@ -114,9 +114,9 @@ def pairs(point: Float, step: Float, domain: Domain, precision: Precision) -> Pa
 
     Args:
         point: (c,) coordinates.
-        step: (c, k) wanted steps.
+        step: (c, k) requested steps.
         domain: the room of these coordinates.
-        precision: what the coordinates are rounded to.
+        precision: the precision that the coordinates are rounded to.
 
     Returns:
         (c, k) each. A step that would leave the domain, or that rounds away, isn't taken.

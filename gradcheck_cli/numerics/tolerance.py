@@ -1,4 +1,4 @@
-"""How far an analytic gradient may lie from the exact one: one visible table, scaled per element."""
+"""How far an analytic gradient may be from the exact one: one table, scaled per element."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class ToleranceRule:
 
     Attributes:
         rtol: relative to the element itself.
-        ratol: relative to the row: an element far below the others of its row is only as good as theirs.
+        ratol: relative to the row: an element far below the others of its row is only as accurate as they
+            are.
         value_term: relative to the output's value over the input's scale; y(1 - y) near saturation is off by
             2,600 to 30,000 ulp in TensorFlow's own gradients.
-        underflow: absolute; less than that, kernels of the gradient's own dtype flush to zero.
-        atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` for the scaled
-        ones. is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
+        underflow: absolute; kernels of the gradient's own dtype flush anything smaller to zero.
+        atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` keeps these.
+        is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
     """
 
     rtol: float
@@ -59,7 +60,8 @@ def _rule(rtol: float, ratol: float, ulps: float, gradient: Precision) -> Tolera
 
 
 # (gradient precision, reference precision): the error that a correct gradient of this precision may have, as
-# a reference of that precision can show it. Found on 134 functions with 80-digit derivatives (NUMERICS).
+# far as a reference of that precision can show it. Found on 134 functions with 80-digit derivatives
+# (NUMERICS).
 TABLE: dict[tuple[Precision, Precision], ToleranceRule] = {
     # finds errors from 1e-4
     (FLOAT64, FLOAT64): _rule(1e-6, 1e-10, 1024, FLOAT64),
@@ -86,8 +88,8 @@ def rule_for(gradient: Precision, reference: Precision) -> ToleranceRule:
         reference: the precision in which the numeric derivative is taken.
 
     Returns:
-        The table's rule; where the reference is the coarser of the two, the rule of the reference's precision
-        on both sides, since no more can be seen.
+        The table's rule. If the reference is the coarser of the two, it is the rule for the reference's
+        precision on both sides, since no more can be seen.
     """
     if (gradient, reference) in TABLE:
         return TABLE[gradient, reference]
@@ -127,7 +129,7 @@ def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
 
 
 def row_scale(numeric: Float, weight_scale: Float) -> Float:
-    """Return A_j = max_i |n_ji| * ws_i, the effect of the input that matters most, non-finite ones left out.
+    """Return A_j = max_i |n_ji| * ws_i, the effect of the most important input; non-finite ones are left out.
 
     Args:
         numeric: (m, n).

@@ -1,4 +1,4 @@
-"""Analytic value against resolved slope: pass, kink, mismatch, or inconclusive with its reason."""
+"""Compares an analytic value with a resolved slope: pass, kink, mismatch, or inconclusive with its reason."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float, Precision
     from gradcheck_cli.numerics.refine.slopes import Resolution
 
-# A pass needs an uncertainty within reach of the tolerance; a mismatch needs an error far beyond both, at
-# a good number of steps. (empirical)
+# A pass needs an uncertainty near the tolerance; a mismatch needs an error far beyond both, at a sufficient
+# number of steps. (empirical)
 PASS_REACH = 2.0
 MISMATCH_MARGIN = 5.0
 MISMATCH_RUNGS = 5
-# Rounding that is far above the last operation's is a bias rather than noise: more steps don't average it
-# out. The one false alarm left in 3,369 random float32 compositions. (empirical)
+# Rounding far above that of the last operation is a bias rather than noise: more steps don't average it out.
+# This is the one false alarm left in 3,369 random float32 compositions. (empirical)
 BIAS_NOISE = 100.0
 BIAS_SHARE = 0.1
 HALF_PRECISION_SHARE = 0.5  # a doubling is off by half of the larger value
 
 
-def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is allowed)
+def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is allowed)
     resolution: Resolution, analytic: Float, allowed: Float, noise: Float, unit: Float, working: Precision
 ) -> tuple[np.ndarray, np.ndarray]:
     """Decide on some elements.
 
     Args:
-        resolution: what is known of their slopes.
+        resolution: what is known about their slopes.
         analytic: (e,) the gradient under test.
         allowed: (e,) its tolerance.
         noise: (e,) the noise of the rows' values over their size.
@@ -40,7 +40,7 @@ def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is a
         working: the coarsest precision in play.
 
     Returns:
-        Verdicts and reasons, (e,) each.
+        Verdicts and reasons, (e,) each. What is wrong at a kink says so by its reason.
     """
     uncertainty = resolution.uncertainty
     reach = REACHES[working.name]
@@ -48,8 +48,8 @@ def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is a
     with np.errstate(all="ignore"):
         error = np.maximum(np.maximum(resolution.low - analytic, analytic - resolution.high), 0.0)
         is_known = np.isfinite(uncertainty)
-        # No more than the tolerance is granted to the uncertainty: with all of it, up to twice the
-        # tolerance, a 1 % error passed in float32.
+        # The uncertainty counts only up to the tolerance. With all of it, up to twice the tolerance, a 1 %
+        # error passed in float32.
         granted = np.where(resolution.is_kink, uncertainty, np.minimum(uncertainty, allowed))
         within = is_known & (error <= allowed + granted)
         spread = resolution.high - resolution.low
@@ -57,22 +57,22 @@ def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is a
             PASS_REACH * allowed, np.where(resolution.is_kink, 0.1 * spread, 0)
         )
         is_biased = (noise > BIAS_NOISE * unit) & (uncertainty > BIAS_SHARE * np.abs(resolution.slope))
-        # A bias of the value is one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2 is
-        # off by 1e-5 throughout, and so is whatever it is multiplied by.
+        # A bias of the value is also one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2
+        # is off by 1e-5 throughout, and so is everything it is multiplied by.
         bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
         beyond = is_known & ~(error <= allowed + MISMATCH_MARGIN * (uncertainty + bias))
-        tells = says_something(analytic, resolution.slope, allowed, working)
-        # Closest to the point, f may side with the gradient against a slope that settled further out (a fine
-        # ripple that passed for noise).
+        tells = is_conclusive(analytic, resolution.slope, allowed, working)
+        # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
+        # fine ripple that passed for noise).
         sides = np.abs(resolution.local - analytic) <= resolution.local_noise
         sides &= np.abs(resolution.local - resolution.slope) > resolution.local_noise + uncertainty
         beyond &= ~sides | resolution.is_kink
-        # Not finite against an uncertain slope proves nothing: the slope may be no more finite.
+        # An infinite gradient against an uncertain slope proves nothing: the slope may be infinite, too.
         beyond &= np.isfinite(analytic) | (
             uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed)
         )
-    # Bitwise flat is as good as zero, unless larger steps found a slope after all, or rounding on the way to
-    # the value that may hide one.
+    # Bitwise flat counts as zero, unless larger steps found a slope after all, or rounding on the way to the
+    # value may hide one.
     is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within
     is_zero &= ~(noise > BIAS_NOISE * unit)
     passes = (within & is_sharp & tells) | is_zero
@@ -86,14 +86,15 @@ def decide(  # noqa: PLR0913, PLR0917 (what is known, what is claimed, what is a
         reason = np.where(reason == Reason.UNRESOLVED, Reason.LOW_PRECISION, reason)
     reason = np.where(resolution.reason != Reason.NONE, resolution.reason, reason)
     reason = np.where(verdict == Verdict.INCONCLUSIVE, reason, Reason.NONE)
+    reason = np.where(fails & resolution.is_kink, Reason.JOINED_KINKS, reason)
     return verdict, reason.astype(np.int8)
 
 
-def says_something(analytic: Float, numeric: Float, allowed: Float, working: Precision) -> np.ndarray:
+def is_conclusive(analytic: Float, numeric: Float, allowed: Float, working: Precision) -> np.ndarray:
     """Say where a pass means something: half precision's tolerance may let a doubling or a sign through.
 
-    There the element's own size must exceed twice its tolerance. In wider precisions such elements are far
-    below the rest of their row, or of the value: noise to whoever uses the gradient.
+    There, the element's own size must exceed twice its tolerance. In wider precisions such elements are far
+    below the rest of their row, or below the value: they are noise to anyone who uses the gradient.
     """
     if working.unit_roundoff < FLOAT16.unit_roundoff:
         return np.ones(np.shape(allowed), dtype=bool)

@@ -1,1 +1,1 @@
-"""Results to terminal and JSON; computes nothing."""
+"""Writes results for terminals and files; computes nothing."""

@@ -30,9 +30,9 @@ _MOST_FAILED = 100  # a terminal's memory; reports have all
 
 
 def failed_lines(report: Report, width: int) -> list[Text]:
-    """List what fails the run, a line each, and where to read on: the tables may have scrolled by."""
+    """List what fails the run, one line each, and where to read on: the tables may have scrolled away."""
     failed = [finding for finding in findings_of(report) if finding.outcome in BAD]
-    baseline = "baseline/"  # of which there is a list of its own
+    baseline = "baseline/"  # there is a separate list of these
     failed = [
         finding for finding in failed if finding.case is not None and not finding.rule.startswith(baseline)
     ]
@@ -60,7 +60,7 @@ def failed_lines(report: Report, width: int) -> list[Text]:
 
 
 def version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text]:
-    """Say how two reports were made, where that differs."""
+    """Say how the versions of two reports differ."""
     facts = [report.facts for _, report in (old, new)]
     differing = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) != facts[1].get(name)]
     if not differing:
@@ -91,7 +91,7 @@ def duration_lines(report: Report, count: int) -> list[Text]:
 
 
 def unchecked_lines(report: Report, width: int) -> list[Text]:
-    """Lay out what was to be checked, and wasn't."""
+    """Lay out what should have been checked but wasn't."""
     word = f"NOT CHECKED {code_of('unchecked').number}"
     return [
         line
@@ -113,7 +113,7 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
     lines = []
     groups: dict[tuple[str, ...], list[BaselineFinding]] = {}
     for finding in sorted(findings, key=lambda finding: not finding.is_failure):
-        # A tolerance that is stated once, for an op, is one thing to look at.
+        # A tolerance that is stated once, for an op, is one thing to examine.
         case_key = (
             ()
             if finding.change is Change.LOOSENED
@@ -139,7 +139,7 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
 
 
 def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
-    """Lay out what is one change, of one pair or of several."""
+    """Lay out one change, of one pair or of several."""
     first = group[0]
     word = str(first.change).replace("_", " ")
     style = "bold red" if first.is_failure else ""
@@ -157,7 +157,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
 def closing_lines(
     report: Report, width: int, *, verbose: bool = False, durations: int = 0, missing: bool = False
 ) -> list[Text]:
-    """Lay out all that a table ends with: what was slow, what wasn't checked or covered, and the summary.
+    """Lay out the end of a table: what was slow, what wasn't checked or covered, and the summary.
 
     Args:
         report: the run.

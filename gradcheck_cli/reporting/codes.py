@@ -1,8 +1,8 @@
-"""The stable codes of findings, such as `GC102 linearity`: the same in every report, and never used anew.
+"""The stable codes of findings, such as `GC102 linearity`: the same in every report, and never reused.
 
-The hundreds say what a finding does to a run: 1 a gradient is wrong, 2 it can't be told, 3 it couldn't be
-checked, 4 it is told and no more, 5 it differs from the baseline, 6 not all was run, 7 a spec has a fault.
-`codes.md` beside this file has a page for each.
+The hundreds digit says what a finding means for a run: 1 a gradient is wrong, 2 it is undecided, 3 it
+couldn't be checked, 4 it is only reported, 5 it differs from the baseline, 6 something wasn't run, 7 a spec
+has a fault. `codes.md` beside this file has a page for each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Code(NamedTuple):
         return f"{self.number} {self.name}"
 
 
-# What a finding is called inside -> its code. Some share one: `None` is found as a value and by a check.
+# The internal name of a finding -> its code. Some share one: `None` is found as a value and by a check.
 _CODES = {
     "pair/value": Code("GC101", "value", "The gradient isn't the derivative."),
     "check/linearity": Code("GC102", "linearity", "The gradient isn't linear in its upstream."),
@@ -70,6 +70,7 @@ _CODES = {
     "undecided/not_analytic": Code("GC218", "not_analytic", "The complex step doesn't apply here."),
     "undecided/ties": Code("GC219", "ties", "Inputs are tied at this point."),
     "undecided/rounded_point": Code("GC220", "rounded_point", "The error is that of rounded constants."),
+    "undecided/joined_kinks": Code("GC221", "joined_kinks", "Several ops are at a kink here at once."),
     "error/import": Code("GC301", "import", "A module that the spec names can't be imported."),
     "error/attribute": Code("GC302", "attribute", "A module has no such function."),
     "error/op_type": Code("GC303", "op_type", "TensorFlow has no such op type, or takes it otherwise."),
@@ -123,7 +124,7 @@ _SAME = {
 }
 CODES = tuple(sorted(set(_CODES.values())))
 PAGES = "codes.md"
-# Of a check that is made of the vjp: `second_order.linearity`.
+# For a check of the vjp: `second_order.linearity`.
 _SECOND = re.compile(r"^second_order\.")
 
 
@@ -135,7 +136,7 @@ def code_of(rule: str) -> Code:
 
 
 def rule_of_pair(pair: PairResult) -> str:
-    """Return the rule under which a pair's status stands; empty where it passed."""
+    """Return the rule that gave a pair its status; empty if it passed."""
     if pair.status is Status.UNEXPECTED_PASS:
         return "pair/unexpected_pass"
     if pair.status in (Status.MISMATCHED, Status.EXPECTED_MISMATCH):
@@ -146,15 +147,15 @@ def rule_of_pair(pair: PairResult) -> str:
 
 
 def code_of_pair(pair: PairResult) -> Code | None:
-    """Return a pair's code; `None` where it passed."""
+    """Return a pair's code; `None` if it passed."""
     rule = rule_of_pair(pair)
     return code_of(rule) if rule else None
 
 
 def code_of_check(check: CheckResult) -> Code | None:
-    """Return a check's code; `None` where it passed.
+    """Return a check's code; `None` if it passed.
 
-    One that is skipped for what the op is (a mode that it can't have) has that check's own code.
+    A check that is skipped because of the op (a mode that it can't have) has its own code.
     """
     if check.status in (Status.PASSED, Status.EXPECTED_MISMATCH):
         return None
@@ -162,7 +163,7 @@ def code_of_check(check: CheckResult) -> Code | None:
 
 
 def code_of_error(error: CaseError) -> Code:
-    """Return the code of why a case couldn't be checked."""
+    """Return the code of the reason why a case couldn't be checked."""
     return code_of(f"error/{error.kind}")
 
 
@@ -181,12 +182,12 @@ def find_code(text: str) -> Code | None:
 
 
 def page_of(code: Code) -> str:
-    """Return a code's page in Markdown, its heading first."""
+    """Return a code's page in Markdown, with its heading first."""
     return _pages()[str(code)]
 
 
 def link_of(code: Code) -> str:
-    """Return a code's page on the web, as far as the package says where its documentation is."""
+    """Return the web address of a code's page, if the package says where its documentation is."""
     from importlib.metadata import PackageNotFoundError, metadata
 
     try:

@@ -1,4 +1,4 @@
-"""Writing a report so that whoever reads it sees the old one or the new one, never half of either."""
+"""Writes a report so that a reader sees either the old one or the new one, never half of either."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PATIENCE = 10.0  # seconds; a lock file is held for milliseconds
-_BETWEEN = 0.02  # seconds between two looks
+_BETWEEN = 0.02  # seconds between two attempts
 
 
 _NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
@@ -26,14 +26,13 @@ _DESCRIPTOR = re.compile(r"/dev/(?P<name>std(?:in|out|err))|/(?:dev|proc/self)/f
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, whole or not at all.
 
-    The text goes into a temporary file in the same folder, which then takes the name in one step. A
-    symbolic link keeps its place and its target is replaced; a device or a named pipe can't be replaced,
-    and is written to.
+    The text is written to a temporary file in the same folder, which is then renamed in one step. A symbolic
+    link stays and its target is replaced; a device or a named pipe can't be replaced, so it is written to.
 
     Args:
         path: the file; its folder must exist.
-        text: what it shall hold, written in UTF-8; a lone surrogate, which that can't hold, as the escape
-            that JSON has for it.
+        text: its content, written in UTF-8; a lone surrogate, which UTF-8 can't represent, is written as
+            JSON's escape.
 
     Raises:
         OSError: the folder or the file can't be written; no temporary file stays behind.
@@ -48,7 +47,7 @@ def write_text(path: Path, text: str) -> None:
             stream.write(text)
         return
     target = path.resolve()
-    # The temporary name is longer than the file's own, which may be as long as names can be.
+    # The temporary name is longer than the file's own name, which may have the maximal length.
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:32]}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
@@ -63,10 +62,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def held_alone(path: Path) -> Iterator[None]:
-    """Let no other process read and write `path` in this way meanwhile; its folder is what is locked.
+    """Keep other processes from reading and writing `path` in this way, by a lock on its folder.
 
-    A lock on the file itself would be on the old one, once another has taken its name; a file beside it would
-    stay in the repository. A file system that knows no locks goes without.
+    A lock on the file itself would apply to the old file once another has taken its name; a separate lock
+    file would stay in the repository. On a file system without locks there is none.
 
     Raises:
         OSError: another process has held it for ten seconds.
@@ -76,7 +75,7 @@ def held_alone(path: Path) -> Iterator[None]:
         _lock(folder)
         yield
     finally:
-        os.close(folder)  # which unlocks it
+        os.close(folder)  # this unlocks it
 
 
 def _lock(folder: int) -> None:
@@ -88,16 +87,17 @@ def _lock(folder: int) -> None:
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
             time.sleep(_BETWEEN)
-        except OSError:  # as network file systems may say
+        except OSError:  # network file systems may raise this
             return
         else:
             return
 
 
 def _descriptor_of(path: Path) -> int | None:
-    """Return the descriptor that a path such as /dev/stdout or /dev/fd/3 stands for; `None` for a file.
+    """Return the descriptor that a path such as /dev/stdout or /dev/fd/3 names; `None` for a file.
 
-    Its file may have no name (a pipe), or be the one that the table goes to, and mustn't be replaced.
+    Its file may have no name (a pipe), or be the one that the table is written to, so it must not be
+    replaced.
     """
     match = _DESCRIPTOR.fullmatch(str(path))
     if match is None:
@@ -106,7 +106,7 @@ def _descriptor_of(path: Path) -> int | None:
 
 
 def _mode_of(target: Path) -> int:
-    """Return the permissions of `target`, or those that a plain `open` would give to it."""
+    """Return the permissions of `target`, or those that a plain `open` would give it."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

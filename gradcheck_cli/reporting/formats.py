@@ -21,7 +21,7 @@ class Format(NamedTuple):
         function: its function, which takes a report and returns text.
         is_rooted: whether the function also takes the folder from which files are named.
         to_file: whether `--report KIND=FILE` offers it.
-        is_json: whether it is JSON, in which any character may be written as an escape.
+        is_json: whether it is JSON, where any character may be written as an escape.
     """
 
     module: str

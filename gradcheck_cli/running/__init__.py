@@ -1,1 +1,1 @@
-"""Which cases, in which process, for how long."""
+"""Decides which cases run, in which processes and for how long, and collects their results."""

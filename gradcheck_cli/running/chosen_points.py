@@ -1,7 +1,7 @@
-"""Choose and check points that take sides of branches which a case's sample points don't take.
+"""Chooses and checks points that take sides of branches that a case's sample points don't take.
 
-Such a point can show that a gradient is wrong. If it leaves a pair undecided, that changes nothing: nobody
-asked for that point. Its sides count as seen only if all pairs are right there.
+Such a point can show that a gradient is wrong. If it leaves a pair undecided, that changes nothing, because
+the spec didn't ask for this point. Its sides count as seen only if all pairs are right there.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 _MOST = 3  # points that are checked; each costs about a third of a small case
 _DRAWN = 24  # candidates as the spec draws them
 _CANDIDATES = 96
-_LOOKED = 2_500  # points at which the conditions are looked at, of all sides together
-_PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
-_BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn't finite
-_ROUNDS = 12  # of steering, a side
+_LOOKED = 2_500  # points at which the conditions are evaluated, for all sides together
+_PYTHON = 10  # times as much as a point costs if Python code is traced line by line
+_BESIDE = 1e-3  # spreads by which values are moved off a point where a gradient isn't finite
+_ROUNDS = 12  # rounds of steering per side
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
-_GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are looked at
+_GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
 
 def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
-    """Add the branches of an opened case to its findings, and what chosen points show.
+    """Add the branches of an opened case, and what chosen points show, to its findings.
 
     Args:
         opener: of the case.
-        samples: numbers of the points at which it was checked.
-        findings: what was found there; added to.
+        samples: indices of the points at which it was checked.
+        findings: what was found there; extended.
         spent: seconds that this took.
     """
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
@@ -57,7 +57,7 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
     if findings.first is None:
         return
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
-        # There is no graph to look at, or XLA would compile each part of it.
+        # There is no graph to examine, or XLA would compile each part of it.
         is_right = findings.pairs and all(pair.status in RIGHT for pair in findings.pairs)
         if is_right and not _GRAPHS & set(opener.case.modes):
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
@@ -74,7 +74,7 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
 
 
 def _may_choose(case: Case, findings: Findings) -> bool:
-    """Whether other points can be drawn, and all is right so far."""
+    """Whether other points can be drawn, and everything is right so far."""
     first = findings.first
     draws = first is not None and (first.frozen or first.random_types)
     return (
@@ -87,7 +87,7 @@ def _may_choose(case: Case, findings: Findings) -> bool:
 
 
 def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None:
-    """Check points that take unseen sides, the most promising first."""
+    """Check points that take unseen sides, the most promising point first."""
     chooser = _chooser(opener, sides, findings)
     judged = 0
     for side in np.flatnonzero(chooser.wanted):
@@ -115,10 +115,10 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
 def _is_singular(
     opener: GraphOpener, chooser: PointChooser, point: Mapping[int, Any], found: Findings, judged: int
 ) -> bool:
-    """Whether gradients aren't finite at a point alone, and right as soon as its values move a little.
+    """Whether gradients aren't finite at this exact point, but right as soon as its values move a little.
 
     Equal rows make a matrix singular, and a norm has no slope at zero. A spec that draws its values never
-    comes to such a point, so it says nothing of it. `gradcheck search` does.
+    reaches such a point, so it says nothing about it. `gradcheck search` reports it.
     """
     wrong = [pair for pair in found.pairs if pair.status is Status.MISMATCHED]
     if any(pair.mismatch != "nonfinite" for pair in wrong):
@@ -151,19 +151,19 @@ def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChoo
 
 
 def check_at(opener: GraphOpener, point: Mapping[int, Any], sample: int) -> Findings:
-    """Judge a case at a point of one's own, without the structural checks.
+    """Judge a case at a given point, without the structural checks.
 
-    Those are the op's, whatever the point, and were made where the samples were.
+    Those concern the op, whatever the point, and were made at the samples.
 
     Args:
         opener: of the case.
-        point: the inputs that aren't as at the first sample point, by number.
-        sample: a number for the point that no other has.
+        point: the inputs that differ from the first sample point, by index.
+        sample: an index for the point that no other point has.
 
     Raises:
         CaseFailedError: the case can't be checked there.
     """
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
 
     base: Any = opener.open(Opening(0))
     opener.state.chosen[sample] = tuple(

@@ -1,4 +1,4 @@
-"""What every result of a case says, whatever was found, and the command that runs the case again."""
+"""The parts that every result of a case has, and the command that runs the case again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gradcheck_cli.spec.case import Case, Power
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseError
 
-# What C++, NumPy and TensorFlow say when there is none left.
+# The messages of C++, NumPy and TensorFlow when memory runs out.
 _NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
 
 
 def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
-    """Return a result that says which case it is of and how to run it again, and no findings."""
+    """Return a result without findings, which names its case and the command that runs it again."""
     return CaseResult(
         op=case.op,
         case=case.name,
@@ -38,19 +38,19 @@ def is_about_memory(message: str) -> bool:
 
 
 def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
-    """Return the result of a case that ended with an error before it had any findings."""
+    """Return the result of a case that ended with an error before it had findings."""
     return replace(blank_result(case, Status.ERROR, duration_s), error=error)
 
 
 def reproduce(case: Case) -> str:
-    """Return what runs this case alone: the command, or the call where the spec is no file."""
+    """Return the command that runs only this case, or the call if the spec is no file."""
     if case.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
     command = (
         f"gradcheck run {shlex.quote(case.path)} --op {shlex.quote(case.op)} "
         f"--case {shlex.quote(case.name)} --seed {case.seed}"
     )
-    # The modes before this one, too: the gradients of one are compared with those of another.
+    # Earlier modes are included: the gradients of one mode are compared with those of another.
     modes = case.modes[: case.modes.index(case.mode) + 1]
     command += "".join(f" --mode {mode}" for mode in modes)
     if case.device:

@@ -1,4 +1,4 @@
-"""Several reports as the one that a single run would have given."""
+"""Merges several reports into the one that a single run would have given."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.results import CaseResult, Report
 
-_SHOWN = 5  # cases; a line's worth
+_SHOWN = 5  # cases that a message names; they fit a line
 
 
 def merge(reports: Mapping[str, Report]) -> Report:
-    """Join reports: of the shards of a run, or of runs of different cases.
+    """Merge reports of the shards of a run, or of runs of different cases.
 
     Args:
         reports: name, for messages -> report; at least one.
 
     Returns:
-        The cases in the order in which one run would have had them. A shard that is missing is said in
-        `unchecked`, so that the exit code is 3 at least.
+        The report, with the cases in the order of a single run. `unchecked` names missing shards, so the exit
+        code is at least 3.
 
     Raises:
-        UsageError: they aren't parts of one whole: two hold the same case, or were cut from different runs.
+        UsageError: they don't fit together: two contain the same case, or are shards of different runs.
     """
     several = list(reports.values())
     unchecked = [text for report in several for text in report.unchecked]
@@ -74,7 +74,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
 
 
 def _selection(reports: Sequence[Report]) -> Selection | None:
-    """Join what reports were asked for; `None` where one doesn't say."""
+    """Merge what was requested of reports; `None` if one of them doesn't say."""
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
@@ -97,7 +97,7 @@ def _joined(versions: Iterable[str]) -> str:
 
 
 def _require_apart(reports: Mapping[str, Report]) -> None:
-    """Refuse two reports of one case: which of them holds?"""
+    """Refuse two reports of the same case: it isn't clear which of them counts."""
     seen: dict[tuple[str, str, str, str], str] = {}
     for name, report in reports.items():
         for key in Counter(_key(case) for case in report.cases):
@@ -118,7 +118,7 @@ def _key(case: CaseResult) -> tuple[str, str, str, str]:
 
 
 def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
-    """Refuse shards of different runs, and return the numbers of those that aren't there."""
+    """Refuse shards of different runs, and return the numbers of missing shards."""
     whole = [name for name, report in reports.items() if report.shard is None]
     if whole:
         raise UsageError(f"{', '.join(whole)}: isn't a shard's report, as the others are.")

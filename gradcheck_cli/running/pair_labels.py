@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.pairs.pair import PairKey, label_of, pair_keys
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.results import PairResult, Status
@@ -24,12 +24,12 @@ class OpenedPair(NamedTuple):
 
 
 def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPair:
-    """Open the op that has a pair: the case's own, or its vjp where the label is one of second order.
+    """Open the op that has a pair: the case's own, or its vjp for a label of second order.
 
     Args:
         opener: of the case.
         label: such as `dy/dx` or `d2y/dx.dx`.
-        sample: number of the sample point.
+        sample: index of the sample point.
 
     Raises:
         UsageError: there is no such pair.

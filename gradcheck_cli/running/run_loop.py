@@ -1,4 +1,4 @@
-"""The run loop: takes cases to workers, puts their results in order, and makes the report."""
+"""The run loop: sends cases to workers, puts their results in order, and makes the report."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Listener:
-    """Functions that are called as a run goes on.
+    """Functions that are called during a run.
 
     Attributes:
-        on_start: called as a case begins. Cases may begin in any order.
+        on_start: called when a case begins. Cases may begin in any order.
         on_progress: called now and then with the share of a case's work that is done.
-        on_case: called with each result, in the order of the cases, as soon as those before it are there.
+        on_case: called with each result, in the order of the cases, as soon as all earlier results are there.
     """
 
     on_start: Callable[[Case], None] = _ignore
@@ -43,7 +43,7 @@ class Listener:
 
 
 class Stopper:
-    """Ends a run before all of its cases have run: after some number of failures, or after some time."""
+    """Ends a run before all of its cases have run: after a number of failures, or after some time."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Stopper:
             is_failure: whether a result counts as a failure.
             max_failures: end the run with this many failed cases; `None` never does.
             max_time: seconds after which the run ends; `None` never does.
-            began: when these began, by `time.monotonic`; default now.
+            began: when that time began, by `time.monotonic`; default: now.
         """
         self._is_failure = is_failure
         self._max_failures, self._max_time = max_failures, max_time
@@ -68,19 +68,19 @@ class Stopper:
         self._reason = ""
 
     def count(self, result: CaseResult) -> None:
-        """Take note of a result."""
+        """Count a result."""
         self._failures += self._is_failure(result)
 
     def is_time(self) -> bool:
-        """Whether the run is to end now."""
+        """Whether the run must end now."""
         if self._max_failures is not None and self._failures >= self._max_failures:
             self._reason = f"stopped after {self._failures} failed case{'s'[: self._failures > 1]}"
         elif self._max_time is not None and time.monotonic() - self._began >= self._max_time:
             self._reason = f"stopped after --max-time {self._max_time:g} s"
         return bool(self._reason)
 
-    def unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
-        """Say how many cases were left out, and why; nothing where all were done.
+    def describe_unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
+        """Say how many cases weren't checked, and why; empty if all were.
 
         Args:
             cases: how many there are.
@@ -107,8 +107,8 @@ def run_in_workers(
         workers: where the cases run.
         cases: what to run.
         seed: the seed that the command line gave, for the report.
-        listener: is told how the run goes on.
-        stopper: asked after each event whether to end the run now; what runs then is given up.
+        listener: is called during the run.
+        stopper: is asked after each event whether to end the run; running cases are then abandoned.
 
     Returns:
         The report; `interrupted` if Ctrl-C ended it early, with every case that had ended by then.
@@ -126,7 +126,7 @@ def run_in_workers(
 
     try:
         for event in _events(workers, cases):
-            with _interrupts_held_back():
+            with _delay_interrupts():
                 if isinstance(event, Ended):
                     done[event.index] = event.result
                     while len(told) in done:
@@ -140,7 +140,7 @@ def run_in_workers(
     except (KeyboardInterrupt, WorkersLostError) as error:
         cut = error
     finally:
-        with _interrupts_held_back(for_good=True):
+        with _delay_interrupts(for_good=True):
             workers.close()
     for index in sorted(done.keys() - told):
         tell(index)
@@ -153,7 +153,7 @@ def run_in_workers(
         cases=tuple(done[index] for index in sorted(done)),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
-        unchecked=() if interrupted else stopper.unchecked(len(cases), len(done), str(cut or "")),
+        unchecked=() if interrupted else stopper.describe_unchecked(len(cases), len(done), str(cut or "")),
         keras_version=_version("keras"),
         numpy_version=_version("numpy"),
         platform=f"{platform.system()}-{platform.release()}-{platform.machine()}",
@@ -172,7 +172,7 @@ def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
     """Yield what workers send, and raise an interrupt that Python lost.
 
     Python prints and forgets an exception that is raised in a destructor or a callback of the garbage
-    collector. So each Ctrl-C is noted as well as raised.
+    collector. So each Ctrl-C is recorded as well as raised.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -195,14 +195,14 @@ def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
 
 
 @contextmanager
-def _interrupts_held_back(*, for_good: bool = False) -> Iterator[None]:
-    """Let Ctrl-C wait until the block has ended, lest a result be printed in part, or twice.
+def _delay_interrupts(*, for_good: bool = False) -> Iterator[None]:
+    """Delay Ctrl-C until the block has ended, so that no result is printed in part or twice.
 
     Args:
-        for_good: forget it then: a second Ctrl-C must not cut the closing short.
+        for_good: ignore it after the block: a second Ctrl-C must not interrupt the closing.
     """
     before = signal.getsignal(signal.SIGINT)
-    # Only the main thread hears of signals; a handler that isn't Python's can't be put back.
+    # Only the main thread receives signals; a handler that isn't Python's can't be restored.
     if threading.current_thread() is not threading.main_thread() or before is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Check cases in this process: whatever goes wrong in one becomes part of its result."""
+"""Checks cases in this process; whatever goes wrong in one becomes part of its result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def start_tensorflow(*, threads: int | None = None) -> str:
-    """Import TensorFlow quietly, to use so many threads if it is new here, and return its version."""
+    """Import TensorFlow quietly, with this many threads if it isn't imported yet, and return its version."""
     from gradcheck_cli.tensorflow_backend import startup
 
     startup.start(threads=threads)
@@ -46,7 +46,7 @@ class InProcess:
         """Start nothing yet.
 
         Args:
-            threads: how many TensorFlow may take, if it isn't imported yet; default as many as cores.
+            threads: how many threads TensorFlow may use, if it isn't imported yet; default: one per core.
         """
         self._threads = threads
         self.tensorflow_version = ""
@@ -63,7 +63,7 @@ class InProcess:
         return ""
 
     def close(self) -> None:
-        """Do nothing: nothing goes on by itself; see `Workers.close`."""
+        """Do nothing: no case runs in the background; see `Workers.close`."""
 
 
 def run_case(case: Case) -> CaseResult:
@@ -79,7 +79,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     error: CaseError | None = None
     work = Work()
     try:
-        with user_code(case), work_counts.counted() as work:
+        with user_code(case), work_counts.count_work() as work:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -115,15 +115,15 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
 
 
 def _is_empty(findings: Findings) -> bool:
-    """Whether no pair was judged, and nothing says why."""
+    """Whether no pair was judged, and nothing explains that."""
     return not findings.pairs and all(check.status is Status.PASSED for check in findings.checks)
 
 
 def _source(case: Case) -> str:
-    """Return where the case's gradient is written; empty where that can't be told."""
+    """Return where the case's gradient is written; empty if that isn't known."""
     from gradcheck_cli.tensorflow_backend.registry.case_source import source_of
 
-    with contextlib.suppress(Exception):  # the user's modules may answer to a name with any exception
+    with contextlib.suppress(Exception):  # the user's modules may raise any exception for an attribute
         return source_of(case)
     return ""
 
@@ -134,29 +134,29 @@ def list_pairs(case: Case) -> CaseResult:
 
 
 def check(case: Case, *, explains: bool = True) -> Findings:
-    """Check an open case: what every command's verdict comes from.
+    """Check an open case. The verdict of every command comes from here.
 
     Args:
         case: the case.
         explains: whether to look for the op to blame for a mismatch.
 
     Raises:
-        CaseSkippedError: it can't have its mode, or its device.
+        CaseSkippedError: its mode or its device isn't available.
         CaseFailedError: it can't be checked.
     """
     from gradcheck_cli.tensorflow_backend.devices import on_device
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, sites_noted
+    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
     began = time.perf_counter()
     log = GradientLog()
-    with on_device(case.device), sites_noted(log):
+    with on_device(case.device), note_sites(log):
         opener = opener_of(case, case.mode)
         opener.state.gradients = log
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
-        with opener.state.written.restored():
+        with opener.state.written.restore_at_end():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
@@ -165,7 +165,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             if findings.first is not None:
                 own = run_own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
-            # A search chooses points by itself.
+            # A search chooses its own points.
             is_searched = explains and case.search and search(opener, points(case), findings, case.search)
             if explains and not is_searched:
                 check_unseen_sides(opener, points(case), findings, spent)
@@ -173,20 +173,20 @@ def check(case: Case, *, explains: bool = True) -> Findings:
 
 
 def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
-    """Run the checks that other packages bring.
+    """Run the checks that other packages provide.
 
     Args:
-        case: what is checked.
+        case: the case.
         op: the op under test, at its first sample point: `evaluate` and `vjp`.
 
     Returns:
-        A result for each; one that raises is an error, which is not green.
+        A result for each; one that raises is an error, which fails the run.
     """
     results = []
     for name, function in extensions(CHECKS).items():
         try:
             message = function(case, op)
-        except Exception as error:  # noqa: BLE001 (a stranger's code; the other checks go on)
+        except Exception as error:  # noqa: BLE001 (another package's code; the other checks go on)
             told = f"the check itself raised {type(error).__name__}: {error}"
             results.append(CheckResult(name, Status.ERROR, told))
             continue
@@ -202,13 +202,13 @@ def _mutate(case: Case) -> Findings:
 
     with on_device(case.device):
         opener = opener_of(case, case.mode)
-        with opener.state.written.restored():
+        with opener.state.written.restore_at_end():
             return mutate(opener.case, opener, points(case), case.corruptions)
 
 
 @contextlib.contextmanager
 def user_code(case: Case) -> Iterator[None]:
-    """Make the spec's folder importable, and send what the user's code prints to standard error.
+    """Make the spec's folder importable, and send the user's output to standard error.
 
     Everything that runs a case's code is inside this.
 
@@ -234,7 +234,7 @@ def _error_of(failure: BaseException) -> CaseError:
     if isinstance(failure, SystemExit):
         return CaseError("forward", f"the user's code called sys.exit({failure.code!r}).", traceback)
     what = frames.first_line(failure)
-    if not isinstance(failure, Exception):  # nothing of ours or TensorFlow's raises such
+    if not isinstance(failure, Exception):  # neither gradcheck nor TensorFlow raises such
         return CaseError("forward", f"the user's code raised {what}, which is no Exception.", traceback)
     return CaseError(
         "internal",

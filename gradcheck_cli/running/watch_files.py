@@ -1,4 +1,4 @@
-"""Watch the files that cases are made of, and say which cases a change touches."""
+"""Watches the files that cases depend on, and says which cases a change affects."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.running.selection.imports import dependencies, forget
+from gradcheck_cli.running.selection.imports import clear_cache, dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gradcheck_cli.spec.case import Case
 
-_PAUSE = 0.1  # seconds between two looks
-_QUIET = 0.05  # seconds without a further change: an editor may write a file in several goes
+_PAUSE = 0.1  # seconds between two checks
+_QUIET = 0.05  # seconds without a further change: an editor may write a file in several steps
 Stamp = tuple[int, int, int]
 
 
 class FileWatch:
     """The files of some cases, and of the folders that specs may be added to.
 
-    They are polled: a few dozen files take a millisecond, and it works on every file system.
+    They are polled: that takes a millisecond for a few dozen files, and works on every file system.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -34,8 +34,8 @@ class FileWatch:
         self._look()
 
     def follow(self, cases: Sequence[Case]) -> None:
-        """Watch the files of these cases from now on. What has changed meanwhile counts as a change."""
-        forget()
+        """Watch the files of these cases from now on. Changes since the last check count."""
+        clear_cache()
         self._cases = tuple(cases)
         self._needed = {number: dependencies(case).files for number, case in enumerate(cases)}
         known = self._stamps
@@ -49,16 +49,16 @@ class FileWatch:
         return sum(stamp is not None for stamp in self._stamps.values())
 
     def wait(self) -> frozenset[Path]:
-        """Return the files that have changed, as soon as there are some."""
+        """Return the files that have changed, as soon as there are any."""
         while not (changed := self._changes()):
             time.sleep(_PAUSE)
         while more := self._later_changes():
             changed |= more
         return changed
 
-    def touched(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
-        """Return the cases, read anew, that a change touches, and those that are new or different."""
-        forget()
+    def affected_cases(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
+        """Return the cases, read again, that a change affects, and those that are new or different."""
+        clear_cache()
         files = set(changed)
         before = {_key(case): case for case in self._cases}
         return tuple(

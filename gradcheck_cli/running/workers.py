@@ -1,7 +1,7 @@
 """Where cases run, behind one small interface: `Workers`, and the events that they send.
 
 `InProcess` runs cases in this process, `LocalWorkers` in processes of this machine, `DaskWorkers` in those of
-a cluster; nothing here knows of any of them.
+a cluster; this module doesn't know them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Progressed:
-    """About this share of a case's work is done. Not every case reports it."""
+    """About this share of a case's work is done. Not every case reports progress."""
 
     index: int
     share: float
@@ -35,7 +35,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Ended:
-    """A case has ended, with whatever result."""
+    """A case has ended, with any result."""
 
     index: int
     result: CaseResult
@@ -43,14 +43,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Waited:
-    """Nothing has happened for a while. The run looks at the clock."""
+    """Nothing has happened for a while; the run checks the clock."""
 
 
 Event = Started | Progressed | Ended | Waited
 
 
 class WorkersLostError(GradcheckError):
-    """The workers are gone, and cases are left to run. The run reports what was done, and exits with 3."""
+    """The workers are gone, and cases are left. The run reports what was done, and exits with 3."""
 
     exit_code = 3
 
@@ -67,7 +67,7 @@ class Workers(Protocol):
         """Run cases, each to its end.
 
         Args:
-            cases: what to run. Those of one document come one after another, and may share a process.
+            cases: the cases. Those of one document are consecutive, and may share a process.
 
         Yields:
             Events, in any order, with exactly one `Ended` for each case. A case that crashes its process, or
@@ -81,9 +81,9 @@ class Workers(Protocol):
         ...
 
     def status(self) -> str:
-        """Say in a few words how many workers there are, and what has run longest; may be empty."""
+        """Describe briefly how many workers there are and which case has run longest; may be empty."""
         ...
 
     def close(self) -> None:
-        """End whatever still runs at once, and leave nothing behind. A second call does nothing."""
+        """End everything that still runs at once, and leave nothing behind. A second call does nothing."""
         ...

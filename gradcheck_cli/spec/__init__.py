@@ -1,1 +1,1 @@
-"""YAML to frozen cases, with every fault of every file; input values."""
+"""Reads YAML specs into frozen cases, reports every fault of every file, and draws input values."""

@@ -1,8 +1,8 @@
 """A concrete case: one op with its inputs, dtypes and expectations, after every merge; plain frozen data.
 
-Nothing here knows YAML, pydantic or TensorFlow: the backend and the checks read these values. Mappings are
-plain dicts, which nobody changes: a case goes to worker processes, and a mapping proxy can't be pickled (nor,
-up to Python 3.11, be a default of a dataclass).
+This module doesn't know YAML, pydantic or TensorFlow: the backend and the checks read these values. Mappings
+are plain dicts that nobody changes: a case is sent to worker processes, and a mapping proxy can't be pickled
+(nor, up to Python 3.11, be the default of a dataclass field).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Source:
 class InputSpec:
     """One tensor that goes into the op.
 
-    `domain` holds the bounds that no perturbation leaves, `None` where there is none. `scale` is the
-    typical magnitude, for the step. `differentiate: false` passes the tensor through. `upstream_of` names an
-    output of the forward where the op is its vjp, and this the upstream.
+    `domain` holds the bounds that no perturbation leaves, or `None`. `scale` is the typical magnitude, for
+    the step. With `differentiate: false` the tensor isn't differentiated. If the op is a vjp and this is an
+    upstream, `upstream_of` names the forward's output.
     """
 
     name: str
@@ -54,7 +54,7 @@ class InputSpec:
     scale: float | None = None
     away_from: tuple[float, ...] = ()
     min_gap: float | None = None
-    symmetric: bool = False  # a matrix that stays symmetric (Hermitian) as it moves
+    symmetric: bool = False  # a matrix that stays symmetric (Hermitian) when it moves
     upstream_of: str = ""
 
     @property
@@ -70,7 +70,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Form:
-    """How an argument is put together of tensors: one node of its structure, which the backend builds.
+    """How an argument is built from tensors: one node of its structure, which the backend builds.
 
     Attributes:
         kind: "tensor"; "list", "tuple", "dict" or "object", of `parts`; "sparse" (of the tensors indices,
@@ -113,9 +113,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What a spec says of one output: its name, and dtype and shape where they are given.
+    """What a spec says about one output: its name, and its dtype and shape if they are given.
 
-    `gradient_of` names an output of the forward where the op is its vjp, and this one of the gradients.
+    If the op is a vjp and this is one of the gradients, `gradient_of` names the forward's output.
     """
 
     name: str
@@ -124,7 +124,7 @@ class OutputSpec:
     gradient_of: str = ""
 
 
-# The number of the sample point beside the first one, whose values are each moved a little.
+# The index of the additional sample point whose values are those of the first one, each moved a little.
 MOVED = -1
 
 
@@ -132,7 +132,7 @@ MOVED = -1
 class PairRule:
     """What a spec expects of the pairs whose label matches `glob` (`*` and `?`; brackets are literal).
 
-    `kind` is the kind of a mismatch, where it is given: value, none, nonfinite, form or raises.
+    `kind` is the kind of a mismatch, if it is given: value, none, nonfinite, form or raises.
     """
 
     glob: str
@@ -164,55 +164,56 @@ class Power:
     miss: float = 0.1
 
     def __str__(self) -> str:
-        """Return what the command line takes."""
+        """Return the form in which the command line takes it."""
         return f"{self.size:g}:{self.miss:g}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One op at one set of inputs and dtypes; what one row group of the report is about.
+    """One op at one set of inputs and dtypes; one group of rows in the report.
 
     Attributes:
         op: the spec's name of the op.
         name: the case's name; "default" for the spec's own inputs.
         path: the spec's file, as the user named it.
-        folder: the spec's folder, absolute; importable, and where `file:` paths start.
+        folder: the spec's folder, absolute; it is importable, and `file:` paths are relative to it.
         line: 1-based line of the document (or of the entry in `ops:`).
         forward: the function under test; `None` where `op_type` alone names a raw op.
         binding: autodiff, custom_gradient, override, py_func or defun (already resolved from defaults).
-        build: keyword arguments that make `forward` a factory; `None` where it is none.
+        build: keyword arguments that make `forward` a factory; `None` if it is none.
         dtype: what the report shows as the case's dtype.
         outputs: named outputs; empty where the spec names none.
         implicit: whether `reference` makes the distribution of the sample that the forward draws.
-        expect: what is expected of each pair that no rule of `pairs` says otherwise of; `expect_kind` is the
-            kind of the mismatch, where it is given.
+        expect: the expectation for each pair that no rule of `pairs` covers; `expect_kind` is the kind of the
+            mismatch, if it is given.
         checks_off: names of the structural checks that the spec turns off.
         nondeterminism: how far a repeated gradient may differ from the first, absolute.
         unreached: sides of branches that the inputs can't take: globs, each with the reason.
         modes: the modes that the case is checked in, in order; `spec.modes` makes a case of each.
-        mode: the one that this case is checked in: graph, dynamic, eager or xla.
+        mode: the mode of this case: graph, dynamic, eager or xla.
         variables: whether each trainable variable that the forward uses is an input of its own; `None` for
-            those of a Keras layer or model, and those that a custom gradient has gradients for. The reader of
-            specs can't know them: the backend adds them to the arguments.
+            those of a Keras layer or model, and those that a custom gradient has gradients for. The variables
+            aren't known when the spec is read: the backend adds them to the arguments.
         second_order: whether the vjp is checked as a function of its own, of the inputs and of the upstream.
         device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
-        freeze: whether a `stop_gradient` on backpropagation's path is held as inputs move; `None`: unsaid.
-        timeout: seconds after which the case is given up; `None` leaves it to the command line.
-        method: how a pair is judged: element by element, by random probes, or as its size asks for.
+        freeze: whether a `stop_gradient` on backpropagation's path is held while inputs move; `None`: the
+            spec doesn't say.
+        timeout: the time limit in seconds; `None` leaves it to the command line.
+        method: how a pair is judged: element by element, by random probes, or depending on its size.
         power: what probes must be able to see.
-        budget: seconds that `auto` may take to judge the case, beyond what can't be done without.
-        full_only: whether probes are refused, so that what is too large for anything else is inconclusive.
+        budget: seconds that `auto` may take to judge the case, beyond the necessary minimum.
+        full_only: whether probes are refused, so that pairs that are too large otherwise are inconclusive.
         variant: the entry of `dtypes` that made this case, or `None`.
-        corruptions: ways in which its gradients are corrupted, to see whether that is found; empty to
-            check it as it is.
-        covers: op types that the spec says its backward pass calls the registered gradient functions of.
-        tensorflow: the versions that it is for; empty for any.
+        corruptions: ways in which its gradients are corrupted, to test whether that is found; empty for a
+            normal check.
+        covers: op types whose registered gradient functions its backward pass calls, by the spec.
+        tensorflow: the TensorFlow versions that it is for; empty for any.
         needs: modules that must be installed for it.
-        is_alone: whether no case of the op has elements to differentiate by: where this one has none either,
-            nothing of the op is checked.
-        remembered: whether a report or a baseline will remember its pairs, which then need fingerprints.
+        is_alone: whether no case of the op has elements to differentiate by; if this one has none either,
+            nothing about the op is checked.
+        remembered: whether a report or a baseline will record its pairs, which then need fingerprints.
         search: seconds for which to search for a point at which the gradient is wrong.
-        drawn: which pairs a picture is made of: "doubtful" for all that aren't a plain pass, or a label.
+        drawn: which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label.
     """
 
     op: str
@@ -272,7 +273,7 @@ class Case:
 
     @property
     def has_elements(self) -> bool:
-        """Whether every input that is differentiated has an element."""
+        """Whether every input that is differentiated has at least one element."""
         return all(0 not in tensor.shape for tensor in self.tensors if tensor.is_differentiable)
 
     @property
@@ -282,15 +283,15 @@ class Case:
 
     @property
     def may_have_variables(self) -> bool:
-        """Whether inputs may be added that the spec doesn't name: what `build` makes may be a layer."""
+        """Whether inputs that the spec doesn't name may be added: what `build` makes may be a layer."""
         return self.variables is True or (self.variables is None and self.build is not None)
 
     @property
     def is_raw_op(self) -> bool:
-        """Whether an op type is called by itself, with the gradient that is registered for it."""
+        """Whether an op type is called directly, with its registered gradient."""
         return self.op_type is not None and self.forward is None and self.gradient is None
 
     @property
     def is_generated(self) -> bool:
-        """Whether any value is drawn: such a case is checked at `samples` points."""
+        """Whether any value is drawn; such a case is checked at `samples` points."""
         return any(not SOURCES[tensor.source.kind].is_fixed for tensor in self.tensors)

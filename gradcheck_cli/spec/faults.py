@@ -35,18 +35,18 @@ class FaultLog:
 
     Attributes:
         path: the file.
-        count: how many were added, in whatever case: what is read is sound where this stays the same.
+        count: how many were added, in any case: while this stays the same, what is read is sound.
     """
 
     def __init__(self, path: str, faults: Iterable[Fault] = ()) -> None:
-        """Start with faults already known; nothing more is said about their places."""
+        """Start with known faults; nothing more is said about their places."""
         self.path = path
         self.count = 0
         self._faults = dict.fromkeys(faults)
         self._settled = {(fault.line, fault.place) for fault in self._faults if fault.place}
 
     def add(self, node: Node, message: str, *path: str | int) -> None:
-        """Add a fault about a node, or about what should stand at `path` below it."""
+        """Add a fault about a node, or about what should be at `path` below it."""
         line, place = node.line, node.place
         for part in path:
             child = node.get(part) if node is not None else None
@@ -73,7 +73,7 @@ class FaultLog:
         return tuple(self._faults)
 
     def validate(self, model: type[Model], node: Node) -> tuple[Model | None, set[str]]:
-        """Check a node's structure; report what is broken, and read the rest.
+        """Check a node's structure, report what is broken, and read the rest.
 
         Args:
             model: the class to read the node as.
@@ -89,7 +89,7 @@ class FaultLog:
         if not isinstance(data, dict):
             self.add(node, f"must be a mapping, but got {show(data)}")
             return None, broken
-        # The parts that are left after one removal can hardly break again; the bound is for safety.
+        # The rest can hardly break again after one removal; the bound is for safety.
         for _ in range(3):
             try:
                 return model.model_validate(data), broken
@@ -113,11 +113,11 @@ class FaultLog:
             )
         elif location and location[-1] == "[key]":
             *parent, key, _ = location
-            self.add_key(root.get(*parent) or root, expected(found["ctx"], value), str(key))
+            self.add_key(root.get(*parent) or root, expectation_text(found["ctx"], value), str(key))
         elif kind == "missing":
             self.add(root, REMEDIES.get(str(location[-1]), "is missing"), *location)
         elif kind == EXPECTED:
-            self.add(root, expected(found["ctx"], value), *location)
+            self.add(root, expectation_text(found["ctx"], value), *location)
         elif kind == "empty":
             self.add(root, "must have a value, but got null. Write one, or leave the key out", *location)
         else:
@@ -125,8 +125,8 @@ class FaultLog:
             self.add(root, f"must be {form}, but got {show(value)}", *location)
 
 
-def expected(words: Mapping[str, Any], value: object) -> str:
-    """Return "must be ..., but got ...", with a near word or a remedy, from the words of `expects`."""
+def expectation_text(words: Mapping[str, Any], value: object) -> str:
+    """Return "must be ..., but got ...", with a similar word or a remedy, from the words of `expects`."""
     phrase, choices = str(words["phrase"]), tuple(words["choices"])
     message = f"must be {phrase}, but got {show(value)}"
     remedy = str(words["remedy"])
@@ -138,7 +138,7 @@ def expected(words: Mapping[str, Any], value: object) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return "Did you mean 'x'?" for the nearest known word, or nothing."""
+    """Return "Did you mean 'x'?" for the most similar known word, or nothing."""
     known = list(known)
     folded = {name.lower(): name for name in reversed(known)}
     near = difflib.get_close_matches(word[:MAX_SHOWN].lower(), folded, n=1)
@@ -146,7 +146,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def suggest_file(path: Path) -> str:
-    """Return "Did you mean 'x'?" for the nearest name in a path's folder, or nothing."""
+    """Return "Did you mean 'x'?" for the most similar name in a path's folder, or nothing."""
     with suppress(OSError):
         return suggest(path.name, sorted(entry.name for entry in path.parent.iterdir()))
     return ""
@@ -175,7 +175,7 @@ def _location(loc: tuple[int | str, ...]) -> list[str | int]:
 
 
 def _known_keys(annotation: object, location: list[str | int]) -> list[str]:
-    """Return the keys of the model that stands at `location` below a type."""
+    """Return the keys of the model at `location` inside a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
         if not location:
@@ -190,7 +190,7 @@ def _known_keys(annotation: object, location: list[str | int]) -> list[str]:
 
 
 def _remove(data: dict[str, object], loc: tuple[int | str, ...], model: type[BaseModel]) -> set[str]:
-    """Take a broken part out of the data, and return its name, with the key that was probably meant."""
+    """Remove a broken part from the data, and return its name and the key that was probably meant."""
     location = _location(loc)
     key = str(location[0]) if location else ""
     inputs = data.get("inputs")

@@ -13,9 +13,9 @@ import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
-from gradcheck_cli.spec.cases.merge_trees import in_order_of, merge_op
+from gradcheck_cli.spec.cases.merge_trees import merge_op, reorder_inputs
 from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
-from gradcheck_cli.spec.cases.short_forms import with_listed_cases, written_out
+from gradcheck_cli.spec.cases.short_forms import expand_short_forms, with_listed_cases
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.models.document_model import Defaults
 from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 SUFFIXES = (".yaml", ".yml")
-FOLDER_DEFAULTS = "defaults.yaml"  # with `defaults` alone in it: merged under each spec of its folder
+FOLDER_DEFAULTS = "defaults.yaml"  # contains only `defaults`, which are merged under each spec of its folder
 
 
 class Loaded(NamedTuple):
-    """What files hold: cases, and op types that none of them can check."""
+    """The contents of files: cases, and op types that none of the specs can check."""
 
     cases: tuple[Case, ...]
     exceptions: tuple[Excepted, ...]
@@ -44,16 +44,16 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
     """Read specs.
 
     Args:
-        paths: files, and folders of which every `*.yaml` and `*.yml` is read, hidden folders excepted.
+        paths: files, and folders in which every `*.yaml` and `*.yml` is read, except in hidden folders.
         seed: overrides the specs' own seeds.
 
     Returns:
-        Every case, in the order of the paths, of the names of files, and of the documents in them. Cases
-        can be pickled.
+        Every case, in the order of the paths, of the file names, and of the documents in each file. Cases can
+        be pickled.
 
     Raises:
-        SpecError: there are faults: all of them.
-        NoSpecsError: a folder holds no spec, or there are exceptions alone.
+        SpecError: there are faults; it lists all of them.
+        NoSpecsError: a folder contains no spec, or there are only exceptions.
     """
     loaded = load(paths, seed=seed)
     if loaded.exceptions and not loaded.cases:
@@ -63,7 +63,7 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 
 
 def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
-    """Read specs, and the exceptions that lie among them; see `load_cases`."""
+    """Read specs, and the exceptions among them; see `load_cases`."""
     faults: list[Fault] = []
     found = _Found([], [], {}, {}, {})
     seen: set[str] = set()
@@ -87,16 +87,17 @@ def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
 
 
 def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tuple[Case, ...]:
-    """Read one spec that is at hand as a mapping, with what a YAML file would hold.
+    """Read one spec that is given as a mapping with the content of a YAML file.
 
-    Paths in it start at the working directory; faults name it `<spec>`, by the lines of the YAML it makes.
+    Paths in it are relative to the working directory; faults call it `<spec>`, with lines of the equivalent
+    YAML.
 
     Args:
         spec: one op, or `ops` beside `defaults`.
         seed: overrides the spec's own seed.
 
     Raises:
-        SpecError: there are faults, or a value that YAML has no form for.
+        SpecError: there are faults, or a value that YAML can't express.
     """
     try:
         content = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True).encode()
@@ -113,7 +114,7 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
 
 
 def shown(path: Path) -> str:
-    """Return a path as the user named it, or relative to the working directory if it is below that."""
+    """Return a path as the user named it, or relative to the working directory if it is below it."""
     if path.is_absolute():
         with suppress(ValueError, OSError):
             path = path.relative_to(Path.cwd())
@@ -121,7 +122,7 @@ def shown(path: Path) -> str:
 
 
 def _files(path: Path, faults: list[Fault]) -> list[Path] | None:
-    """Return the files that a path stands for, or `None` and a fault where it stands for nothing."""
+    """Return the files that a path means; `None`, and a fault, if it means nothing."""
     try:
         if path.is_dir():
             return sorted(_below(path))
@@ -146,7 +147,7 @@ def _reason(error: Exception) -> str:
 
 
 class Source(NamedTuple):
-    """Where a spec's text comes from: its shown path, its folder, and the name that a nameless op takes."""
+    """Where a spec's text comes from: its shown path, its folder, and the name for an op without one."""
 
     path: str
     folder: str
@@ -201,8 +202,8 @@ def _folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
 
 
 def _defaults(log: FaultLog, defaults: Node) -> Node:
-    """Return defaults with their short forms written out; their faults are logged."""
-    defaults = written_out(defaults)
+    """Return defaults with their short forms expanded; their faults are logged."""
+    defaults = expand_short_forms(defaults)
     sets = defaults.get("case_sets")
     listed = {
         name: with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
@@ -247,7 +248,7 @@ def _holds_exceptions(document: Node) -> bool:
 
 
 def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
-    """Yield the ops of a document, merged over its defaults, and these over those of the folder."""
+    """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
     if not isinstance(document.value, dict):
         got = "nothing" if document.value is None else show(document.plain())
         log.add(document, f"must be a spec, but got {got}. Write op, forward and inputs")
@@ -279,15 +280,15 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
 
 
 def _over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
-    """Return an op merged over defaults, with its short forms written out and its cases listed."""
-    op = written_out(op)
+    """Return an op merged over defaults, with its short forms expanded and its cases listed."""
+    op = expand_short_forms(op)
     if defaults is None or not defaults.children:
         return with_listed_cases(log, op)
-    return with_listed_cases(log, in_order_of(merge_op(defaults, op), op), defaults)
+    return with_listed_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
 
 
 def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
-    """Return the op's name, the file's stem if need be, and log if it isn't unique."""
+    """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
     written = node.get("op")
     if written is None and stem is None:
         written = node.get("op_type")
@@ -298,7 +299,7 @@ def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) ->
     if written is None and not OP_NAME.fullmatch(str(stem)):
         log.add(node, f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas", "op")
     if not isinstance(name, str):
-        return ""  # said by the model
+        return ""  # the model reports this
     place = f"{log.path}:{node.line}"
     if name in names:
         log.add(node, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")

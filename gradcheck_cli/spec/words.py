@@ -1,8 +1,8 @@
 """The words of the spec format: each kind of thing that a spec names, in one table with its facts.
 
-The models of the format and its JSON schema, the choices on the command line and the code read these tables.
-A new word is an entry here, beside the code that does what it says. Nothing heavy is imported: the help of a
-command needs neither pydantic nor numpy.
+The models of the format, its JSON schema, the choices on the command line and the code read these tables. A
+new word is an entry here and the code that implements it. Nothing heavy is imported: the help of a command
+needs neither pydantic nor numpy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Method:
 
     Attributes:
         differences: which differences are taken: "auto", "central" or "ladder"; or "complex_step".
-        guesses_sparsity: whether a Jacobian's independent columns are looked for, and moved together.
+        guesses_sparsity: whether independent columns of a Jacobian are searched for and moved together.
     """
 
     differences: str = "auto"
@@ -54,12 +54,14 @@ class Binding:
 
     Attributes:
         has_gradient: whether the spec names a gradient; without one, TensorFlow's own is checked.
-        is_of_op_type: whether it may be of an op type, rather than of a forward.
+        is_of_op_type: whether it may belong to an op type instead of a forward.
         is_override: whether it replaces the gradient of an op type, inside a forward if there is one.
-        tells_outputs: whether the forward tells TensorFlow the dtypes of its outputs; else the spec must.
+        tells_outputs: whether TensorFlow knows the dtypes of the forward's outputs; otherwise the spec must
+            state them.
         is_numpy: whether the forward takes and returns NumPy arrays.
-        is_one_op: whether the gradient is of the forward as a whole, so that none of its ops can be to blame.
-        unfit: why it can't be checked in a mode, by mode.
+        is_one_op: whether the gradient belongs to the forward as a whole, so that none of its ops can be to
+            blame.
+        unfit: the modes in which it can't be checked, with the reason.
     """
 
     has_gradient: bool = True
@@ -100,7 +102,7 @@ class Check:
 
     Attributes:
         about: what it requires.
-        is_of_vjp: whether it is also made of a vjp whose own gradient is checked.
+        is_of_vjp: whether it also runs on a vjp whose own gradient is checked.
     """
 
     about: str
@@ -113,9 +115,9 @@ CHECKS = {
     "linearity": Check("The vjp is linear in the upstream."),
     "modes": Check("Every mode gives the same gradient.", is_of_vjp=False),
     "override": Check("An override reaches every op of its type."),
-    "precision": Check("The declared dtype is as good as its tolerance."),
+    "precision": Check("The declared dtype is as accurate as its tolerance."),
     "repeat": Check("The same upstream gives the same gradient again."),
-    "retrace": Check("So it does when the op is traced again.", is_of_vjp=False),
+    "retrace": Check("The op gives the same gradient when it is traced again.", is_of_vjp=False),
     "variables_order": Check(
         "A custom gradient doesn't rely on the order of its variables.", is_of_vjp=False
     ),
@@ -151,8 +153,8 @@ class Number:
     Attributes:
         kind: "real", "integer", or "positive".
         about: its line of documentation.
-        default: where it may be left out.
-        example: where it may not.
+        default: the default, if it may be left out.
+        example: an example, if it may not.
     """
 
     kind: str
@@ -163,22 +165,22 @@ class Number:
 
 @dataclass(frozen=True)
 class Generator:
-    """Where the values of an input come from; each is a key of an input.
+    """A source of an input's values; each is a key of an input.
 
     Attributes:
         about: its line of documentation.
-        examples: of what is written under the key.
+        examples: examples of what is written under the key.
         takes: what is written there: "value", "file", "choices", "probability", "side", "name", a "switch"
             that is on, or a mapping of "numbers".
         numbers: these numbers, by key.
-        about_numbers: what they say together.
-        families: the kinds of dtype that it can fill; empty for any that its values fit.
+        about_numbers: the documentation of these numbers together.
+        families: the kinds of dtype that it can fill; empty for any kind that its values fit.
         dtype: the dtype of an input that names none; empty for the case's.
-        least_rank: of the shape.
+        least_rank: the least rank of the shape.
         is_square: whether the last two dimensions must be equal.
-        is_fixed: whether the values are written down, with a shape of their own, rather than drawn.
-        is_elementwise: whether each element is drawn by itself; `distributions` then has its distribution,
-            else `generators` draws the whole.
+        is_fixed: whether the values are written down, with their own shape, instead of drawn.
+        is_elementwise: whether each element is drawn by itself. Then `distributions` has its distribution;
+            otherwise `generators` draws the whole array.
         is_continuous: whether elements can be moved apart by any distance (`min_gap`).
         can_mirror: whether one triangle of a matrix may be mirrored to make it `symmetric`.
     """
@@ -294,12 +296,12 @@ GENERATORS = {
         families=(*_INEXACT, "integer", "bool"),
     ),
 }
-# What else values come from; none of these can be written.
+# Other sources of values, which can't be written in a spec.
 SOURCES = {
     **GENERATORS,
     "default": Generator(
         "Normal, integers from 0 to 9, or fair booleans.", families=(*_INEXACT, "integer", "bool")
     ),
     "places": Generator("Distinct places of a sparse tensor's nonzeros."),
-    "variable": Generator("What a variable of the forward holds.", is_fixed=True),
+    "variable": Generator("The value of a variable of the forward.", is_fixed=True),
 }

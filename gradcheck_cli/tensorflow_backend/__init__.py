@@ -1,1 +1,1 @@
-"""The only importer of TensorFlow: binding, tracing, registry, and all use of its private parts."""
+"""The only package that imports TensorFlow: binding, tracing, the registry, TensorFlow's private parts."""

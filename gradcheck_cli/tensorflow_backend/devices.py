@@ -1,4 +1,4 @@
-"""Run on the device that a case asks for, or say that it isn't there."""
+"""Runs on the device that a case asks for, or reports that there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def on_device(device: str | None) -> Iterator[None]:
-    """Place what is traced and run within, and what is traced within, on a device.
+    """Place everything that is traced and run within the block on a device.
 
     Args:
         device: such as "GPU:0"; `None` leaves it to TensorFlow.
@@ -31,7 +31,7 @@ def on_device(device: str | None) -> Iterator[None]:
         raise CaseSkippedError(
             "device", f"TensorFlow finds no {device} on this machine; it has {', '.join(found)}."
         )
-    # A function's ops take the device of where it is called. Soft placement, TensorFlow's default, runs an op
-    # elsewhere that the device has no kernel for.
+    # A function's ops run on the device where the function is called. With soft placement, TensorFlow's
+    # default, an op runs elsewhere if the device has no kernel for it.
     with tf.device(f"/device:{device}"):
         yield

@@ -40,10 +40,10 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
 
 
 def complex_dtype(dtype: str) -> str:
-    """Return the dtype in which a float dtype takes a complex step; others stay as they are."""
+    """Return the dtype in which a float dtype takes a complex step; return others unchanged."""
     return "complex128" if tf.as_dtype(dtype).is_floating else dtype
 
 
 def reference_dtype(dtype: str) -> str:
-    """Return the dtype in which a float or complex dtype is referenced; others stay as they are."""
+    """Return the dtype in which a float or complex dtype is referenced; return others unchanged."""
     return REFERENCE.get(dtype, dtype)

@@ -1,4 +1,4 @@
-"""Tracebacks trimmed to the frames of the user's own code."""
+"""Tracebacks reduced to the frames of the user's own code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from gradcheck_cli.tensorflow_backend.private import private_gradients, private_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Python's own, which stand between frames of gradcheck's wherever it caches a property or enters a context.
+# The standard library's, which occur between gradcheck's frames wherever it caches a property or enters a
+# context.
 _BETWEEN = (contextlib.__file__, functools.__file__)
 _OWN = str(Path(__file__).resolve().parents[1])
 _BACKEND = str(Path(__file__).parent)
@@ -30,11 +31,11 @@ _GENERATED = "__autograph_generated_file"
 
 @functools.cache
 def is_users(filename: str) -> bool:
-    """Tell the user's files from ours, the standard library's, installed packages' and generated ones."""
+    """Tell the user's files from gradcheck's, the standard library's, packages' and generated ones."""
     if filename.startswith("<") or _GENERATED in filename:
         return False
     path = Path(filename).resolve()
-    # An environment may take packages from another one's folder.
+    # An environment may use packages from another one's folder.
     return not str(path).startswith((_OWN, *_LIBRARIES)) and not _PACKAGES.intersection(path.parts)
 
 
@@ -46,7 +47,7 @@ def _line(filename: str, number: int, function: str, code: str) -> list[str]:
 
 
 def shown(filename: str) -> str:
-    """Return a file's path, from the working directory where it lies below that."""
+    """Return a file's path, relative to the working directory if it lies below it."""
     path = Path(filename)
     try:
         return str(path.resolve().relative_to(Path.cwd()))
@@ -55,7 +56,7 @@ def shown(filename: str) -> str:
 
 
 def user_frames(error: BaseException) -> tuple[str, ...]:
-    """Return the user's own frames of an exception, outermost first, two lines a frame.
+    """Return the user's own frames of an exception, outermost first, two lines per frame.
 
     AutoGraph runs generated code; where it converted a function, its map back to the source is used.
     """
@@ -64,7 +65,7 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     for frame in traceback.extract_tb(error.__traceback__):
         if is_users(frame.filename):
             lines += _line(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
-        elif not noted and _GENERATED in frame.filename:  # AutoGraph notes none on what is no Exception
+        elif not noted and _GENERATED in frame.filename:  # AutoGraph keeps no map for other exceptions
             place = private_gradients.source_place(frame.filename, frame.lineno or 0)
             if place is not None and is_users(place[0]):
                 code = linecache.getline(*place).strip()
@@ -88,11 +89,11 @@ def place_in_users_code(op: Any) -> str:
 
 
 def place_of_branch(op: Any) -> str:
-    """Return `file:line` of the line that asked for an op: the user's innermost, else a library's.
+    """Return `file:line` of the line that asked for an op: the user's innermost one, else a library's.
 
     Empty where only TensorFlow asked for it, as in its own gradients.
     """
-    # What calls gradcheck, or is called by its command line, has no part in it.
+    # The code that calls gradcheck, or its command line, doesn't count.
     inside = list(itertools.dropwhile(lambda frame: not frame.filename.startswith(_BACKEND), op.traceback))
     library = ""
     for frame in reversed(inside):
@@ -105,23 +106,23 @@ def place_of_branch(op: Any) -> str:
     return library
 
 
-# Where an op is made on its way from the line that asks for it; no line that anybody would look for.
+# Files that make an op on behalf of another line; nobody would look for the op there.
 _MAKING = tuple(
     f"tensorflow/python/{part}" for part in ("framework", "util", "eager", "ops/weak_tensor_ops.py")
 )
 
 
 def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
-    """Say which lines asked for a `stop_gradient`.
+    """Return the lines that asked for a `stop_gradient`.
 
     Args:
         frames: file, line and function of each frame, outermost first.
 
     Returns:
-        All of those lines, by which it is known again in another trace of the same forward; and the innermost
-        of the user's, or where there is none of a library's, as a reader is to see it.
+        All of these lines, which identify it in another trace of the same forward; and the innermost of the
+        user's lines, or if there is none of a library's, in the form in which it is shown.
     """
-    # What calls gradcheck has no part in it.
+    # The code that calls gradcheck doesn't count.
     inside = list(itertools.dropwhile(lambda frame: not _is_own(frame[0]), frames))
     lines = []
     for file, line, function in inside:
@@ -175,35 +176,35 @@ def runtime_frames(message: str) -> tuple[str, ...]:
 _NAMED_ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning): ")
 
 
-# Keras puts the message proper in bold, below where it came up.
+# Keras prints the message itself in bold, below the place where the error was raised.
 _IN_KERAS = "Exception encountered when calling"
 _BOLD = re.compile(r"\x1b\[\d*m")
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's text, which code of the user's may make: it may raise, or be no text."""
+    """Return an exception's text. The user's code may make it, so it may raise, or not be text."""
     try:
         return str(getattr(error, "message", "") or error)
     except BaseException as another:  # noqa: BLE001 (whatever the user's `__str__` raises)
         return f"(its text can't be had: its __str__ raised {type(another).__name__})"
 
 
-def meant(error: BaseException) -> BaseException:
-    """Return the exception that code raised, for one that came up as somebody asked for its text."""
+def original_error(error: BaseException) -> BaseException:
+    """Return the exception that code raised, even if another one was raised when its text was requested."""
     raised_in = traceback.extract_tb(error.__traceback__)
     if raised_in and raised_in[-1].name in {"__str__", "__repr__"} and error.__context__ is not None:
-        return meant(error.__context__)
+        return original_error(error.__context__)
     return error
 
 
 def first_line(error: BaseException) -> str:
-    """Return `Type: first line` of an exception, without what TensorFlow wraps around it."""
+    """Return `Type: first line` of an exception, without what TensorFlow puts around it."""
     text = text_of(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0] == "Graph execution error:":
         return _runtime_line(error, lines)
     if lines and lines[0] == "in user code:":
-        # AutoGraph puts its own listing first; the message proper is the last line.
+        # AutoGraph prints its own listing first; the message itself is the last line.
         return private_graphs.CONVERTED.sub("", lines[-1])
     if len(lines) > 1 and lines[0].startswith(_IN_KERAS):
         lines[0] = f"{_BOLD.sub('', lines[1])} ({lines[0].removeprefix(_IN_KERAS).strip().rstrip('.')})"
@@ -229,6 +230,6 @@ def _runtime_line(error: BaseException, lines: list[str]) -> str:
 
 
 def own_place(error: BaseException) -> str:
-    """Return `file.py:line` of our innermost frame, for a report of a fault of ours."""
+    """Return `file.py:line` of gradcheck's innermost frame, for a report of a fault in gradcheck."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OWN)]
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "unknown"

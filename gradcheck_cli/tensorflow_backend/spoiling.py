@@ -1,4 +1,4 @@
-"""Leave numbers in memory that is free, where a kernel that writes nothing would find zeros by luck."""
+"""Fills free memory with numbers, so that a kernel that writes nothing doesn't find zeros by luck."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Allocators keep pieces of each size at hand, and what surrounds a kernel takes some. With 8 of them a kernel
-# that writes nothing to 128 bytes was given zeros each time, with 100 one time in two. (empirical)
+# Allocators keep pieces of each size, and the code around a kernel takes some. With 8 of them, a kernel that
+# writes nothing to 128 bytes got zeros each time; with 100, one time in two. (empirical)
 _PIECES = 100
-# Bytes that the pieces may take together: what is larger comes from the system, and is zero anyway.
+# Bytes that the pieces may take together: larger ones come from the system, and are zero anyway.
 _MOST = 2**26
 
 
-def in_spoilt_memory(
+def pull_in_spoilt_memory(
     pull: Callable[[Stack], Sequence[Array | None]],
     upstream: Stack,
     gradients: Iterable[TensorInfo],
@@ -35,9 +35,9 @@ def in_spoilt_memory(
     """Pull upstreams back one by one, with numbers in free memory before each.
 
     Args:
-        pull: returns the gradients of a stack of upstreams, or `None` for one that there isn't.
+        pull: returns the gradients of a stack of upstreams, with `None` for missing ones.
         upstream: the stack.
-        gradients: what the gradients are like.
+        gradients: one gradient of each, for its shape and dtype.
         eagerly: whether they are pulled back eagerly.
     """
     infos, rows = list(gradients), []
@@ -54,12 +54,12 @@ def in_spoilt_memory(
 
 
 def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
-    """Fill some tensors of a tensor's shape and dtype with numbers, and let go of them.
+    """Fill some tensors of a tensor's shape and dtype with numbers, and free them.
 
     Args:
         like: the tensor.
-        eagerly: whether what comes runs in this thread, as eager ops do; those of a graph run in others. A
-            thread takes first what it has given back itself.
+        eagerly: whether the next ops run in this thread, as eager ops do; a graph's ops run in others. A
+            thread first reuses the memory that it freed itself.
     """
     if not like.size or like.size * tf.as_dtype(like.dtype).size * _PIECES > _MOST:
         return
@@ -73,7 +73,7 @@ def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
 @functools.lru_cache(maxsize=64)
 def _filler(shape: tuple[int, ...], dtype: str) -> Any:
     def fill(numbers: Any) -> Any:
-        # Neither constants nor alike, or there would be one piece, made as the graph is prepared.
+        # They are neither constant nor equal, or there would be one piece, made when the graph is prepared.
         size = tf.constant(shape, tf.int32)
         return tf.add_n([tf.raw_ops.Fill(dims=size, value=number) for number in tf.unstack(numbers)])
 

@@ -1,4 +1,4 @@
-"""What batches an argument of a traced or called function: many values of it, written out or described."""
+"""What batches an argument of a traced or called function: many values, written out or described as moves."""
 
 from __future__ import annotations
 

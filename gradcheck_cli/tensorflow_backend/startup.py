@@ -1,4 +1,4 @@
-"""Import TensorFlow late and quietly: its start-up chatter stays off the user's terminal."""
+"""Imports TensorFlow late and quietly: its start-up messages stay off the user's terminal."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ENGINE = (
 
 
 def _flush() -> None:
-    with suppress(AttributeError, OSError):  # it is None, or closed, where there's no standard error
+    with suppress(AttributeError, OSError):  # it is None, or closed, if there is no standard error
         sys.stderr.flush()
 
 
 @contextmanager
-def _held_back_stderr() -> Iterator[None]:
-    """Hold back what is written to descriptor 2, C++ included; play it back only if the body raises."""
+def _hold_back_stderr() -> Iterator[None]:
+    """Hold back what is written to descriptor 2, also by C++; print it only if the body raises."""
     _flush()
     try:
         saved = os.dup(_STDERR)
-    except OSError:  # no standard error at all, as under some daemons: nothing to hold back
+    except OSError:  # no standard error at all, as in some daemons: nothing to hold back
         yield
         return
     with tempfile.TemporaryFile() as caught:
@@ -52,43 +52,43 @@ def _held_back_stderr() -> Iterator[None]:
 
 
 def load() -> None:
-    """Import TensorFlow without its start-up chatter, and run nothing: after this a process may still fork.
+    """Import TensorFlow without its start-up messages, and run nothing: after this a process may still fork.
 
-    The environment variable alone leaves lines that are written before absl's log is set up, and the
-    redirection alone leaves those that come with the first op: both together leave nothing, and lose
-    nothing that the user's own code prints later.
+    The environment variable alone leaves the lines that are written before absl's log is set up; the
+    redirection alone leaves those that come with the first op. Both together leave nothing, and don't hide
+    anything that the user's own code prints later.
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        with _held_back_stderr():
-            import tensorflow as tf  # noqa: F401 (the point of this module: late)
+        with _hold_back_stderr():
+            import tensorflow as tf  # noqa: F401 (late imports are the purpose of this module)
 
 
 def load_engine() -> None:
-    """Import what checking a case would import in its course, and run nothing."""
+    """Import what checking a case would import later, and run nothing."""
     for name in _ENGINE:
         import_module(name)
 
 
 def run_first_op(*, threads: int | None = None) -> None:
-    """Run the first op, at which TensorFlow looks for devices, and complains of those that aren't there.
+    """Run the first op, when TensorFlow looks for devices and reports missing ones.
 
     Args:
-        threads: how many threads an op, and ops beside each other, may take; default as many as cores. Sums
-            are added up in another order by another number, so the last digits depend on it.
+        threads: how many threads an op, and parallel ops, may use; default: one for each core. The order of
+            sums, and so their last digits, depends on this number.
     """
     import tensorflow as tf
 
-    with _held_back_stderr():
+    with _hold_back_stderr():
         if threads is not None:
-            with suppress(RuntimeError):  # a process that ran an op before keeps the threads it has
+            with suppress(RuntimeError):  # a process that already ran an op keeps its threads
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
                 tf.config.threading.set_inter_op_parallelism_threads(threads)
         tf.constant(0.0)
 
 
 def start(*, threads: int | None = None) -> None:
-    """Import TensorFlow and run a first op, without its start-up chatter."""
+    """Import TensorFlow and run a first op, without its start-up messages."""
     if "tensorflow" not in sys.modules:
         load()
         run_first_op(threads=threads)
@@ -96,12 +96,12 @@ def start(*, threads: int | None = None) -> None:
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Check under settings of our own, and give TensorFlow back as it was: a notebook goes on with it.
+    """Check under our own settings, and restore TensorFlow's afterwards: a notebook goes on with it.
 
-    Its log is silent, since pfor writes an error for each op that it has no converter for, which batching
+    TensorFlow's log is off, since pfor logs an error for each op that it has no converter for, which batching
     handles. Grappler's meta-optimiser is off: it costs 2 s on the first call of a 400-op chain, and rewrites
-    arithmetic in ways that would make the graph that is differenced another one than the user's. TF32, by
-    which a GPU multiplies float32 with ten bits, is off: differences would show its rounding.
+    arithmetic, so that the differenced graph wouldn't be the user's. TF32, with which a GPU multiplies
+    float32 with ten bits, is off: differences would show its rounding.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Counts what a case costs on any machine: traces, calls of what was traced, and points evaluated."""
+"""Counts a case's machine-independent costs: traces, calls of traced functions, and evaluated points."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gradcheck_cli.results import Work
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Of each case that is being checked, the innermost last.
+# For each case that is being checked, the innermost last.
 _COUNTED: list[Work] = []
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[Work]:
+def count_work() -> Iterator[Work]:
     """Count what is done inside."""
     work = Work()
     _COUNTED.append(work)
@@ -26,7 +26,7 @@ def counted() -> Iterator[Work]:
 
 
 def add(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: int = 0) -> None:
-    """Count some more."""
+    """Add to the counts."""
     for work in _COUNTED:
         work.traces += traces
         work.batch_traces += batch_traces

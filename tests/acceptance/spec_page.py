@@ -20,38 +20,38 @@ OPENING = """\
 
 <!-- written by tests/acceptance/spec_page.py from the models; a test compares it -->
 
-A spec is a YAML document for each op; several in one file are parted by `---`, or listed under `ops:` beside
-`defaults:`. `gradcheck schema` prints the same as a JSON Schema, and `gradcheck validate` names every fault
-of every file at once. YAML is read by its 1.2 core rules: `1e-6` is a number, `no` a text. Modules are looked
-for in the folder of the spec and in the working directory too.
+A spec is a YAML document for each op. Several ops in one file are separated by `---`, or listed under `ops:`
+beside `defaults:`. `gradcheck schema` prints the same as a JSON Schema, and `gradcheck validate` lists every
+fault of every file at once. YAML is read by its 1.2 core rules: `1e-6` is a number, and `no` is a text.
+Modules are also searched in the folder of the spec and in the working directory.
 
-A folder's `defaults.yaml` with `defaults:` alone in it is merged under each spec of that folder.
+If a folder has a `defaults.yaml` with only `defaults:` in it, they are merged under each spec of that folder.
 
-A case takes each key that it doesn't have from its op, an op from `defaults`: mappings are merged key by key,
-anything else is replaced.
+A case takes each key that it doesn't have from its op, and an op takes it from `defaults`: mappings are
+merged key by key, anything else is replaced.
 """
 
-# Model by model: heading, what of it is shown, where a key isn't said elsewhere already.
+# Each model with its heading and its introduction; empty for the model's own description.
 SECTIONS = (
     (
         "OpModel",
         "An op",
         (
-            "Names, functions, and what is expected. All but `op`, `forward`, `op_type`, `gradient`, "
-            "`binding` and `cases` may stand in a case too."
+            "Names, functions and expectations. All keys except `op`, `forward`, `op_type`, `gradient`, "
+            "`binding` and `cases` may also be used in a case."
         ),
     ),
     (
         "CaseModel",
         "A case",
-        "Further cases of the op, under `cases`. Beside `name`, every key of an op but those.",
+        "Further cases of the op, under `cases`. A case has a `name` and every other key of an op but those.",
     ),
     (
         "InputModel",
         "An input",
         (
-            "What stands under a name in `inputs`. Without a generator: standard normal; "
-            "integers from 0 to 9, fair booleans. An input that is a list of such is a list argument."
+            "The value of a name in `inputs`. Without a generator, values are standard normal, "
+            "integers from 0 to 9, or fair booleans. A list of inputs is a list argument."
         ),
     ),
     ("Uniform", "`uniform`", ""),
@@ -60,12 +60,12 @@ SECTIONS = (
     ("Domain", "`domain`", ""),
     ("Sparse", "`sparse`", ""),
     ("Ragged", "`ragged`", ""),
-    ("OutputModel", "An output", "What stands under a name in `outputs`, where that is a mapping."),
+    ("OutputModel", "An output", "The value of a name in `outputs`, if that is a mapping."),
     (
         "PairModel",
         "A pair",
         (
-            "What to expect of the pairs that a key of `pairs` matches: a label such as `dy/dx`, "
+            "The expectation for the pairs that a key of `pairs` matches: a label such as `dy/dx`, "
             "or a pattern such as `dy*/dx`."
         ),
     ),
@@ -75,20 +75,20 @@ SECTIONS = (
         "ChecksModel",
         "`checks`",
         (
-            "Each is on; `false` turns it off, and the baseline remembers. "
-            "[Why did my gradient fail](why.md) tells of each."
+            "All are on; `false` turns one off, which the baseline records. "
+            "[Why did my gradient fail](why.md) explains each."
         ),
     ),
-    ("OpsFile", "Several ops in one document", "Ops, and what they share."),
+    ("OpsFile", "Several ops in one document", "Ops and their shared keys."),
     (
         "ExceptionsFile",
         "What has no spec",
-        "Op types that can't be checked, with the reason, in a document of its own.",
+        "Op types that can't be checked, with the reason, in a separate document.",
     ),
     ("ExceptionModel", "An exception", ""),
 )
 ONLY = {"CaseModel": ("name",)}
-# An op begins with what it is; the models begin with what ops and cases share.
+# An op begins with its own keys; the models begin with the keys that ops and cases share.
 FIRST = ("op", "description", "forward", "op_type", "gradient", "binding", "inputs", "cases")
 TYPES = {
     "string": "text",

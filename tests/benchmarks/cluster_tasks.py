@@ -15,9 +15,9 @@ def tiny(order, archive):
     """Answer as `check_document` does, with the same events and the same fields, and check nothing."""
     asked = dask_task.Order(**json.loads(order))
     there = {"worker": str(get_worker().name), "host": "here"}
-    dask_task.tell(get_worker(), asked, {"name": there["worker"], "host": "here"})
+    dask_task.report_start(get_worker(), asked, {"name": there["worker"], "host": "here"})
     cases = wire.loads(asked.cases)
     for number in range(len(cases)):
-        dask_task.tell(get_worker(), asked, {"case": number, "name": there["worker"]})
+        dask_task.report_start(get_worker(), asked, {"case": number, "name": there["worker"]})
     results = [failed_case(case, CaseError("internal", "not checked"), 0.0) for case in cases]
     return json.dumps({**there, "tensorflow": "-", "results": wire.dumps(results), "printed": {}}).encode()

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.numerics.moves import Moves
@@ -127,6 +127,9 @@ class NumpyOperation:
 
     def is_connected(self, output, input_index):
         return self._pull(output, np.zeros(self.outputs[output].shape))[input_index] is not None
+
+    def is_plain_chain(self, output, input_index):
+        return False
 
     def leads_to(self, output, input_index):
         return (output, input_index) in self.linked

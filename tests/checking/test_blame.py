@@ -11,7 +11,7 @@ from numpy_op import Numpy
 from gradcheck_cli.checking.blame import path_blame as blaming
 from gradcheck_cli.checking.blame.blame_result import sentence
 from gradcheck_cli.checking.blame.path_blame import OpOnPath, find_blame
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import FLOAT64
@@ -70,7 +70,7 @@ class Chain:
     def probe(self, generator):
         return Probe(self, generator.normal(size=3), generator.normal(size=3))
 
-    def alone(self, number):
+    def isolate(self, number):
         self.asked.append(number)
         place = self._link(number)
         link = self.links[place]
@@ -253,7 +253,7 @@ def test_few_digits_are_looked_at_again_where_nothing_else_explains_the_error(mo
             one.is_tested, one.is_rough = True, True
         whole.is_wrong = is_wrong
 
-    monkeypatch.setattr(blaming, "_look", look)
+    monkeypatch.setattr(blaming, "_evaluate_probe", look)
     chain = Chain([sine(), exponential(1.1)])
     blame = find_blame(chain)
     assert blame.named == ()

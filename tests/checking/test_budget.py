@@ -189,7 +189,7 @@ def test_slow_points_are_evaluated_in_parts_between_which_the_time_is_looked_at(
 
 def test_progress_is_told_to_who_listens_and_only_rises():
     told = []
-    with case_progress.listening(told.append):
+    with case_progress.listen_to_progress(told.append):
         check(layer())
     assert told == sorted(told)
     assert told

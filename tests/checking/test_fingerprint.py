@@ -9,7 +9,7 @@ import pytest
 from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.baseline.fingerprint import COUNT, fingerprints
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status

@@ -120,7 +120,7 @@ def test_a_gradient_of_nothing_that_is_not_zero_is_found():
     found = checks(Numpy(rows_of(0), unwritten, {"x": [1.0, 2.0]}))["zero_upstream"]
     assert found.status is Status.MISMATCHED
     assert found.message == (
-        "dy/dx isn't zero, though y has no elements: element 0 is 1.234500e+03; is its memory left as it was?"
+        "dy/dx isn't zero, though y has no elements: element 0 is 1.234500e+03; is its memory left unwritten?"
     )
     off = check(Numpy(rows_of(0), lambda _, x: x, {"x": [1.0, 2.0]}), checks_off=frozenset({"zero_upstream"}))
     assert "zero_upstream" not in {one.name for one in off.checks}

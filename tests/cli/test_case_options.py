@@ -55,5 +55,5 @@ def test_a_power_that_is_none(invoke, real, value):
 def test_the_command_line_of_a_file_has_them(tmp_path):
     file = tmp_path / "op.yaml"
     file.write_text("forward: tensorflow:square\ninputs: {x: {shape: [3]}}\n", encoding="utf-8")
-    (changed,) = CaseOptions(power=Power(0.05, 0.02), require="full").applied_to(load_cases([file]))
+    (changed,) = CaseOptions(power=Power(0.05, 0.02), require="full").apply_to(load_cases([file]))
     assert reproduce(changed).endswith(" --require full --power 0.05:0.02")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
-from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
@@ -23,7 +23,7 @@ ASKED = {}
 def backward(engine, monkeypatch):
     """Stand in for what walks the graph; tests set what it finds."""
     fake = SimpleNamespace(
-        passes=(PassTrace("y", ("x",), traced([SQUARE]), (summary_of(np.array(32.0)),)),),
+        passes=(PassTrace("y", ("x",), summarise_pass([SQUARE]), (summarise_tensor(np.array(32.0)),)),),
         blames=(),
         error=None,
         during=lambda: None,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summary_of, traced
+from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
@@ -21,7 +21,7 @@ SQUARE = ("square.<locals>.<lambda>", "scalar_ops.py", 9)
 
 
 def a_pass(*ops, inputs=("x",), gradients=(AT_X,), left_out=0):
-    return PassTrace("y", inputs, traced(ops), tuple(map(summary_of, gradients)), left_out)
+    return PassTrace("y", inputs, summarise_pass(ops), tuple(map(summarise_tensor, gradients)), left_out)
 
 
 def unit(name, upstream, gradient):
@@ -70,7 +70,7 @@ def test_a_wide_table_is_folded():
         "    gradient function: _MatMulGrad at tensorflow/python/ops/math_grad.py:1696\n"
         "    ^ NaN and None first appear here\n"
         "  x gets [20, 40] norm nan, nan to nan, 800 NaN\n"
-        "  left out: 2 Identity ops, passing on what flows in (--type Identity)\n"
+        "  left out: 2 Identity ops, which only pass their upstream on (--type Identity)\n"
     )
 
 
@@ -94,7 +94,7 @@ def test_several_inputs_and_a_case_are_in_the_heading():
 
 
 def test_where_there_is_no_op():
-    assert "  no op on the way\n" in text(a_pass(gradients=(None,)))
+    assert "  no op on the path\n" in text(a_pass(gradients=(None,)))
 
 
 def test_json_has_every_number():

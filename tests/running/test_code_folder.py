@@ -10,8 +10,8 @@ import pytest
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.cluster import code_folder
-from gradcheck_cli.running.cluster.code_folder import below, lay_out, moved, pack
-from gradcheck_cli.running.selection.imports import forget
+from gradcheck_cli.running.cluster.code_folder import below, lay_out, pack, relocate
+from gradcheck_cli.running.selection.imports import clear_cache
 from gradcheck_cli.spec.load import load_cases
 
 
@@ -41,12 +41,12 @@ def project(tmp_path, monkeypatch):
     np.save(tmp_path / "project/specs/data/x.npy", np.ones(2))
     np.save(tmp_path / "far.npy", np.zeros(3))
     monkeypatch.chdir(tmp_path / "project")
-    forget()
+    clear_cache()
     return tmp_path / "project"
 
 
 def packed():
-    forget()
+    clear_cache()
     cases = load_cases(["specs"])
     return cases, pack(cases)
 
@@ -77,7 +77,7 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
 @pytest.mark.usefixtures("project")
 def test_a_case_finds_there_what_it_found_here(tmp_path):
     (case,), code = packed()
-    there = moved(case, lay_out(code.digest, code.archive, tmp_path / "store"))
+    there = relocate(case, lay_out(code.digest, code.archive, tmp_path / "store"))
     assert Path(there.folder, "ops.py").is_file()
     assert there.path == case.path  # as messages name it
     near, far = (tensor.source.arguments["path"] for tensor in there.tensors)

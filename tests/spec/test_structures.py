@@ -121,7 +121,7 @@ def test_where_nonzeros_are_is_replaced_whole(cases_of):
             "{dict: {w: {shape: [2]}}, shape: [2]}",
             (
                 "inputs.x.shape: must not stand beside dict: a structure has no values of its own. "
-                "Write it in each tensor of the structure, or drop it"
+                "Write it in each tensor of the structure, or remove it"
             ),
         ),
         ("{tuple: {a: null}}", "inputs.x.tuple: must be a list of one or more inputs, but got a mapping"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.graph import batching
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched

@@ -40,7 +40,7 @@ def asked(folder, *targets):
         for target in targets:
             loading.load(target, "forward")
         off = behaviour.turns_eager_off()
-        with behaviour.switched():
+        with behaviour.run_with_switches():
             called = {name for name, value in private_v1.switches().items() if value != private_v1.OWN[name]}
     assert private_v1.switches() == private_v1.OWN
     assert tf.executing_eagerly()

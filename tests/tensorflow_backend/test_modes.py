@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
@@ -152,8 +152,8 @@ def test_a_gradient_that_takes_the_batch_for_known_fails_where_it_is_not(run_in)
     assert results["graph"].status is Status.PASSED
     assert results["dynamic"].status is Status.ERROR
     assert results["dynamic"].error.message.endswith(
-        "So it does where the first dimension of every input is unknown (None), as mode dynamic traces it, "
-        "though not where all are known: take sizes from tf.shape(x)."
+        "This also happens if the first dimension of every input is unknown (None), as in mode dynamic, "
+        "but not if all are known: take sizes from tf.shape(x)."
     )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
@@ -76,7 +76,7 @@ def test_what_overflows_in_its_own_dtype_has_none(case_of):
     opener = CaseOpener(case, GraphMode())
     own = opener.open(Opening())
     assert opener.in_dtype(own, "float64") is None
-    assert own.not_float64 == "its outputs are others in float64: it overflows, or takes another branch"
+    assert own.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"
 
 
 def test_the_formula_is_judged_there(run):

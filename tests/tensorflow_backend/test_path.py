@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode

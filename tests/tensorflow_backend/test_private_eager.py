@@ -16,7 +16,7 @@ def x():
 
 def test_ops_that_run_are_observed_with_what_goes_in_and_out(x):
     seen = []
-    with private_eager.ops_observed(lambda *step: seen.append(step)):
+    with private_eager.observe_ops(lambda *step: seen.append(step)):
         y = tf.tanh(x)
     tf.exp(x)
     ((op_type, inputs, outputs),) = seen
@@ -29,8 +29,8 @@ def test_functions_are_run_op_by_op_and_only_within(x):
     function = tf.function(tf.tanh)
     function(x)
     seen = []
-    with private_eager.ops_observed(lambda op_type, *_: seen.append(op_type)):
-        with private_eager.functions_run_eagerly():
+    with private_eager.observe_ops(lambda op_type, *_: seen.append(op_type)):
+        with private_eager.run_functions_eagerly():
             function(x)
         assert seen == ["Tanh"]
         function(x)
@@ -41,7 +41,7 @@ def test_the_seed_is_given_back():
     tf.random.set_seed(3)
     expected = tf.random.uniform([]).numpy()
     tf.random.set_seed(3)
-    with private_eager.seed_restored():
+    with private_eager.restore_seed():
         tf.random.set_seed(9)
         tf.random.uniform([])
     assert tf.random.uniform([]).numpy() == expected
@@ -49,7 +49,7 @@ def test_the_seed_is_given_back():
 
 def test_draws_are_the_same_after_the_same_seed(x):
     layer = tf.function(lambda x: tf.nn.dropout(x, 0.5))
-    with private_eager.seed_restored():
+    with private_eager.restore_seed():
         draws = []
         for _ in range(2):
             tf.random.set_seed(5)
@@ -72,7 +72,7 @@ def test_stop_gradients_are_replaced_and_told_whether_backpropagation_meets_them
         return value + 1
 
     recomputed = tf.recompute_grad(lambda x: tf.stop_gradient(x))  # noqa: PLW0108 (a Python function)
-    with private_eager.stop_gradients_replaced(replace):
+    with private_eager.replace_stop_gradients(replace):
         values = [function(x).numpy().tolist() for function in (tf.stop_gradient, stepped_over, recomputed)]
     assert met == [True, False, True]
     assert values == [[2.0, 3.0]] * 3
@@ -93,8 +93,8 @@ def test_writes_are_noted_before_they_happen(write):
     variable = tf.Variable([1.0, 2.0])
     noted = []
     with (
-        private_eager.functions_run_eagerly(),
-        private_eager.writes_noted(
+        private_eager.run_functions_eagerly(),
+        private_eager.note_writes(
             lambda handle, dtypes: noted.append(
                 (handle is variable.handle, dtypes, variable.numpy().tolist())
             )
@@ -111,7 +111,7 @@ def test_writes_are_noted_before_they_happen(write):
 def test_writes_to_a_table_are_noted_before_they_happen():
     table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0)
     noted = []
-    with private_eager.writes_noted(lambda *what: noted.append((*what, table.size().numpy()))):
+    with private_eager.note_writes(lambda *what: noted.append((*what, table.size().numpy()))):
         table.insert(tf.constant([1], tf.int64), [2.0])
         table.remove(tf.constant([1], tf.int64))
     handle = table.resource_handle
@@ -121,7 +121,7 @@ def test_writes_to_a_table_are_noted_before_they_happen():
 def test_draws_of_a_generator_are_noted_before_they_happen():
     generator = tf.random.Generator.from_seed(1)
     before, noted = generator.state.numpy().tolist(), []
-    with private_eager.writes_noted(lambda *what: noted.append((*what, generator.state.numpy().tolist()))):
+    with private_eager.note_writes(lambda *what: noted.append((*what, generator.state.numpy().tolist()))):
         generator.normal([2])
     assert noted == [(generator.state.handle, (tf.int64,), before)]
     assert generator.state.numpy().tolist() != before
@@ -134,7 +134,7 @@ def tripled(x):
 
 def test_custom_gradients_are_noted_but_not_recompute_grads():
     noted = []
-    with private_eager.custom_gradients_noted(lambda: noted.append(1)):
+    with private_eager.note_custom_gradients(lambda: noted.append(1)):
         tripled(tf.constant(1.0))
         tf.recompute_grad(tf.sin)(tf.constant(1.0))
     assert noted == [1]
@@ -142,7 +142,7 @@ def test_custom_gradients_are_noted_but_not_recompute_grads():
 
 def test_custom_gradients_left_out_are_their_body():
     x = tf.constant(2.0)
-    with private_eager.custom_gradients_left_out(), tf.GradientTape() as tape:
+    with private_eager.skip_custom_gradients(), tf.GradientTape() as tape:
         tape.watch(x)
         y = tripled(x) + x
     assert (y.numpy(), tape.gradient(y, x).numpy()) == (8.0, 1.0)
@@ -155,9 +155,9 @@ def test_custom_gradients_left_out_are_their_body():
 def test_stop_gradients_that_are_let_through_count_as_not_met():
     met = []
     x = tf.constant(2.0)
-    with private_eager.stop_gradients_replaced(lambda value, is_met: met.append(is_met) or value):
+    with private_eager.replace_stop_gradients(lambda value, is_met: met.append(is_met) or value):
         tf.stop_gradient(x)
-        with private_eager.stop_gradients_let_through():
+        with private_eager.ignore_stop_gradients():
             tf.stop_gradient(x)
     assert met == [True, False]
 
@@ -165,7 +165,7 @@ def test_stop_gradients_that_are_let_through_count_as_not_met():
 @pytest.mark.parametrize("call", [tf.numpy_function, tf.compat.v1.py_func])
 def test_numpy_functions_are_observed_eagerly(call):
     x, seen = tf.constant(2.0), []
-    with private_eager.numpy_calls_observed(lambda *one: seen.append(one)):
+    with private_eager.observe_numpy_calls(lambda *one: seen.append(one)):
         y = call(lambda value: value + 1, [x], tf.float32)
     ((name, inputs, outputs),) = seen
     assert (name, len(inputs), len(outputs)) == ("PyFunc", 1, 1)

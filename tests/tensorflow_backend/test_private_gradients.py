@@ -153,7 +153,7 @@ def counted(function, anew=contextlib.nullcontext):
     def body(x):
         y = function(x)
         seen = Counter()
-        with private_gradients.gradients_counted(seen), anew():
+        with private_gradients.count_gradients(seen), anew():
             tf.compat.v1.gradients([y], [x])
         return dict(seen)
 
@@ -206,14 +206,14 @@ def test_gradients_under_a_tape_are_counted():
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = tf.exp(tf.sin(x))
-    with private_gradients.gradients_counted(seen):
+    with private_gradients.count_gradients(seen):
         tape.gradient(y, x)
     assert seen == {"Exp": 1, "Sin": 1}
 
 
 def test_nothing_is_counted_afterwards():
     seen = Counter()
-    with private_gradients.gradients_counted(seen):
+    with private_gradients.count_gradients(seen):
         pass
     logged(tf.sin)
     assert not seen
@@ -226,5 +226,5 @@ def test_a_functions_gradient_is_built_once_but_can_be_built_anew(ready_made):
         function = function.get_concrete_function(tf.TensorSpec([], tf.float64))
     assert counted(function)["Exp"] == 1
     assert "Exp" not in counted(function)
-    assert counted(function, private_gradients.functions_differentiated_anew)["Exp"] == 1
+    assert counted(function, private_gradients.differentiate_functions_anew)["Exp"] == 1
     assert "Exp" not in counted(function)

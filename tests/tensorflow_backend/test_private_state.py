@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
-from gradcheck_cli.tensorflow_backend.traces.state import Order, State, put_back, written
+from gradcheck_cli.tensorflow_backend.traces.state import Order, State, find_written, restoring_call
 
 
 @pytest.fixture
@@ -121,16 +121,19 @@ def test_what_is_written_is_found_and_put_back(count):
         return count * other
 
     function = traced(forward)
-    assert {id(kept.handle) for kept in written(function)} == {id(count.handle), id(table.resource_handle)}
-    results = [tf.nest.flatten(put_back(function)([tf.constant(3.0)]))[0].numpy() for _ in range(2)]
+    assert {id(kept.handle) for kept in find_written(function)} == {
+        id(count.handle),
+        id(table.resource_handle),
+    }
+    results = [tf.nest.flatten(restoring_call(function)([tf.constant(3.0)]))[0].numpy() for _ in range(2)]
     assert results == [20.0, 20.0]
     assert (count.numpy(), table.size().numpy()) == (1.0, 0)
 
 
 def test_state_is_restored_at_the_end(count):
     state = State()
-    (kept,) = written(traced(count.assign_add))
-    with state.restored():
+    (kept,) = find_written(traced(count.assign_add))
+    with state.restore_at_end():
         state.keep(kept)
         count.assign(7.0)
         state.keep(kept)

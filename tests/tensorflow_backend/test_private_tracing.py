@@ -65,26 +65,26 @@ CALLS = [
 @pytest.mark.parametrize("function", CALLS)
 def test_functions_are_inlined(function):
     plain, expected = graph_of(function, 3.0)
-    inlined, found = graph_of(function, 3.0, context=private_graphs.functions_inlined())
+    inlined, found = graph_of(function, 3.0, context=private_graphs.inline_functions())
     assert types(plain) & {"PartitionedCall", "StatefulPartitionedCall"}
     assert not types(inlined) & {"PartitionedCall", "StatefulPartitionedCall"}
     assert float(found) == float(expected) == 6.0
 
 
 def test_they_are_functions_again_afterwards():
-    with private_graphs.functions_inlined():
+    with private_graphs.inline_functions():
         pass
     assert "PartitionedCall" in types(graph_of(tf.function(doubled), 3.0)[0])
 
 
 def test_eager_calls_are_left_alone():
-    with private_graphs.functions_inlined():
+    with private_graphs.inline_functions():
         assert float(tf.function(doubled)(tf.constant(3.0))) == 6.0
 
 
 def test_a_ready_made_function_stays_closed():
     concrete = tf.function(doubled).get_concrete_function(tf.TensorSpec([], tf.float64))
-    assert "PartitionedCall" in types(graph_of(concrete, 3.0, context=private_graphs.functions_inlined())[0])
+    assert "PartitionedCall" in types(graph_of(concrete, 3.0, context=private_graphs.inline_functions())[0])
 
 
 def test_no_override_enters_an_inlined_function():
@@ -92,7 +92,7 @@ def test_no_override_enters_an_inlined_function():
         with tf.compat.v1.get_default_graph().gradient_override_map({"Square": "Sign"}):
             return tf.square(x) + tf.function(tf.square)(x)
 
-    traced, _ = graph_of(forward, 3.0, context=private_graphs.functions_inlined())
+    traced, _ = graph_of(forward, 3.0, context=private_graphs.inline_functions())
     squares = [op for op in traced.graph.get_operations() if op.type == "Square"]
     assert ["_gradient_op_type" in op.node_def.attr for op in squares] == [True, False]
 
@@ -107,7 +107,7 @@ def test_an_ops_outputs_are_replaced():
     def replace(op, outputs):
         return [outputs[0] + 1] if op.type == "Sin" else outputs
 
-    _, found = graph_of(tf.sin, 0.0, context=private_graphs.outputs_replaced(prepare, replace))
+    _, found = graph_of(tf.sin, 0.0, context=private_graphs.replace_outputs(prepare, replace))
     assert float(found) == 1.0
     assert "Sin" in seen
     assert float(graph_of(tf.sin, 0.0)[1]) == 0.0
@@ -123,7 +123,7 @@ def test_loops_then_run_round_by_round():
     def same(_, outputs):
         return outputs
 
-    kept = private_graphs.outputs_replaced(lambda _, arguments: arguments, same)
+    kept = private_graphs.replace_outputs(lambda _, arguments: arguments, same)
     for context, expected in ((None, 10), (kept, 1)):
         traced, _ = graph_of(loop, 1.0, context=context)
         (found,) = [op for op in traced.graph.get_operations() if "While" in op.type]

@@ -97,7 +97,7 @@ def traced(body):
 def test_a_tensor_of_a_plain_graph_is_captured_as_its_value():
     with tf.Graph().as_default():
         outer = tf.constant([1.0, 2.0, 3.0])
-    with private_v1.values_captured(lambda _: tf.constant([5.0, 5.0, 5.0])):
+    with private_v1.capture_values(lambda _: tf.constant([5.0, 5.0, 5.0])):
         function = traced(lambda x: tf.cond(x[0] > 0, lambda: x * outer, lambda: x))
     assert function(tf.ones(3)).numpy().tolist() == [5, 5, 5]
 
@@ -114,7 +114,7 @@ def test_a_modules_graph_stands_for_the_one_that_is_traced():
         with graph.as_default(), graph.gradient_override_map({"Square": "OfPrivateV1"}):
             return v1.gradients(tf.square(x), x)
 
-    with private_v1.standing_for_what_is_traced(graph):
+    with private_v1.redirect_default_graph(graph):
         assert traced(forward_and_gradient)(tf.ones(3))[0].numpy().tolist() == [7, 7, 7]
         with graph.as_default():  # out of a trace it is itself
             assert v1.get_default_graph() is graph
@@ -130,10 +130,10 @@ def test_a_name_that_each_trace_registers_is_each_traces_own():
         return body
 
     for factor in (3.0, 5.0):
-        with private_v1.registered_anew():
+        with private_v1.register_anew():
             function = traced(forward_and_gradient(factor))
         assert function(tf.ones(3))[0].numpy().tolist() == [factor] * 3
-    with pytest.raises(KeyError), private_v1.registered_anew():
+    with pytest.raises(KeyError), private_v1.register_anew():
         tf.RegisterGradient("Square")(lambda _, upstream: upstream)  # an op type's own is no name of theirs
 
 
@@ -145,7 +145,7 @@ def test_a_branch_takes_overrides_only_where_it_is_let(inherits, expected):
         return v1.gradients(y, x)
 
     if inherits:
-        with private_v1.bodies_with_overrides():
+        with private_v1.pass_overrides_to_bodies():
             traced_function = traced(forward_and_gradient)
     else:
         traced_function = traced(forward_and_gradient)
@@ -166,7 +166,7 @@ def test_the_gradient_of_a_defun_is_built_op_by_op():
         return x * x * x
 
     for defined, expected in ((with_own, 9), (without, 3)):
-        with private_v1.defuns_differentiated():
+        with private_v1.differentiate_defuns():
             whole = traced(lambda x, defined=defined: v1.gradients(defined(x), x))
         assert whole(tf.ones(3))[0].numpy().tolist() == [expected] * 3
 

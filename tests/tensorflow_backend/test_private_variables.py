@@ -66,7 +66,7 @@ def test_a_keras_layer_tells_its_variables_paths():
 
 def test_keras_names_start_anew_and_go_on():
     before = keras.layers.Dense(2).name
-    with private_variables.keras_names_from_the_start():
+    with private_variables.reset_keras_names():
         assert keras.layers.Dense(2).name == "dense"
     after = keras.layers.Dense(2).name
     number = int((before.partition("_")[2]) or 0)

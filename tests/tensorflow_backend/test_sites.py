@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.checking.ops.opening import Opening
-from gradcheck_cli.checking.ops.operation import Site, out_of_sight
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Site, unseen_sites
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
@@ -59,14 +59,14 @@ def site(*unseen, place="Relu"):
 
 def test_what_one_point_shows_is_seen():
     below, above = site("no element is below 0"), site("no element is above 0")
-    assert out_of_sight([[below], [above]]) == []
-    assert out_of_sight([[below], [below]]) == [below]
+    assert unseen_sites([[below], [above]]) == []
+    assert unseen_sites([[below], [below]]) == [below]
 
 
 def test_the_sites_of_another_trace_stand_for_themselves():
     one, other = site("a"), site("b", place="Abs")
-    assert out_of_sight([[one], [one, other]]) == [one, other]
+    assert unseen_sites([[one], [one, other]]) == [one, other]
 
 
 def test_what_is_on_nobodys_way_is_left_out():
-    assert out_of_sight([[Site("branch", "Relu", frozenset(), ("a",))]]) == []
+    assert unseen_sites([[Site("branch", "Relu", frozenset(), ("a",))]]) == []

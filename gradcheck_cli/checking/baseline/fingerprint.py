@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.gate import Fingerprint, Projection
+from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.random_vectors import LARGEST_SEED, draw_for_ever
+from gradcheck_cli.numerics.random_vectors import LARGEST_SEED, draw_frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.pairs.pair import PairKey
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case
 
 # Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
 # they move together.
@@ -157,7 +161,7 @@ def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
     for row, index in enumerate(indices):
         text = f"{role}:{index}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
         seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % LARGEST_SEED
-        draw_for_ever(seed, rows[row])
+        draw_frozen(seed, rows[row])
     return rows
 
 
@@ -240,3 +244,36 @@ def _upward(value: float) -> float:
         return value
     quantum = 10.0 ** math.floor(math.log10(value))
     return float(f"{math.ceil(value / quantum) * quantum:.0e}") if quantum else value
+
+
+@dataclass
+class BaselineFacts:
+    """Fingerprints and tolerances by pair; filled once."""
+
+    fingerprints: dict[PairKey, Fingerprint] = field(default_factory=dict)
+    tolerances: dict[PairKey, Tolerance] = field(default_factory=dict)
+
+    def keep(self, case: Case, formula: Operation, pairs: Mapping[PairKey, Pair]) -> None:
+        """Record fingerprints and tolerances, unless an earlier sample point did."""
+        if self.tolerances:
+            return
+        for key, pair in pairs.items():
+            rule = pair.tolerance
+            self.tolerances[key] = Tolerance(rule.rtol, rule.ratol, rule.atol)
+        if case.remembered:
+            self.fingerprints = fingerprints(
+                formula,
+                list(pairs),
+                domains={input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)},
+                nondeterminism=case.nondeterminism,
+            )
+
+    def add_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
+        """Return the results with their recorded fingerprints and tolerances."""
+        by_label = {label_of(op, pair): pair for pair in self.tolerances}
+        return tuple(
+            result
+            if (pair := by_label.get(result.label)) is None
+            else replace(result, fingerprint=self.fingerprints.get(pair), tolerance=self.tolerances.get(pair))
+            for result in results
+        )

@@ -108,16 +108,16 @@ def sentence(blame: Blame) -> str:
         return _all_right(blame)
     if blame.run:
         return f"{_all_right(blame)}, but a run fails: {blame.run}"
-    names = _listed(blame)
+    names = _list_doubtful(blame)
     if blame.agrees is None:
         reason = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
         return f"{reason}; undecided: {names}" if names else reason
     if blame.agrees:
         return f"the whole gradient agrees along the directions tried, but undecided: {names}"
-    return _unexplained(blame, names)
+    return _explain_remaining(blame, names)
 
 
-def _unexplained(blame: Blame, names: str) -> str:
+def _explain_remaining(blame: Blame, names: str) -> str:
     """Say what is left where the whole gradient is wrong and no op can be named."""
     adding = next((op for op in blame.undecided if op.contributes), None)
     if adding is not None:
@@ -133,13 +133,13 @@ def _unexplained(blame: Blame, names: str) -> str:
     )
 
 
-def _listed(blame: Blame) -> str:
+def _list_doubtful(blame: Blame) -> str:
     """List the ops in doubt, suspects first, as many as fit a sentence."""
     doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
-    return ", ".join(f"{_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
+    return ", ".join(f"{_name_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
 
 
-def _briefly(place: OpPlace) -> str:
+def _name_briefly(place: OpPlace) -> str:
     """Name an op without its gradient function, unless the user's are inside it."""
     return describe_op(place) if place.inside else f"'{place.name}' ({place.type})"
 
@@ -149,7 +149,7 @@ def _all_right(blame: Blame) -> str:
     if blame.undecided:
         return (
             f"the whole gradient agrees, and so does that of each op that could be checked ({right} "
-            f"of {len(blame.ops)}); not checked: {_listed(blame)}"
+            f"of {len(blame.ops)}); not checked: {_list_doubtful(blame)}"
         )
     if not blame.ops:
         return blame.reason or "there is no op on this path"

@@ -97,25 +97,25 @@ class OpPath(Protocol):
     def probe(self, generator: np.random.Generator) -> Probe:
         """Draw an upstream and a direction."""
 
-    def alone(self, index: int) -> Operation:
+    def isolate(self, index: int) -> Operation:
         """Return one op as an op of its own, at its own operating point."""
 
     def closes_over(self, index: int) -> bool:
-        """Whether an op depends on moving tensors that aren't its inputs."""
+        """Whether an op depends on tensors that move with the input but aren't its own inputs."""
 
 
 @dataclass
 class _ProbeFinding:
-    """What the probes show of one op: it is right if at least one tested it and none contradicts it."""
+    """What the probes show about one op: it is right if one tested it and none contradicts it."""
 
     is_wrong: bool = False
     is_tested: bool = False
-    is_rough: bool = False  # right as far as can be seen, which isn't as far as the tolerance
+    is_rough: bool = False  # right as far as the probes can see, but less precisely than the tolerance asks
     reason: str = ""
 
     @property
     def is_right(self) -> bool:
-        """Whether it was tested, and nothing speaks against it."""
+        """Whether a probe tested it and nothing contradicts it."""
         return self.is_tested and not (self.is_wrong or self.reason)
 
 
@@ -133,7 +133,7 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
     findings = [_ProbeFinding() for _ in path.ops]
     whole = _ProbeFinding()
     for _ in range(PROBES):
-        _look(path, path.probe(generator), findings, whole)
+        _evaluate_probe(path, path.probe(generator), findings, whole)
     verdicts: dict[int, OpVerdict] = {}
     for index, (op, finding) in enumerate(zip(path.ops, findings, strict=True)):
         if op.fault:
@@ -155,7 +155,7 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
     return Blame(ops, agrees, whole.reason)
 
 
-def _look(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
+def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
     """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
     precision = path.precision
     rule = rule_for(precision, precision)
@@ -218,7 +218,7 @@ def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
 
 
 def _reasons(estimated: Estimate) -> list[str]:
-    """Return per row why it has no slope, empty where it has one."""
+    """Return, per row, why it has no slope; empty where it has one."""
     return [
         str(EXPLANATIONS[Reason(int(code))]) if code else "the path has a kink here" if kink else ""
         for code, kink in zip(estimated.reason[:, 0], estimated.is_kink[:, 0], strict=True)
@@ -228,17 +228,17 @@ def _reasons(estimated: Estimate) -> list[str]:
 def _judge_op(
     path: OpPath, index: int, finding: _ProbeFinding, generator: np.random.Generator, *, is_late: bool
 ) -> OpVerdict:
-    """Check an op alone, and weigh both findings."""
+    """Check an op alone, and combine the result with what the probes found."""
     place = path.ops[index].place
     if is_late:
         reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
     try:
-        alone = check_alone(path.alone(index), generator)
+        alone = check_alone(path.isolate(index), generator)
     except (CaseFailedError, GradientFormError) as error:
         return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
     if finding.is_wrong:
-        return _of_wrong(place, alone, closes_over=path.closes_over(index))
+        return _weigh_wrong_op(place, alone, closes_over=path.closes_over(index))
     if alone.status is Status.MISMATCHED:
         few = "differences along this path show too few digits of it"
         why = finding.reason or (few if finding.is_rough else "nothing flows through it on this path")
@@ -247,8 +247,8 @@ def _judge_op(
     return OpVerdict(place, alone.status, alone.reason)
 
 
-def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
-    """Combine an op's verdict alone with its contribution to the error on its path."""
+def _weigh_wrong_op(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
+    """Combine a wrong verdict on an isolated op with its contribution to the error on its path."""
     if alone.status is Status.MISMATCHED:
         return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)
     if closes_over:
@@ -257,6 +257,6 @@ def _of_wrong(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> O
             "make it an argument"
         )
         return OpVerdict(place, Status.MISMATCHED, evidence=evidence, contributes=True)
-    if alone.status is Status.PASSED:  # each element is as good as it must be; their sum shows more
+    if alone.status is Status.PASSED:  # each element is within its tolerance; their sum shows more
         return OpVerdict(place, Status.PASSED)
     return OpVerdict(place, Status.INCONCLUSIVE, alone.reason, contributes=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.diagnosis.diagnose import diagnose, one_triangle
+from gradcheck_cli.checking.diagnosis.diagnose import diagnose, hint_on_triangle
 from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
     from gradcheck_cli.numerics import Precision
 
-# Up to so many rows or columns are checked each for itself: a call costs up to a millisecond.
+# Up to this many rows or columns are checked one by one: a call costs up to a millisecond.
 _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.
@@ -162,7 +162,7 @@ def _check_input(
         if (
             directions is None
             and _is_symmetric(op.point[input_index])
-            and one_triangle(analytic, judged.numeric, info)
+            and hint_on_triangle(analytic, judged.numeric, info)
         ):
             return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
         name = f"its input {input_index}" if len(op.inputs) > 1 else "its input"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_precision(view: JudgedView) -> list[CheckResult]:
-    """Report that the declared dtype was looked at; its loss of precision is a warning."""
+    """Report that the declared dtype was checked; its loss of precision is a warning."""
     if not view.operations.has_reference_precision and not view.is_coarse:
         return []
     return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]

@@ -28,13 +28,13 @@ _AGREEMENT = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.2, "bfloat16": 0.
 
 
 def check_random(view: OpenedView) -> list[CheckResult]:
-    """Find a forward that draws anew at each evaluation; see `find_draws`."""
+    """Find a forward that draws new random numbers at each evaluation; see `find_draws`."""
     result = find_draws(view.op, view.case)
     return [] if result is None else [result]
 
 
 def find_draws(op: Operation, case: Case) -> CheckResult | None:
-    """Find a forward that draws anew at each evaluation: it has no derivative to compare with.
+    """Find a forward that draws new random numbers at each evaluation: it has no derivative to compare with.
 
     A sampler with its own gradient may be compared with a reference, which is differenced in its place. The
     sampler must draw the same each time, or the spec must state how far its gradient may vary
@@ -62,8 +62,8 @@ def find_draws(op: Operation, case: Case) -> CheckResult | None:
         return CheckResult(
             "deterministic",
             Status.INCONCLUSIVE,
-            f"the forward takes something else each time it runs ({', '.join(op.random_types)}), and nothing "
-            "can put that back: pass what it takes as an input.",
+            f"the forward reads other data each time it runs ({', '.join(op.random_types)}), and nothing "
+            "can restore them: pass the data as an input.",
         )
     return CheckResult(
         "deterministic",
@@ -119,7 +119,7 @@ def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
 
 
 def check_rerun(view: OpenedView) -> list[CheckResult]:
-    """Find a forward that returns other values at the same point, for whatever reason."""
+    """Find a forward that returns other values at the same point, for any reason."""
     result = None if view.op.random_types else _find_other_values(view.op)
     return [] if result is None else [result]
 
@@ -150,7 +150,7 @@ def _find_other_values(op: Operation) -> CheckResult | None:
 
 
 def check_frozen(view: OpenedView) -> list[CheckResult]:
-    """Report which ops are held while the inputs move, or that a `stop_gradient` can't be held."""
+    """Report which ops are held while the inputs move, and a `stop_gradient` that can't be held."""
     op = view.op
     if op.unreachable:
         message = (

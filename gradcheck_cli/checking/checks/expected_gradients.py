@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.spec.case import Case
 
-# The largest of eight differences, times this, bounds any difference: 4 sigma for each of two terms, over the
-# half sigma that the largest of eight reaches 999 times in 1,000. Twice that, for upstreams whose sums cancel
-# less than those of random ones.
+# The largest of eight differences, times this, bounds any difference. A difference of two terms is at most 4
+# sigma of each, and the largest of eight reaches half a sigma 999 times in 1,000. The bound is twice that,
+# for upstreams whose sums cancel less than those of random ones.
 _MEASURED = 32.0
 # float16 and bfloat16 have too few bits to measure rounding. A vjp that cancels inside may lose this share of
 # the gradient's largest element, although its rows don't show it.
@@ -90,8 +90,8 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     if matrix is not None:
         return None
     size = pulled.upstreams.size
-    # Four times as much of the first one: where two elements cancelled, others would show in the sum that are
-    # lost in the rounding of each alone (softmax's u - sum(u s), where one s is 1).
+    # Four times as much of the first upstream. If two elements cancelled, the sum shows other elements that
+    # each gradient alone loses to rounding (softmax's u - sum(u s), where one s is 1).
     share = 4.0 * 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
     combined = pulled.with_base(flow, share)[input_index]
     fault = compare(pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)]), flow)
@@ -157,7 +157,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
                 right |= error <= allowed + _MEASURED * lost * (flow.size / pulled.shift)
                 if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
                     vjps = (pulled, *expected.others)
-                    absorbed = np.sum([_absorbed(vjp, input_index) for vjp in vjps], axis=0)
+                    absorbed = np.sum([_absorbed_rounding(vjp, input_index) for vjp in vjps], axis=0)
                     right |= error <= allowed + absorbed[part] * flow.size
         if not right.all():
             where = int(np.argmin(right))
@@ -165,8 +165,8 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     return None
 
 
-def _absorbed(pulled: Pulled, input_index: int) -> Float:
-    """Return what rounding may lose of each element's gradient unseen, (n,), for upstreams of size 1.
+def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
+    """Return how much each element's gradient may lose to rounding, (n,), for upstreams of size 1.
 
     What is added to something far larger is lost each time, however the upstream is rounded: softmax's
     u - sum(u s) beside an s of 1. As `rounding_slack`, where the rows aren't at hand.

@@ -55,8 +55,8 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     return CheckResult(
         "linearity",
         Status.INCONCLUSIVE,
-        f"{', '.join(undecided)}: so close to the smallest number of the dtype that what a gradient makes of "
-        "its upstream can't be told from underflow; scale the inputs, or check in float64.",
+        f"{', '.join(undecided)}: so close to the smallest number of the dtype that underflow hides how "
+        "the gradient depends on its upstream;  scale the inputs, or check in float64.",
     )
 
 
@@ -76,7 +76,7 @@ def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
             for pulled in all_pulled
         }
         for input_index, joint in enumerate(op.joint_vjp(upstreams)):
-            # An input whose pairs are all expected to be wrong is left out.
+            # An input is left out if all its pairs are expected to be wrong.
             if joint is None or not any(input_index in pulled.numbers for pulled in all_pulled):
                 continue
             for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
@@ -92,7 +92,7 @@ def _joint_fault(
     parts = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
     if not parts:
         return ""
-    # The coarsest of them decides how much rounding is allowed.
+    # The coarsest of the outputs' precisions decides how much rounding is allowed.
     coarsest = max(
         (pulled for pulled in all_pulled if input_index in pulled.first),
         key=lambda pulled: pulled.precision.unit_roundoff,

@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.checks.expected_gradients import find_difference
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians
 from gradcheck_cli.checking.ops.method_choice import is_probed
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.operations import Operations
 from gradcheck_cli.checking.ops.packing import index_of
@@ -67,7 +67,7 @@ def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation)
     jacobians, other_jacobians = (
         analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
     )
-    if _draw_apart(own_op, other_op):
+    if _draws_differ(own_op, other_op):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
     for key, pair in pairs_at(case, Operations.of_one(own_op), view.rules).items():
         if key in jacobians and key in other_jacobians:
@@ -100,14 +100,16 @@ def _compare_jacobians(
     if jacobian is None or other_jacobian is None:
         if not any(either is not None and either.values.any() for either in (jacobian, other_jacobian)):
             return ""  # None or zeros: in eager mode a branch that isn't taken gives None
-        return _only_one(pair.label, (mode, jacobian is not None), (other_mode, other_jacobian is not None))
+        return _describe_missing_gradient(
+            pair.label, (mode, jacobian is not None), (other_mode, other_jacobian is not None)
+        )
     if jacobian.sparsity is None or other_jacobian.sparsity is None:  # else both have the same sparsity
         jacobian, other_jacobian = jacobian.whole(), other_jacobian.whole()
     values, other_values, columns = jacobian.values, other_jacobian.values, jacobian.columns
     if not values.size:
         return ""
-    # What either may be off by, at the scale that the spec states: an input of 1e-14 may be so by chance, and
-    # its own size would let any gradient of 1 + x through.
+    # What either gradient may be off by, at the scale that the spec states. The input's own size is no
+    # measure: an input of 1e-14 may be so small by chance, and its size would let any gradient of 1 + x pass.
     allowed = 2 * pair.problem().allowed_between(values, other_values, columns)
     right = agree(values, other_values, allowed)
     if right.all():
@@ -120,7 +122,7 @@ def _compare_jacobians(
     )
 
 
-def _only_one(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> str:
+def _describe_missing_gradient(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> str:
     """Say which of two modes has no gradient, if just one of them has one."""
     if mine[1] == theirs[1]:
         return ""
@@ -132,7 +134,9 @@ def _compare_pulls(pair: Pair, mine: tuple[str, Operation], theirs: tuple[str, O
     """Compare both modes' gradients for one random upstream, where a Jacobian is too large."""
     (mode, op), (other_mode, other_op) = mine, theirs
     connected = op.is_connected(*pair.key)
-    message = _only_one(pair.label, (mode, connected), (other_mode, other_op.is_connected(*pair.key)))
+    message = _describe_missing_gradient(
+        pair.label, (mode, connected), (other_mode, other_op.is_connected(*pair.key))
+    )
     if message and _is_zero(pair.case, op if connected else other_op, pair.key):
         return ""
     if message or not connected:
@@ -155,7 +159,7 @@ def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
     return gradient is None or not np.any(gradient)
 
 
-def _draw_apart(op: Operation, other_op: Operation) -> bool:
+def _draws_differ(op: Operation, other_op: Operation) -> bool:
     """Whether both ops hold random draws and these differ: each mode has its own generator."""
     draws = (set(op.frozen) | set(other_op.frozen)) - {"StopGradient"}
     return bool(draws) and not all(_agree(op, other_op, output) for output in range(len(op.outputs)))
@@ -170,7 +174,7 @@ def _agree(op: Operation, other_op: Operation, output: int) -> bool:
 
 
 def _where_forward_differs(op: Operation, other_op: Operation, pair: PairKey) -> str:
-    """Say so if the forward itself differs: then that is what to look at first."""
+    """Say whether the forward itself differs between modes: that should be looked at first."""
     if _agree(op, other_op, pair[0]):
         return ""
     return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

@@ -9,7 +9,7 @@ from gradcheck_cli.checking.checks.deterministic import find_other_function
 from gradcheck_cli.checking.checks.expected_gradients import find_change
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.checks.pulled import pull_outputs
 from gradcheck_cli.checking.checks.repeatability import check_same
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, Status

@@ -62,7 +62,7 @@ def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
                 return _mismatch(
                     f"d{op.outputs[output].name}/d{op.inputs[input_index].name} isn't zero, though "
                     f"{op.outputs[output].name} has no elements: element {where} is "
-                    f"{gradients[input_index][row, where]:.6e}; is its memory left as it was?"
+                    f"{gradients[input_index][row, where]:.6e}; is its memory left unwritten?"
                 )
     return CheckResult("zero_upstream", Status.PASSED)
 

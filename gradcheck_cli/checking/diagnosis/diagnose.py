@@ -33,7 +33,7 @@ _ALIKE = 1e-3
 _MOST_WHOLE = 2**18
 _REPEAT = "repeat"
 _NOISY = (
-    "the gradient is another one each time that it runs (see check repeat): its differences from the "
+    "the gradient differs each time it runs (see check repeat): its differences from the "
     "derivative follow from that"
 )
 
@@ -45,12 +45,12 @@ def diagnose(
     other_pairs: Sequence[Mapping[str, PairSample]],
     scenes: Sequence[Scene],
 ) -> tuple[str, ...]:
-    """Say what a pair's mistake looks like.
+    """Say which mistake a pair's error looks like.
 
     Args:
         samples: the pair at each sample point.
-        output: what is differentiated.
-        input_info: by what.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
         other_pairs: the other pairs of the same output at each sample point, by their input's name.
         scenes: the sample points.
 
@@ -66,18 +66,18 @@ def diagnose(
     spoilt = ~np.isfinite(sample.analytic)
     if (spoilt & _wrong(sample)).any():
         return (_not_finite(spoilt & _wrong(sample), sample, output, input_info),)
-    if spoilt.any():  # the forward is undecided there too: some matrices of a batch, say
+    if spoilt.any():  # the forward is undecided there too, as in some matrices of a batch
         usable = ~spoilt & np.isfinite(sample.numeric)
         analytic, numeric = (np.where(usable, part, 0.0) for part in (sample.analytic, sample.numeric))
-        triangle = one_triangle(analytic, numeric, input_info) if sample.is_whole else ""
+        triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
         return (triangle,) if triangle else ()
     # A few elements say little about the whole Jacobian.
     if sample.method == "probe" or any(not np.isfinite(s.analytic).all() for s in samples):
         return ()
-    zero_hint = _of_zeros(samples, output, input_info)
+    zero_hint = _hint_on_zeros(samples, output, input_info)
     if zero_hint or not all(each_sample.is_whole for each_sample in samples):
         return (zero_hint,) if zero_hint else ()
-    description = one_triangle(sample.analytic, sample.numeric, input_info) or _as_conjugate(
+    description = hint_on_triangle(sample.analytic, sample.numeric, input_info) or _as_conjugate(
         samples, output, input_info
     )
     whole_others = [
@@ -92,7 +92,7 @@ def diagnose(
     return (description,) if description else ()
 
 
-def _of_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient, or the derivative, is zero everywhere."""
     if all(sample.analytic_is_zero for sample in samples):
         return "the gradient is zero everywhere: is the upstream, or a term, dropped?"
@@ -121,24 +121,24 @@ def _not_finite(
     return f"{count} element(s) of the gradient aren't finite, the first at {place}"
 
 
-def _alike(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
+def _are_equal(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
     """Whether two Jacobians are equal and not both zero."""
     scale = float(np.max(np.abs(right), initial=0.0))
     return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= _ALIKE * scale))
 
 
-def one_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
+def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
     """Say that a function reads only one triangle of a matrix, if that explains the whole difference.
 
     Either the gradient or the differences are zero in one triangle and doubled in the other. For a matrix
     that stays symmetric, both are the same derivative.
     """
     is_square = len(input_info.shape) > 1 and input_info.shape[-1] == input_info.shape[-2] > 1
-    if not is_square or _alike(analytic, numeric):
+    if not is_square or _are_equal(analytic, numeric):
         return ""
     jacobians = [_as_matrices(values, input_info) for values in (analytic, numeric)]
     symmetric_parts = [matrices + np.conj(np.swapaxes(matrices, -1, -2)) for matrices in jacobians]
-    if not _alike(symmetric_parts[0], symmetric_parts[1]):
+    if not _are_equal(symmetric_parts[0], symmetric_parts[1]):
         return ""
     for matrices, whose in zip(jacobians, ("gradient is", "differences are"), strict=True):
         for triangle, where in ((np.triu(matrices, 1), "above"), (np.tril(matrices, -1), "below")):
@@ -165,10 +165,10 @@ def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info:
     for sample in samples:
         conjugated = sample.analytic.copy()
         conjugated[:, input_info.size :] *= -1
-        by_columns.append(_alike(conjugated, sample.numeric))
+        by_columns.append(_are_equal(conjugated, sample.numeric))
         # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
         conjugated[output.size :] *= -1
-        by_rows_too.append(output.is_complex and _alike(conjugated, sample.numeric))
+        by_rows_too.append(output.is_complex and _are_equal(conjugated, sample.numeric))
     if all(by_columns):
         return f"the gradient for {input_info.name} is conjugated: tf.math.conj is missing, or one too many"
     if all(by_rows_too):
@@ -180,7 +180,7 @@ def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info:
 
 
 def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say where the wrong elements are, if they keep to a part."""
+    """Say where the wrong elements are, if they form a recognisable part."""
     rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
     if wrong.shape[1] > 1 and columns.size == 1:
         place = list(index_of(int(columns[0]), input_info))
@@ -188,13 +188,13 @@ def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorI
     if wrong.shape[0] > 1 and rows.size == 1:
         return f"only output {output.name}{list(index_of(int(rows[0]), output))} has a wrong gradient"
     on_diagonal = wrong.shape[0] == wrong.shape[1] and not wrong[~np.eye(wrong.shape[0], dtype=bool)].any()
-    if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two say little)
+    if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two elements show little)
         return "every element is wrong"
     return ""
 
 
 def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say what the gradient of a pair is, in place of the derivative.
+    """Say what the gradient of a pair is instead of the derivative.
 
     Args:
         views: the pair at each sample point.

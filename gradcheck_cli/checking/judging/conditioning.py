@@ -1,8 +1,8 @@
 """How far a gradient moves when its inputs move by one rounding of their dtype: no run in it can do better.
 
-In a deep network a rounding puts some elements on the other side of a kink, and batch statistics magnify it.
-Then a float32 gradient is the exact gradient of a point beside the one that was meant. That the formula is
-right is judged in float64; what remains is a loss of digits, however large (decision 45).
+In a deep network, a rounding puts some elements on the other side of a kink, and batch statistics magnify
+it. A float32 gradient is then the exact gradient of a neighbouring point. The formula is judged in float64;
+what remains is a loss of digits, however large (decision 45).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair
 
-# Points beside the base point: each element moves up or down by a rounding.
+# Neighbouring points: each element moves up or down by one rounding.
 _POINTS = 4
-# By how much more a run that rounds at each op may be off than at the worst of these points. Over the weights
-# of a MobileNetV2, float32's errors and these movements have the same root mean square to 12 %; the largest
-# of each is up to 17 times that.
+# A run that rounds at each op may be off by this many times the worst movement among these points. Over the
+# weights of a MobileNetV2, float32's errors and these movements have the same root mean square to within 12
+# %; the largest error of each is up to 17 times that.
 _MORE = 4.0
 
 
 @dataclass
 class Conditioning:
-    """What rounding may do to one output's gradient, of one upstream.
+    """How much rounding may change one output's gradient for one upstream.
 
     Attributes:
         pairs: the output with each input.
@@ -45,11 +45,12 @@ class Conditioning:
     upstream: Float
 
     def explains(self, pair: Pair, error: float) -> bool:
-        """Whether the gradient of a pair may be off by so much, in its largest element, by rounding alone."""
+        """Whether rounding alone may explain this error in the largest element of a pair's gradient."""
         moved = self._moved.get(pair.input_index, 0.0)
         if error <= _MORE * moved:
             return True
-        # A gradient that is zero since its terms cancel moves with no input, but its terms are rounded.
+        # A gradient that is zero because its terms cancel doesn't move with any input, but its terms are
+        # rounded.
         rounding = self._vjp.rounding.get(pair.input_index)
         return rounding is not None and error <= _MORE * (moved + float(np.max(rounding, initial=0.0)))
 
@@ -60,7 +61,7 @@ class Conditioning:
 
     @cached_property
     def _moved(self) -> dict[int, float]:
-        """The largest movement of an element of each input's gradient; empty where that can't be had."""
+        """The largest movement of an element of each input's gradient; empty where it can't be measured."""
         at_base = self._pull({})
         moved: dict[int, float] = {}
         if at_base is None:
@@ -88,7 +89,7 @@ class Conditioning:
         ]
 
     def _point(self, number: int) -> dict[int, Array]:
-        """Return each input with every element one rounding up or down, (1, *shape)."""
+        """Return each input with every element moved up or down by one rounding, (1, *shape)."""
         first = self.pairs[0]
         formula, declared = first.operations.formula, first.operations.declared
         generator = np.random.default_rng([first.case.seed, number])

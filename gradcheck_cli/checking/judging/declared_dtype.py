@@ -1,7 +1,7 @@
-"""The declared dtype against the formula: a right formula can lose its digits in float32 or below.
+"""Compares the declared dtype with the formula: a right formula can lose its digits in float32 or below.
 
 Two sources say what the declared dtype must give: the formula's Jacobian, element by element, or, where that
-is too large, the formula's gradient of one random upstream.
+is too large, the formula's gradient for one random upstream.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
-# A declared dtype that contradicts even its own differences is a fault, not a loss of digits, once the error
-# is two per cent of the value: what float32 differences get wrong themselves is about one (docs/verdicts.md).
+# A declared dtype that contradicts even its own differences has a fault, not just a loss of digits, once the
+# error is two per cent of the value: float32 differences themselves are wrong by about one
+# (docs/verdicts.md).
 GROSS = 0.02
 
 
 @dataclass(frozen=True)
 class _Loss:
-    """What the declared dtype loses of a pair, beyond its tolerance.
+    """What a pair loses in the declared dtype, beyond its tolerance.
 
     Attributes:
-        pair: which.
-        warning: what is said where it is a loss of digits.
-        judge_again: judges the pair within the declared dtype; `None` where that shows nothing gross.
+        pair: the pair.
+        warning: the message if it is a loss of digits.
+        judge_again: judges the pair within the declared dtype; `None` where the loss is small.
     """
 
     pair: Pair
@@ -59,16 +60,16 @@ def judge_declared(
     declared: Mapping[PairKey, Jacobian | None],
     judged: Mapping[PairKey, PairSample],
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Hold the declared dtype's Jacobians against the formula's, pair by pair.
+    """Compare the declared dtype's Jacobians with the formula's, pair by pair.
 
     Args:
-        pairs: with a formula in float64 beside the declared op.
+        pairs: pairs with a formula in float64 beside the declared op.
         declared: the declared op's Jacobians.
         judged: the formula's verdicts.
 
     Returns:
-        Pairs that the declared dtype gets wrong outright, with the verdicts in that dtype; and a warning
-        for each pair whose gradient is right but loses more digits than its dtype's tolerance.
+        The verdicts on pairs that are outright wrong in the declared dtype, judged in that dtype; and a
+        warning for each pair whose gradient is right but loses more digits than its dtype's tolerance.
     """
     return _weigh(
         loss
@@ -81,26 +82,26 @@ def judge_declared(
 def judge_large_declared(
     pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample], budget: Budget
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Hold the declared dtype's gradients of a random upstream against the formula's, where pairs are probed.
+    """Compare the declared dtype's gradients for a random upstream with the formula's, for probed pairs.
 
     Args:
-        pairs: with a formula in float64 beside the declared op.
-        judged: what probes say of each.
-        budget: until when elements are judged in the declared dtype, one of each pair that is far off.
+        pairs: pairs with a formula in float64 beside the declared op.
+        judged: what probes say about each pair.
+        budget: limits how long elements are judged in the declared dtype, one in each pair that is far off.
 
     Returns:
-        As `judge_declared`; a pair for which there was no time is in doubt.
+        As `judge_declared`. A pair for which there was no time is in doubt.
     """
     return _weigh(_losses_of_a_pull(list(pairs.values()), judged, budget))
 
 
 def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Tell what is wrong in the declared dtype itself from what is only a loss of digits."""
+    """Tell errors of the declared dtype itself from losses of digits."""
     wrong: dict[PairKey, PairSample] = {}
     warnings: list[str] = []
     for loss in losses:
         pair, operations, again = loss.pair, loss.pair.operations, None
-        if operations.differenced is operations.formula:  # a surrogate's own differences say nothing
+        if operations.differenced is operations.formula:  # a surrogate's own differences show nothing
             again = loss.judge_again(pair.at(Operations.of_one(operations.declared)))
         if again is None:
             warnings.append(loss.warning)
@@ -110,7 +111,7 @@ def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str
 
 
 def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) -> _Loss | None:
-    if matrix is None:  # only the declared dtype has no path: as good as zero
+    if matrix is None:  # only the declared dtype has no path: the same as zero
         matrix = Jacobian(np.zeros(formula.analytic.shape), formula.size[1])
     if formula.is_whole:
         matrix = matrix.whole()
@@ -119,7 +120,7 @@ def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
         return None
 
     def judge_again(own: Pair) -> PairSample | None:
-        if not _is_far(matrix.values, formula.analytic, beyond):  # no more than a loss of digits
+        if not _is_far(matrix.values, formula.analytic, beyond):  # only a loss of digits
             return None
         again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
         return again if _is_gross(again, beyond) else None
@@ -128,8 +129,9 @@ def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
 
 
 def _beyond(pair: Pair, found: Float, formula: PairSample) -> np.ndarray:
-    """Return where the declared dtype is off by more than its tolerance, elements decided right only."""
-    # Its declared dtypes' own: of a float64 op, what computes in float32 inside loses digits, too.
+    """Return where the declared dtype exceeds its tolerance, among elements that were found right."""
+    # The tolerance of the declared dtypes themselves: a float64 op that computes in float32 inside loses
+    # digits, too.
     rule = rule_for(pair.declared_precision, FLOAT64)
     problem = pair.problem(pair.operations.declared, tolerance=rule)
     allowed = problem.allowed_between(formula.analytic, formula.analytic, formula.columns)
@@ -144,7 +146,7 @@ def _is_gross(again: PairSample, beyond: np.ndarray) -> bool:
 
 
 def _is_far(first: Float, second: Float, where: np.ndarray) -> bool:
-    """Whether two values of one element are further apart than a fault's, somewhere among these."""
+    """Whether two values of some element among these are so far apart that it must be a fault."""
     with np.errstate(invalid="ignore"):
         near = np.abs(first - second) <= GROSS * np.maximum(np.abs(first), np.abs(second))
     return bool(np.any(where & ~near))
@@ -199,13 +201,13 @@ def _loss_of_a_pull(
     conditioning: Conditioning,
     judge_worst: Callable[[int | None, Pair], PairSample | None],
 ) -> _Loss | None:
-    """Compare what two dtypes make of an upstream, (n,) each; `None` where nothing is lost."""
+    """Compare the gradients of one upstream in two dtypes, (n,) each; `None` where nothing is lost."""
     formula = pair.operations.formula
     dtype = pair.input.dtype
     rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
     size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
     typical = size / max(1.0, np.sqrt(expected.size))
-    # What the value's own rounding leaves is no slope: that of a key's bias in attention is zero.
+    # What rounding of the value leaves is no slope: that of a key's bias in attention is zero.
     value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
     scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -234,7 +236,7 @@ def _loss_of_a_pull(
 
 @dataclass(frozen=True)
 class _Pull:
-    """A pair whose dtypes are compared by the gradient of one upstream, and until when it is judged."""
+    """A pair whose dtypes are compared by the gradient of one upstream, and its time budget."""
 
     pair: Pair
     upstream: Float
@@ -242,8 +244,8 @@ class _Pull:
     budget: Budget
 
     def judge_worst(self, column: int | None, own: Pair) -> PairSample | None:
-        """Judge the element that an error comes from in the declared dtype; `None` where it isn't wrong."""
-        if column is None:  # no more than a loss of digits
+        """Judge, in the declared dtype, the element that an error comes from; `None` where it isn't wrong."""
+        if column is None:  # only a loss of digits
             return None
         place = (_row_of(self.pair, self.upstream, column), column)
         try:

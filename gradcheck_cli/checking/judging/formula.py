@@ -1,8 +1,8 @@
-"""A second look at elements that the formula gets wrong by little: what a narrower dtype accounts for.
+"""A second look at small errors of the formula: can the narrower declared dtype explain them?
 
 The formula is judged in float64, at a point that was rounded to the declared dtype, and it may have been
-written for that dtype. Neither is a fault of the gradient; each is looked at where it could have made the
-difference, and nowhere else.
+written for that dtype. Neither is a fault of the gradient. Both are examined only where they could explain
+the error.
 """
 
 from __future__ import annotations
@@ -39,22 +39,24 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.numerics.sparsity import Sparsity
 
-# What holds exactly of exact inputs (probabilities that add up to 1) holds of rounded ones to within some
-# units of their dtype: ten in float32 add up to 1 within 5, and a gradient that relies on it is off by as
-# much of its row's largest element. The halves would forgive everything: there, no more than 2e-3.
+# What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
+# units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
+# part of its row's largest element. In the half precisions that would forgive everything; there, no more than
+# 2e-3 is allowed.
 _POINT_ROUNDINGS = 16.0
 _POINT_ERROR = 2e-3
-# Constants of a gradient's formula are rounded to the dtype, where the forward's kernel has better ones (the
-# 2 / sqrt(pi) of erf's slope): what sums of such terms leave of an element that is small beside its row.
+# Constants in a gradient's formula are rounded to the dtype, while the forward's kernel has more accurate
+# ones (the 2 / sqrt(pi) of erf's slope). This is what sums of such terms leave of an element that is small
+# beside its row.
 ROUNDED_CONSTANTS = 2.0
-# How far off an approximation may be, relative to the element, that is tuned to a dtype: half of float32's
-# digits, sqrt(2^-23) = 3.5e-4 (e^x for a sigmoid below -9 is 1.2e-4 off, for its slope 2.5e-4); in the
-# halves one rounding, where that is more, as they come no nearer to any value: 4.9e-4 and 3.9e-3. One per
-# cent is beyond it in every dtype.
+# How far off an approximation for a dtype may be, relative to the element: half of float32's digits,
+# sqrt(2^-23) = 3.5e-4 (e^x for a sigmoid below -9 is off by 1.2e-4, and its slope by 2.5e-4). In the half
+# precisions it is one rounding where that is more, since they can't come nearer to any value: 4.9e-4 and
+# 3.9e-3. An error of one per cent is larger than this in every dtype.
 _HALF_THE_DIGITS = 2.0**-11.5
-# An error is no larger than what the declared dtype rounds anyway, where it is within this of the largest
-# rounding that is seen among such elements: of some ten terms of random sign, one element in ten shows less
-# than a quarter of the bound. (empirical; gelu's zero slope is a difference of two halves)
+# An error within this factor of the largest rounding seen among such elements is no larger than what the
+# declared dtype rounds anyway. With some ten terms of random sign, one element in ten shows less than a
+# quarter of the bound. (empirical; gelu's zero slope is a difference of two halves)
 _SEEN_ROUNDING = 4.0
 
 
@@ -64,17 +66,17 @@ def look_again(
     declared: Mapping[PairKey, Jacobian | None],
     sparsities: Mapping[PairKey, Sparsity],
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Judge again what mismatches by little in float64, of pairs that are declared in less.
+    """Judge small mismatches in float64 again, for pairs that are declared in a narrower dtype.
 
     Args:
-        pairs: with a formula in float64 beside the declared op.
+        pairs: pairs with a formula in float64 beside the declared op.
         judged: the formula's verdicts, element by element.
         declared: the Jacobians in the declared dtypes.
         sparsities: of the pairs that are judged without their zeros.
 
     Returns:
-        The verdicts, but for pairs that there is no time for, and a warning for each that is right as an
-        approximation only.
+        The verdicts, except on pairs for which there is no time, and a warning for each pair that is right
+        only as an approximation.
     """
     found = dict(judged)
     warnings = []
@@ -89,7 +91,7 @@ def look_again(
             del found[key]
             continue
         rule = pair.tolerance
-        if rule.atol is None:  # a tolerance that was asked for holds
+        if rule.atol is None:  # a tolerance that the spec states is final
             rtol = 0.0 if rule.is_rtol_fixed else approximation_rtol(precision)
             near = _is_near(pair, first, ROUNDED_CONSTANTS)
             seen = _seen_rounding(sample, declared[key], near)
@@ -102,11 +104,10 @@ def look_again(
 def note_lower_precision(
     pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Note on each pair why it wasn't judged in float64, if so.
+    """Note on each pair that wasn't judged in float64 why not.
 
     Returns:
-        The verdicts, and a warning for each pair that is declared in float64: what it was judged to is less
-        than its dtype promises.
+        The verdicts, and a warning for each pair that is declared in float64 but was judged to less accuracy.
     """
     found, warnings = dict(judged), []
     for key, sample in judged.items():
@@ -132,10 +133,10 @@ def note_lower_precision(
 def _without_rounding_of_the_point(
     pair: Pair, sample: PairSample, sparsities: Mapping[PairKey, Sparsity]
 ) -> PairSample:
-    """Judge at the exact point what mismatches by as much as rounding that could have brought about.
+    """Judge at the exact point those mismatches that rounding of the inputs could have caused.
 
-    Where something else was rounded, too (weights, a table of constants, values from a file), an element that
-    mismatches there as well is inconclusive: what was exact can't be told.
+    If something else was rounded, too (weights, a table of constants, values from a file), an element that
+    mismatches there as well is inconclusive: its exact value is unknown.
     """
     if pair.tolerance.atol is not None:
         return sample
@@ -162,7 +163,7 @@ def _without_rounding_of_the_point(
 
 
 def _is_near(pair: Pair, sample: PairSample, roundings: float) -> npt.NDArray[np.bool_]:
-    """Say which mismatches are no larger than so many roundings to the declared dtype of a row's largest."""
+    """Say which mismatches are within this many roundings, in the declared dtype, of a row's largest."""
     table, declared = pair.tolerance, pair.declared_precision.unit_roundoff
     wider = replace(table, ratol=max(table.ratol, min(roundings * declared, _POINT_ERROR)))
     problem = pair.problem(pair.operations.formula, tolerance=wider)
@@ -173,7 +174,7 @@ def _is_near(pair: Pair, sample: PairSample, roundings: float) -> npt.NDArray[np
 
 
 def _at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
-    """Judge a pair where the inputs are as they were drawn; `None` where that can't be had."""
+    """Judge a pair at the inputs as they were drawn, before rounding; `None` where that isn't possible."""
     operations = pair.operations
     formula = operations.formula.exactly()
     if formula is None or operations.in_complex is not None:
@@ -191,7 +192,7 @@ def _at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairS
 
 
 def _seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDArray[np.bool_]) -> float:
-    """Bound what the declared dtype rounds of some elements, by the most that is seen of it there."""
+    """Bound the declared dtype's rounding of some elements by the largest rounding seen there."""
     if declared is None or declared.values.shape != sample.analytic.shape:
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -204,24 +205,24 @@ def _as_approximation(
     sample: PairSample,
     allowed: tuple[float, npt.NDArray[np.bool_], float],
 ) -> tuple[PairSample, str]:
-    """Let pass, with a warning, what is as near as an approximation that is tuned to the declared dtype.
+    """Let elements pass, with a warning, if they are as accurate as an approximation for the declared dtype.
 
-    An element counts as one where its error is small beside itself; and where it is no larger than such
-    errors are elsewhere in the pair, in terms of what they do to the output. (A polynomial erf and the slope
-    of the true one differ by as much in the tail as at the centre, but there's less of it.) So does a
-    zero that is off by less than one rounding of the pair's largest: constants of the formula are
+    An element counts as an approximation if its error is small relative to itself, and no larger than such
+    errors elsewhere in the pair, measured by their effect on the output. (A polynomial erf and the slope of
+    the true one differ as much in the tail as at the centre, but the slope is smaller there.) A zero also
+    counts if it is off by less than one rounding of the pair's largest element: constants of the formula are
     rounded to the dtype (the cosine of float32's pi / 2 is 4e-8), and nothing in that dtype is nearer. So
-    does, finally, what is off by such a rounding of its row's largest, if the declared dtype is seen to round
-    as much there; there is no warning then, since nobody can see such an error.
+    does an element that is off by such a rounding of its row's largest, if the declared dtype is seen to
+    round as much there. This last case gives no warning, since such an error has no visible effect.
 
     Args:
-        pair: which.
+        pair: the pair.
         sample: its verdicts.
         allowed: how far off an approximation may be, relative to the element; the elements that are off
             by a rounding of their row's largest; and the most that the declared dtype rounds among those.
 
     Returns:
-        The verdicts, and a warning, empty where nothing is changed.
+        The verdicts, and a warning; the warning is empty where nothing changed.
     """
     rtol, near, seen = allowed
     wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
@@ -250,9 +251,9 @@ def _as_approximation(
 
 
 def rounded_rule(pair: Pair) -> ToleranceRule | None:
-    """Return what an element may be off by that rounding to the declared dtype accounts for.
+    """Return the tolerance that accounts for rounding to the declared dtype.
 
-    `None` where nothing was rounded, or the spec says what is allowed.
+    It is `None` where nothing was rounded, or where the spec states the tolerance.
     """
     precision, rule = pair.declared_precision, pair.tolerance
     if not pair.operations.has_reference_precision or precision == FLOAT64 or rule.atol is not None:
@@ -263,7 +264,7 @@ def rounded_rule(pair: Pair) -> ToleranceRule | None:
 
 
 def approximation_rtol(precision: Precision) -> float:
-    """Return how far off an approximation may be that is tuned to a precision, relative to the element."""
+    """Return how far off an approximation for a precision may be, relative to the element."""
     return max(_HALF_THE_DIGITS, precision.unit_roundoff)
 
 

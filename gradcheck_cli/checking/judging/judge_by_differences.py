@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
 
-# Roundings of the output's last operations: what a sum that cancels leaves.
+# Roundings of the output's last operations, which a sum that cancels leaves.
 _LEFT_BY_ROUNDING = 4.0
 
 
@@ -38,12 +38,12 @@ def judge_pairs(
     """Judge analytic Jacobians against differences, one input after another.
 
     Args:
-        pairs: those of one sample point; the spec's expectations don't matter here.
+        pairs: the pairs at one sample point; the spec's expectations don't matter here.
         analytic: the Jacobians of the formula; `None` counts as zero.
 
     Returns:
-        The verdicts of each pair in `analytic`, but for those whose function doesn't keep to the sparsity of
-        its gradient, and that are too large to be judged without; and for those that take too long.
+        The verdicts on each pair in `analytic`. Pairs that take too long are left out, and so are pairs whose
+        function doesn't have the sparsity of its gradient, if they are too large to be judged whole.
     """
     judged: dict[PairKey, PairSample] = {}
     by_input: dict[tuple[int, ToleranceRule], list[Pair]] = defaultdict(list)
@@ -74,7 +74,7 @@ def judge_pairs(
 
 
 def _rounding(pair: Pair) -> tuple[float, float]:
-    """Return what rounding of an output leaves of a slope that is zero, in a gradient and in differences.
+    """Return what rounding of an output leaves of a zero slope, in a gradient and in differences.
 
     Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a slope; a gradient's
     own terms don't grow so.
@@ -89,7 +89,7 @@ def _rounding(pair: Pair) -> tuple[float, float]:
 
 
 def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
-    """Judge a compressed Jacobian; `None` where the function doesn't keep to its sparsity."""
+    """Judge a compressed Jacobian; `None` where the function doesn't have its sparsity."""
     problem = pair.problem(sparsity=matrix.sparsity)
     judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
     if not judgement.is_sparse:
@@ -101,7 +101,7 @@ def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
 def _judge_together(
     pairs: Sequence[Pair], analytic: Mapping[PairKey, Jacobian | None]
 ) -> dict[PairKey, PairSample]:
-    """Judge the whole Jacobians of pairs that have one input and one tolerance."""
+    """Judge the whole Jacobians of pairs that have the same input and the same tolerance."""
     problem = joint_problem(pairs)
     matrices = [_values(pair, analytic[pair.key]) for pair in pairs]
     whole = np.concatenate(matrices)
@@ -140,7 +140,7 @@ def _judge_nothing(whole: Float) -> Judgement:
 def _sample_of(
     pair: Pair, analytic: Float, judgement: Judgement, rows: slice, *, is_connected: bool
 ) -> PairSample:
-    """Return what a judgement says of one pair, whose rows are some of the judged ones."""
+    """Return the verdicts on one pair, whose rows are among the judged ones."""
     op = pair.operations.differenced
     return PairSample(
         analytic=analytic,

@@ -1,4 +1,4 @@
-"""Judges pairs that are too large, or cost too much, for Jacobians: by random probes, down to the element."""
+"""Judges pairs by random probes, down to single elements, where Jacobians are too large or cost too much."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> dict[PairKey, PairSample]:
-    """Judge pairs by random probes: all inputs of some outputs move at once, and are pulled back to at once.
+    """Judge pairs by random probes: all inputs of some outputs move at once, and so do their gradients.
 
-    Where that says too little of some, or an error was found in one, the rest are probed again, in smaller
-    groups, for as long as there is time.
+    If the probes show too little about some pairs, or find an error in one, the other pairs are probed again
+    in smaller groups, as long as there is time.
 
     Args:
-        pairs: which; the formula has the vjp.
-        sample: number of the sample point.
-        budget: what may be spent beside the first probes of each group: one, and for all pairs together two,
-            of which the second holds the kinks that the first met.
+        pairs: the pairs, whose formula has the vjp.
+        sample: index of the sample point.
+        budget: limits the time after the first probe of each group, and after two probes of all pairs. The
+            second of these holds the kinks that the first one met.
     """
     found: dict[PairKey, PairSample] = {}
     for group in _groups(pairs):
@@ -51,7 +51,7 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
 
 
 def _groups(pairs: Mapping[PairKey, Pair]) -> list[Group]:
-    """Put outputs with the same inputs together, each with all of them: nothing else may move."""
+    """Group outputs with the same inputs, each group with all of these inputs: nothing else may move."""
     by_output: dict[tuple[int, ToleranceRule], list[int]] = defaultdict(list)
     for (output, number), pair in pairs.items():
         by_output[output, pair.tolerance].append(number)
@@ -69,7 +69,7 @@ def _searched(group: Group, sample: int, budget: Budget, least: int) -> Search:
 
 
 def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
-    """Return the groups in which to look again at what a search says too little of; keep what it settles."""
+    """Return the groups to probe again because a search showed too little; keep what it settled."""
     group = search.group
     if len(group.pairs) == 1:
         return []
@@ -89,8 +89,8 @@ def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
         return []
     if search.doubt:
         return _cut(group, outputs, inputs)
-    # Gradients that are zero but for rounding (of a bias before a batch normalisation) show as such only
-    # among their like.
+    # A gradient that is zero up to rounding (of a bias before a batch normalisation) is recognised only among
+    # similar pairs.
     blind = [number for number in inputs if all(search.all_missed((one, number)) >= 1 for one in outputs)]
     rest = [number for number in inputs if number not in blind]
     if blind and rest:
@@ -99,7 +99,7 @@ def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
 
 
 def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:
-    """Return the part of a group that is asked for; its halves, where that is all of it."""
+    """Return the requested part of a group, or its halves if that is the whole group."""
     if len(inputs) < len(group.inputs) or len(outputs) < len(group.outputs):
         return [group.of(outputs, inputs)]
     if len(inputs) > 1:
@@ -110,7 +110,7 @@ def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:
 
 
 def _sample_of(search: Search, pair: PairKey) -> PairSample:
-    """Return what a search says of one pair."""
+    """Return what a search says about one pair."""
     group, (output, number) = search.group, pair
     op = group.operations.differenced
     is_wrong = search.wrong == pair
@@ -118,7 +118,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
     if search.wrong is not None and not is_wrong:
         doubt = (
             f"the budget of {group.case.budget:g} s was spent on an error of another pair that it is probed "
-            "together with: nothing is known of this one; give it more time (--budget)."
+            "together with: nothing is known about this one; give it more time (--budget)."
         )
     elif not is_wrong and not doubt and pair in search.weak:
         doubt, is_weak = search.too_weak(pair), True
@@ -144,7 +144,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
 
 
 def _off(element: Element) -> float:
-    """Return how far off an element is that is right only as an approximation, relative to it."""
+    """Return the relative error of an element that is right only as an approximation."""
     if not element.is_approximate:
         return 0.0
     size = max(abs(element.analytic), abs(element.numeric))
@@ -157,11 +157,11 @@ def with_element(group: Group, place: tuple[int, int], found: PairSample, budget
     Args:
         group: of that pair.
         place: the element's row and column.
-        found: what is known of the pair.
-        budget: until when.
+        found: what is known about the pair.
+        budget: limits the time.
 
     Raises:
-        OverBudgetError: that takes longer.
+        OverBudgetError: it takes longer.
     """
     op = group.operations.differenced
     return replace(
@@ -172,7 +172,7 @@ def with_element(group: Group, place: tuple[int, int], found: PairSample, budget
     )
 
 
-# No element was judged one by one.
+# No element was judged on its own.
 _NONE: dict[str, Any] = {
     **dict.fromkeys(("analytic", "numeric", "uncertainty", "allowed"), np.zeros((0, 1))),
     **dict.fromkeys(("verdict", "reason"), np.zeros((0, 1), np.int8)),
@@ -197,7 +197,7 @@ def _with_elements(found: list[Element], sample: PairSample) -> PairSample:
 
 
 def refuse(pair: Pair) -> PairSample:
-    """Return what is known of a pair that only probes could judge, where they are refused: nothing."""
+    """Return the result of a pair that only probes could judge, where probes are refused."""
     op, (output, number) = pair.operations.differenced, pair.key
     shape = (packed_size(op.outputs[output]), packed_size(op.inputs[number]))
     return PairSample(

@@ -1,4 +1,4 @@
-"""Pairs that are probed together: some outputs with some inputs, side by side as one function."""
+"""Pairs that are probed together: some outputs and some inputs, packed side by side as one function."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Each of some outputs with each of some inputs, of one tolerance.
+    """Each of some outputs with each of some inputs, all with one tolerance.
 
     Attributes:
-        members: the pairs, and perhaps others that this group was cut out of.
-        outputs: which outputs.
-        inputs: which inputs.
+        members: the pairs, and perhaps others that this group was split from.
+        outputs: the indices of its outputs.
+        inputs: the indices of its inputs.
     """
 
     members: Mapping[PairKey, Pair]
@@ -45,17 +45,17 @@ class Group:
 
     @property
     def pairs(self) -> list[PairKey]:
-        """All of them."""
+        """All pairs of the group."""
         return [(output, number) for output in self.outputs for number in self.inputs]
 
     @property
     def first(self) -> Pair:
-        """One of the pairs, which has the case, the ops and the tolerance of all."""
+        """One of the pairs; it has the same case, ops and tolerance as all others."""
         return self.members[self.outputs[0], self.inputs[0]]
 
     @property
     def case(self) -> Case:
-        """Says the domains, the scales and the power that is asked for."""
+        """The case, which states the domains, the scales and the power that is asked for."""
         return self.first.case
 
     @property
@@ -65,18 +65,18 @@ class Group:
 
     @cached_property
     def rows(self) -> dict[int, slice]:
-        """Which rows are an output's."""
+        """The rows of one output."""
         op = self.operations.differenced
         return _side_by_side(self.outputs, [packed_size(op.outputs[output]) for output in self.outputs])
 
     @cached_property
     def columns(self) -> dict[int, slice]:
-        """Which columns are an input's."""
+        """The columns of one input."""
         op = self.operations.differenced
         return _side_by_side(self.inputs, [packed_size(op.inputs[number]) for number in self.inputs])
 
     def place(self, row: int, column: int) -> tuple[PairKey, tuple[int, int]]:
-        """Return the pair that an element belongs to, and its place there."""
+        """Return the pair that an element belongs to, and its place in that pair."""
         output, rows = next(item for item in self.rows.items() if row < item[1].stop)
         number, columns = next(item for item in self.columns.items() if column < item[1].stop)
         return (output, number), (row - rows.start, column - columns.start)
@@ -109,7 +109,7 @@ class Group:
         )
 
     def _declared_unit(self, key: PairKey) -> float:
-        """Return the unit roundoff that a formula's constants have; 0 where it is the declared op's own."""
+        """Return the unit roundoff of a formula's constants; 0 where it is the declared op's own."""
         if not self.operations.has_reference_precision:
             return 0.0
         return self.members[key].declared_precision.unit_roundoff
@@ -132,11 +132,11 @@ class Group:
         )
 
     def sides_changed(self, piece: Operation, point: Float) -> float:
-        """Return how many elements are on another side of a kink there than at the base point."""
+        """Return how many elements are on another side of a kink at this point than at the base point."""
         return float(piece.evaluate(self._batch(point))[-1][0])
 
     def _batch(self, point: Float) -> dict[int, Array]:
-        """Return the inputs that move, as a batch of one."""
+        """Return the moving inputs as a batch of one."""
         moved = [
             number
             for number, columns in self.columns.items()

@@ -1,4 +1,4 @@
-"""Probes a group of pairs at a point until an error is found, or it is known what could have been missed."""
+"""Probes a group of pairs at a point until it finds an error, or knows what it could have missed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from gradcheck_cli.numerics.probes.probe import (
     compare,
     count_unseen,
     persists,
+    show_elements,
     take_difference,
     weigh,
 )
@@ -37,28 +38,40 @@ from gradcheck_cli.numerics.probes.probe_direction import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.checking.ops.budget import Budget
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Two directions: errors that cancel in one of them don't in the other.
 PROBES = 2
 _NOTHING = np.zeros(0)
-# A bound of no more than so many times its rounding: curvature makes nothing of it.
+# A bound of no more than this many times its rounding: curvature hardly contributes to it.
 _STRAIGHT = 2.0
 # How often the step along a curved piece is shortened, and by how much at most.
 _SHORTER = 2
 _SHORTEST = 2.0**-8
-# Rows that no direction says anything of, of which an element is judged.
+# How many of the rows that every direction spoils get one element judged.
 _SPOILT_ROWS = 6
-# With more rows spoilt than this, a step is too long.
+# If more rows than this are spoilt, a step is too long.
 _MANY_SPOILT = 0.01
-# Where one element's error drowns among all rows, rows are probed in blocks, of which each drowns less.
+# If one element's error is hidden among all rows, rows are probed in blocks, each of which hides less.
 _BLOCKS = (1, 4, 16)
-# Leads that may turn out to be right elements (a kink, say) before the search is given up.
+# How many alarms may lead to a right element (a kink, say) before the search gives up.
 _MOST_LEADS = 8
-# What an alarm leads to is judged even where the budget is spent: a ladder takes some 300 evaluations.
+# An element that an alarm leads to is judged even if the budget is spent: a ladder takes some 300
+# evaluations.
 _FOR_A_LEAD = 2**9
-# With so few rows, a lead is left out by its column: without its row, hardly anything would be left.
+# With no more elements than this, in so few rows, those that stayed unseen are probed by themselves, as long
+# as each round shows a tenth of them, or a longer step may.
+_FEW_ELEMENTS = 2**23
+_ROUNDS_OF_UNSEEN = 6
+_WORTH_A_ROUND = 0.9
+# How many sets of inputs are split to find those that are on a kink; each split takes two evaluations.
+_MOST_TESTS = 2**6
+# With so few rows, an element that turned out right is excluded with its column: without its row, hardly
+# anything would be left.
 _FEW_ROWS = 8
 
 
@@ -66,10 +79,14 @@ _FEW_ROWS = 8
 class Search:
     """The probes of a group at one sample point, and what they have found so far.
 
-    `missed` is, by pair, the smallest share, over the probes, of elements in which an error would have stayed
-    unseen; `spoilt` holds the rows of which no direction could say anything, `still` is, by input, the share
-    of elements that have no room to move; `part` is what of its step a smooth piece is moved by. `least` is
-    how many probes are made whatever they take.
+    Attributes:
+        missed: by pair, the smallest share, over the probes, of elements in which an error would have stayed
+            unseen.
+        spoilt: the rows that every direction so far has spoilt.
+        still: by input, the share of elements that have no room to move.
+        part: by how much of its step a smooth piece is moved.
+        least: how many probes are made whatever they take.
+        on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
     group: Group
@@ -88,10 +105,11 @@ class Search:
     doubt: str = ""
     part: float = 1.0
     least: int = 1
+    on_kinks: frozenset[int] = frozenset()
 
     @property
     def wrong(self) -> PairKey | None:
-        """The pair of which an element was found to be wrong."""
+        """The pair in which an element was found to be wrong."""
         found = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
         return found[0] if found else None
 
@@ -102,21 +120,21 @@ class Search:
 
     @property
     def weak(self) -> list[PairKey]:
-        """The pairs of which the power that is asked for isn't reached."""
+        """The pairs for which the requested power isn't reached."""
         power = self.group.case.power
         return [pair for pair in self.group.pairs if not self.all_missed(pair) <= power.miss]
 
     def all_missed(self, pair: PairKey) -> float:
-        """The share of elements in which an error may be missed, with those that couldn't be looked at."""
+        """The share of elements in which an error may be missed, or that couldn't be examined."""
         output, number = pair
         rows = self.group.rows[output]
         if self.is_noise and self.missed.get(pair) == 0:
-            return 0.0  # what spoils rows is rounding of values that don't move
+            return 0.0  # rows are spoilt by the rounding of values that don't move
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[rows]))
         return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(number, 0.0))
 
     def run(self) -> None:
-        """Probe until an error is found, or the power that is asked for is reached, or can't be."""
+        """Probe until an error is found, the requested power is reached, or it can't be reached."""
         tried: list[tuple[float, int]] = []
         curvature = 1.0
         reaches, whole = [MIDDLE], self.target
@@ -126,7 +144,8 @@ class Search:
                 reach = SHORT
             found = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
             if found is None:
-                # Too far: kinks lie in between. A shorter step crosses fewer of them, and held ones none.
+                # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
+                # none if they are held.
                 self.target = whole
                 reaches = {MIDDLE: [SHORT, SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
@@ -139,51 +158,130 @@ class Search:
                 break
             sharpest = min(tried)[1]
             if blocks == 1 and sharpest == tried[-1][1]:
-                continue  # what it could see is known
+                continue  # the power of this probe is known
             self._probe(sharpest, blocks)
+        if not self.is_over and self.target.base.size <= _FEW_ROWS and tried:
+            self._probe_unseen(min(tried)[1])
         if not self.is_over:
             self._look_at_spoilt_rows()
 
+    def _probe_unseen(self, reach: int) -> None:
+        """Move the elements alone in which an error would have stayed unseen.
+
+        What hides an error in a small element is the rounding and the curvature of the large ones. With few
+        rows it is known which elements those are, and they are left where they are.
+        """
+        target, size = self.target, self.group.case.power.size
+        shape = (target.base.size, target.point.size)
+        if shape[0] * shape[1] > _FEW_ELEMENTS:
+            return
+        unseen = np.ones(shape, dtype=bool)
+        for _ in range(_ROUNDS_OF_UNSEEN):
+            if not self.weak or self.is_over or self.budget.is_spent:
+                return
+            drawn = self._draw(reach)
+            steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
+            differenced = take_difference(replace(drawn, steps=steps))
+            upstream = weigh(differenced, self.generator, slice(0, shape[0]))
+            if not upstream.any():
+                return
+            probe = compare(differenced, upstream)
+            if probe.is_alarm:
+                probe = self._follow(differenced, probe)
+            shown, is_faint = show_elements(differenced.direction, probe, size)
+            if unseen.all():
+                counted = ~is_faint
+            before = np.count_nonzero(unseen & counted)
+            unseen &= ~shown & counted
+            self._take_note_of(unseen, counted)
+            if reach == MIDDLE and probe.curvature <= _STRAIGHT:
+                reach = LONG
+            elif np.count_nonzero(unseen) > _WORTH_A_ROUND * before:
+                return
+
+    def _take_note_of(self, unseen: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_]) -> None:
+        """Keep the share of each pair's elements that are still unseen."""
+        for (output, number), known in self.missed.items():
+            part = self.group.rows[output], self.group.columns[number]
+            count = np.count_nonzero(counted[part])
+            if count:
+                self.missed[output, number] = min(known, np.count_nonzero(unseen[part]) / count)
+
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
-        """Probe a smooth piece with shorter steps, as long as it is curvature that hides errors."""
+        """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
         for _ in range(_SHORTER):
             is_done = not self.weak or self.is_over or self.budget.is_spent
             if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
                 return
-            # Truncation falls as h^4, rounding grows as 1/h: there they are alike.
+            # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.
             self.part *= max(curvature ** (-1 / 5), _SHORTEST)
             bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
             tried.append((bound, SMOOTH))
 
     def _take_piece(self) -> bool:
-        """Go on with the smooth piece that the point is on; `False` where the point is on a kink itself."""
+        """Continue with the point's smooth piece; return `False` if the point is on a kink itself."""
         piece = self.group.operations.piece
         target = replace(
             self.group.target(piece), evaluations=self.target.evaluations, shared=self.target.shared
         )
         if piece is not self.group.operations.differenced:
-            direction = draw_direction(target, self.generator)
-            tiny = NEAREST / direction.share
-            if any(self.group.sides_changed(piece, direction.side(factor)) for factor in (tiny, -tiny)):
+            with self.budget.uncounted():  # else nothing would be known of any input
+                is_smooth = self._hold_inputs_on_kinks(piece, draw_direction(target, self.generator))
+            if not is_smooth:
                 return False
         self.target = target
         return True
 
+    def _hold_inputs_on_kinks(self, piece: Operation, direction: Direction) -> bool:
+        """Find the inputs that are on a kink, and say whether the others are on a smooth piece.
+
+        As soon as such an input moves, an element changes its side. In a deep network these are few: the
+        offset of a normalisation whose input is zero, say.
+        """
+        tiny = NEAREST / direction.share
+
+        def changes(inputs: Sequence[int], *factors: float) -> bool:
+            moved = direction.of([self.group.columns[one] for one in inputs])
+            return any(self.group.sides_changed(piece, moved.side(factor)) for factor in factors)
+
+        known = self.group.operations.on_kinks
+        rest = tuple(one for one in self.group.inputs if one not in known)
+        waiting = [rest] if rest and changes(rest, tiny, -tiny) else []
+        is_clean = not waiting
+        for _ in range(_MOST_TESTS):
+            if not waiting:
+                break
+            inputs = waiting.pop()
+            half = len(inputs) // 2
+            if not half:
+                known.update(inputs)
+            else:
+                # Most of many elements' kinks show in one direction, and what doesn't show in the end.
+                waiting += [part for part in (inputs[:half], inputs[half:]) if changes(part, tiny)]
+        self.on_kinks = frozenset(known.intersection(self.group.inputs))
+        rest = tuple(one for one in self.group.inputs if one not in known)
+        return bool(rest) and (is_clean or (not waiting and not changes(rest, tiny, -tiny)))
+
+    def _draw(self, reach: int) -> Direction:
+        """Draw a direction, in which the inputs that are on kinks stay where they are."""
+        drawn = draw_direction(self.target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
+        if not self.on_kinks:
+            return drawn
+        return drawn.of([self.group.columns[one] for one in self.group.inputs if one not in self.on_kinks])
+
     def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
-        """Compare along one direction, block of rows by block.
+        """Compare along one direction, one block of rows after another.
 
         Args:
             reach: how far to step.
-            blocks: how many blocks the rows fall into.
-            weighed: whether to find out what it could have missed.
+            blocks: into how many blocks the rows are split.
+            weighed: whether to find out what the comparison could have missed.
 
         Returns:
-            The bound of the comparison, relative to what it was made among, and that over its rounding;
+            The bound of the comparison, relative to the terms compared, and that bound over its rounding;
             `None` where a shorter step must be taken.
         """
-        differenced = take_difference(
-            draw_direction(self.target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
-        )
+        differenced = take_difference(self._draw(reach))
         direction, spoilt = differenced.direction, differenced.is_spoilt
         if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
             return None
@@ -208,17 +306,17 @@ class Search:
             if self.is_over:
                 return sharpness, curvature
             if weighed:
-                # What is done with goes first: each array may be a good part of the memory.
+                # Arrays that are no longer needed are freed first: each may take a large part of the memory.
                 probe = replace(probe, gradient=_NOTHING)
                 if stop == rows:
                     del differenced
                 self._count(direction, probe, slice(start, stop), unseen)
         if weighed:
             self._take_note(unseen)
-        return sharpness, curvature
+        return (np.inf if spoilt.all() else sharpness), curvature
 
     def _count(self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]) -> None:
-        """Count what one comparison could have missed, output by output."""
+        """Count, output by output, what one comparison could have missed."""
         size = self.group.case.power.size
         for output, rows in self.group.rows.items():
             part = slice(max(rows.start, block.start), min(rows.stop, block.stop))
@@ -250,17 +348,17 @@ class Search:
         return bound
 
     def _follow(self, differenced: Differenced, probe: Probe) -> Probe:
-        """Look into an alarm, and return the comparison as it is then."""
+        """Examine an alarm, and return the comparison that results."""
         if persists(differenced, probe):
             return self._locate(differenced, probe)
-        # That is what rounding inside the forward comes to.
+        # Rounding inside the forward can have this effect.
         return replace(probe, bound=probe.error, level=probe.error)
 
     def _locate(self, differenced: Differenced, probe: Probe) -> Probe:
-        """Follow an alarm to an element and judge that; a right one is left out, and the rest tried again.
+        """Follow an alarm to an element and judge it. If it is right, exclude it and compare the rest again.
 
         Returns:
-            The comparison, as it is then.
+            The comparison that results.
         """
         for _lead in range(_MOST_LEADS):
             column = bisect_input(differenced, probe)
@@ -302,7 +400,7 @@ class Search:
         return probe
 
     def _judge(self, row: int, column: int, least: int = 0) -> Element:
-        """Judge one element, and keep it."""
+        """Judge one element, and record it."""
         pair, place = self.group.place(row, column)
         element = judge_element(Group.of_pair(self.group.members[pair]), place, self.budget, least)
         self.elements.append((pair, element))
@@ -310,9 +408,10 @@ class Search:
         return element
 
     def _look_at_spoilt_rows(self) -> None:
-        """Judge the largest element of some rows that no direction could say anything of: rows at kinks.
+        """Judge the largest element of some rows that every direction spoils: rows at kinks.
 
-        An error there may be of one kind (a wrong slope at 0), and isn't one random element among all.
+        These rows may share one kind of error (a wrong slope at 0), so they aren't covered by the odds for a
+        random element.
         """
         if self.spoilt is None or not self.spoilt.any() or (self.is_noise and not self.weak):
             return
@@ -335,15 +434,17 @@ class Search:
             if verdict == Verdict.MISMATCH:
                 return
             if verdict == Verdict.INCONCLUSIVE:
-                self.elements.pop()  # the row counts as missed, whatever else is known of it
+                self.elements.pop()  # the row counts as missed, whatever else is known about it
 
     def too_weak(self, pair: PairKey) -> str:
-        """Say why the power that is asked for isn't reached."""
+        """Say why the requested power isn't reached."""
         power = self.group.case.power
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))
         why = f"; {spoilt:.1%} of the rows are at kinks" if spoilt > power.miss / 2 else ""
         still = self.still.get(pair[1], 0.0)
-        if still > power.miss / 2:
+        if pair[1] in self.on_kinks:
+            why = "; as soon as this input moves, elements that it leads to leave a kink"
+        elif still > power.miss / 2:
             why = f"; {still:.1%} of the inputs are at the end of their domain"
         if self.target.is_lenient:
             why += "; what the spec's tolerances allow hides it"

@@ -1,4 +1,4 @@
-"""Judges one element of a large Jacobian as those of a small one are, beside the largest of its row."""
+"""Judges one element of a large Jacobian as in a small one, together with the largest elements of its row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.budget import Budget
     from gradcheck_cli.checking.ops.packing import Float
 
-# Elements of the guilty row that its tolerance is scaled by.
+# How many elements of the element's row set the scale of its tolerance.
 _NEIGHBOURS = 7
 
 
@@ -40,13 +40,13 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
     """Judge one element.
 
     Args:
-        group: of one pair.
+        group: the group, of one pair.
         place: the element's row and column.
-        budget: until when.
-        least: evaluations that it may take all the same.
+        budget: limits the time.
+        least: how many evaluations it may take in any case.
 
     Raises:
-        OverBudgetError: that takes longer.
+        OverBudgetError: it takes longer.
     """
     (row, column), pair = place, group.first
     target = group.target()

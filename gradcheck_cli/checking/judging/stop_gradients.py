@@ -1,9 +1,9 @@
-"""Weigh what a `stop_gradient` makes of a derivative: nothing, or another one than the function has.
+"""Find out what a `stop_gradient` does to a derivative: nothing, or it makes the gradient another one.
 
-Backpropagation takes what is stopped for a constant, and differences don't. Where a gradient is the
-function's own, a stop has only saved work, and nothing is said. Where it isn't, the function is differenced
-once more with the stops held: a gradient that is right then is right only if the stop is meant, which nobody
-but its author knows (decision 23).
+Backpropagation treats a stopped value as a constant; differences don't. If the gradient is that of the whole
+function, the stop has only saved work, and nothing is reported. If it isn't, the function is differenced once
+more with the stops held. A gradient that is right then is right only if the stop is meant, and only the
+author knows that (decision 23).
 """
 
 from __future__ import annotations
@@ -39,35 +39,37 @@ CLOSED = (
     "was made of."
 )
 UNHELD = "a stop_gradient at {} may change this derivative, and it can't be held to tell: {}"
-# Stands for whatever is closed among the keys of stops.
+# Stands for every op that can't be opened among the keys of stops.
 _CLOSED_KEY = "closed"
-# Directions along which outputs are compared with and without each stop: what cancels in one doesn't in the
-# other.
+# Directions along which outputs are compared with and without each stop: a change that cancels in one shows
+# in the other.
 _DIRECTIONS = 2
-# Two steps, by which the cubic term of a central difference is taken out: held or not, functions that agree
-# in their first derivative may differ in the third, which near a small variance is 1000 times as large.
+# Two steps, by which the cubic term of a central difference is eliminated. Held or not, functions with the
+# same first derivative may have different third derivatives, which are 1000 times as large near a small
+# variance.
 _STEPS = (1.0, 0.25)
-# What a slope may be off by: its values by as many roundings as seen between a graph's and a batch's (4, of
-# sums in another order), and some more; each counts 16/15 of four times two values, and 1/15 of two.
+# What a slope may be off by: the values' roundings, as many as are seen between a graph and a batch (4, from
+# sums in another order), and some more. In the extrapolated slope, the
+# two values at the small step count 16/15 times four, and the two at the large step 1/15.
 _ROUNDINGS = 16.0 * (4 * 2 * 16 + 2) / 15
-# A change by less isn't told from what the steps leave in. Where a gradient is wrong without a stop and right
-# with it, that is told by the verdicts.
+# A smaller change can't be told from the remaining truncation error. Where a gradient is wrong without a stop
+# and right with it, the verdicts tell.
 _NO_CHANGE = 1e-4
-# A stop that makes less than this share of the change isn't named beside those that make it.
+# A stop that causes less than this share of the change isn't named beside those that cause it.
 _SHARE = 0.01
 
 
 @dataclass
 class StopGradients:
-    """The `stop_gradient`s of a case of which the spec doesn't say whether they are meant.
+    """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant.
 
     Attributes:
         case: the case.
-        among: keys of those that may be held, to see whether a gradient is right then; `None`: every one. Of
-            a vjp only those that change a first derivative: a stop that doesn't only saves work there, and
-            then the second derivative is that of the function with nothing held.
+        among: keys of those that may be held, to see whether a gradient is right then; `None` for all. For a
+            vjp, only those that change a first derivative: any other stop only saves work, and the second
+            derivative is then that of the function with nothing held.
         changing: keys of those that were found to change a derivative.
-        budget: what probes may spend.
+        budget: limits what probes may spend.
     """
 
     case: Case
@@ -82,13 +84,13 @@ class StopGradients:
         judged: Mapping[PairKey, PairSample],
         sample: int,
     ) -> dict[PairKey, PairSample]:
-        """Return the verdicts of one sample point, in doubt where a stop may be meant.
+        """Return the verdicts at one sample point, in doubt where a stop may be meant.
 
         Args:
-            pairs: those of the point, with nothing held.
-            analytic: the Jacobians, but for pairs that are too large.
-            judged: the verdicts, for which nothing was held.
-            sample: number of the sample point.
+            pairs: the pairs at the point, with nothing held.
+            analytic: the Jacobians, except of pairs that are too large.
+            judged: the verdicts with nothing held.
+            sample: index of the sample point.
         """
         if self.case.freeze is not None or not judged:
             return dict(judged)
@@ -99,7 +101,8 @@ class StopGradients:
                 self._note_reference(pairs, judged)
             return dict(judged)
 
-        # A stop that changes a derivative makes probes disagree, not weak: what is only weak stays so.
+        # A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided
+        # for that reason.
         open_pairs = {
             key: pairs[key] for key, found in judged.items() if not (_is_right(found) or found.is_weak)
         }
@@ -111,7 +114,7 @@ class StopGradients:
         }
 
     def _note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
-        """Note which stops of a reference change its derivative: they are meant, at second order too."""
+        """Record which stops of a reference change its derivative: they are meant, at second order too."""
         for key, sample in judged.items():
             stops = pairs[key].operations.differenced.stops_between(*key)
             if stops:
@@ -129,7 +132,7 @@ class StopGradients:
             return sample
         try:
             held = verdicts.of(pair.key)
-            if self.case.reference is not None:  # which decides by itself, with what it means to stop
+            if self.case.reference is not None:  # the reference decides this by its own stops
                 return replace(held, is_held=True) if _is_right(held) else sample
             stopped = self._find_stops(pair, sample, stops, held)
         except CaseFailedError as failure:
@@ -140,13 +143,13 @@ class StopGradients:
     def _find_stops(
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample
     ) -> Stopped | None:
-        """Say whether stops leave a verdict open: not where the gradient is wrong with them held as well."""
+        """Say whether stops leave a verdict open. They don't if the gradient is wrong with them held, too."""
         if _is_wrong(sample) and _is_wrong(held):
             return None
         found = _compare(pair, sample, stops)
         if not found.keys and not (_is_wrong(sample) and _is_right(held)):
             return None
-        # What makes the difference can't always be told apart: then it may be any of them.
+        # It isn't always possible to tell which stop makes the difference; then any of them may.
         keys = found.keys or list(stops)
         self.changing.update(keys)
         places = tuple(dict.fromkeys(stops[key] for key in keys))
@@ -158,16 +161,16 @@ class StopGradients:
 
 @dataclass
 class _HeldVerdicts:
-    """The verdicts of pairs with their stops held, those of all pairs at once.
+    """The verdicts on pairs with their stops held, all pairs at once.
 
     A stop that isn't between an input and an output changes nothing there, held or not.
 
     Attributes:
-        pairs: those that are to be judged again.
-        stops: of each, places by key.
+        pairs: the pairs to judge again.
+        stops: for each pair, places by key.
         analytic: Jacobians of those that are judged element by element.
-        sample: number of the sample point.
-        budget: what probes may spend.
+        sample: index of the sample point.
+        budget: limits what probes may spend.
     """
 
     pairs: Mapping[PairKey, Pair]
@@ -177,7 +180,7 @@ class _HeldVerdicts:
     budget: Budget
 
     def of(self, key: PairKey) -> PairSample:
-        """Return one pair's verdict.
+        """Return one pair's verdicts.
 
         Raises:
             CaseFailedError: the stops can't be held.
@@ -198,7 +201,7 @@ class _HeldVerdicts:
 
     @cached_property
     def _probed(self) -> dict[PairKey, PairSample]:
-        """Those whose Jacobians cost too much, with a stop between: together, as without stops held."""
+        """Probe the pairs whose Jacobians cost too much and that have a stop in between, all together."""
         large = {
             key: pair for key, pair in self._held.items() if key not in self.analytic and self.stops[key]
         }
@@ -228,7 +231,7 @@ def _in_doubt(sample: PairSample, message: str) -> PairSample:
 
 
 def _largest_error(sample: PairSample) -> float:
-    """Return what the gradient and the derivative of what mismatches differ by, relative to the larger."""
+    """Return the largest difference of gradient and derivative among mismatches, relative to the larger."""
     wrong = sample.verdict == Verdict.MISMATCH
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))[wrong]
@@ -238,16 +241,17 @@ def _largest_error(sample: PairSample) -> float:
 
 @dataclass(frozen=True)
 class _Change:
-    """What holding changes along some directions: the largest share of a slope, and by which stops."""
+    """How holding stops changes slopes: the largest share of a slope, and the stops that cause it."""
 
     change: float
     keys: list[str]
 
 
 def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Change:
-    """Compare slopes with nothing held, each stop held alone, all but one, and all.
+    """Compare slopes with nothing held, with each stop held alone, with all but one held, and with all held.
 
-    One of two stops in a row changes nothing if the other is held, and everything if it isn't: so both ways.
+    If there are two stops in a row, holding one changes nothing while the other is held, and everything while
+    it isn't. So both ways are tried.
     """
     op, (output, number) = pair.operations.differenced, pair.key
     points = _points(pair, sample)
@@ -284,7 +288,7 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
 
 
 def _points(pair: Pair, sample: PairSample) -> Float:
-    """Return points along random directions over the columns in doubt, first far, then near, (2k, n)."""
+    """Return points along random directions of the undecided columns, first far, then near, (2k, n)."""
     op, number = pair.operations.differenced, pair.input_index
     point = packed_point(op, number)
     bad = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))

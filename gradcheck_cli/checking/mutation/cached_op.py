@@ -1,4 +1,4 @@
-"""Ops that keep their answers, to be checked again and again with another gradient each time."""
+"""Ops that cache their results, so that they can be checked repeatedly with different gradients."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from gradcheck_cli.numerics.moves import Moves
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
-    from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
-    from gradcheck_cli.checking.ops.opening import Dtype, Opening
+    from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
     from gradcheck_cli.checking.ops.operation import Array
     from gradcheck_cli.spec.case import Case
 
-# What one op's answers may take together, in bytes. Beyond that it is asked again.
+# How much memory one op's results may take together, in bytes. Beyond that they are computed again.
 _MOST = 2**26
 
 
 @dataclass
 class CachedOperation:
-    """An op whose answers are kept; in all else it is the op itself."""
+    """An op whose results are cached; otherwise it behaves as the op itself."""
 
     inner: OpenedOperation
     _kept: dict[Any, list[Any]] = field(default_factory=dict)
@@ -32,11 +31,11 @@ class CachedOperation:
 
     @property
     def opening(self) -> Opening:
-        """Which form of its case it is."""
+        """The form of the case that this op is."""
         return self.inner.opening
 
     def __getattr__(self, name: str) -> object:
-        """Return what the op itself has."""
+        """Return an attribute of the op itself."""
         return getattr(self.inner, name)
 
     def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
@@ -80,10 +79,10 @@ def _key(stack: Array | Moves) -> tuple[object, ...]:
 
 @dataclass
 class CachingOpener:
-    """Opens each op of a case once, and keeps it.
+    """Opens each op of a case once, and caches it.
 
     Attributes:
-        inner: what opens them.
+        inner: the opener that opens them.
     """
 
     inner: Opener[Any]
@@ -107,11 +106,11 @@ class CachingOpener:
         return self.inner.again(op.inner)
 
     def vjp(self, op: CachedOperation) -> CachingOpener:
-        """Return what opens the vjp of an opened op."""
+        """Return the opener of an opened op's vjp."""
         return CachingOpener(self.inner.vjp(op.inner))
 
     def gradients_seen(self, op: CachedOperation) -> Mapping[str, int]:
-        """Return how often each registered gradient function was called as the op's vjp was built."""
+        """Return how often each registered gradient function was called when the op's vjp was built."""
         return self.inner.gradients_seen(op.inner)
 
     def _once(self, opening: Opening, ask: Callable[[], OpenedOperation | None]) -> CachedOperation | None:

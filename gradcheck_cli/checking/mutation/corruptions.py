@@ -38,7 +38,7 @@ class Shift:
 
 @dataclass
 class CorruptedOperation:
-    """An op with a gradient that is wrong in one way; in all else it is the op itself.
+    """An op with a gradient that is wrong in one way; otherwise it behaves as the op itself.
 
     Attributes:
         inner: the op.
@@ -55,14 +55,18 @@ class CorruptedOperation:
     shifts: Mapping[tuple[int, int], Shift] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> object:
-        """Return what the op itself has."""
+        """Return an attribute of the op itself."""
         return getattr(self.inner, name)
 
     def is_connected(self, output: int, input_index: int) -> bool:
-        """Whether there's a gradient that isn't `None`."""
+        """Whether there is a gradient that isn't `None`."""
         if self.corruption == NONE and input_index in self.numbers:
             return False
         return self.inner.is_connected(output, input_index)
+
+    def is_plain_chain(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
+        """Whether nobody wrote the gradient: it is corrupted."""
+        return False
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back, wrongly."""
@@ -80,7 +84,7 @@ class CorruptedOperation:
         return self._replaced(gradients, lambda input_index: self._corrupted(gradients, input_index, output))
 
     def exactly(self) -> CorruptedOperation | None:
-        """Return the op, as wrong, at the point before that was rounded."""
+        """Return the same corrupted op at the point before rounding."""
         inner = self.inner.exactly()
         return None if inner is None else replace(self, inner=inner)
 
@@ -98,7 +102,7 @@ class CorruptedOperation:
         return self._replaced(gradients, lambda input_index: self._corrupted(gradients, input_index, None))
 
     def _by_upstream(self, gradients: Sequence[Array | None], output: int, flow: Array) -> list[Array | None]:
-        """Corrupt gradients in a way that depends on the upstream that they are for."""
+        """Corrupt gradients in a way that depends on their upstream."""
         if self.corruption == ROW:
             zeroed: Any = np.array(flow)
             zeroed.reshape(len(flow), -1)[:, :1] = 0

@@ -26,8 +26,8 @@ from gradcheck_cli.checking.mutation.corruptions import (
     CorruptedOperation,
     Shift,
 )
-from gradcheck_cli.checking.ops.opening import Opening
-from gradcheck_cli.checking.ops.operation import out_of_sight
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import unseen_sites
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
@@ -37,14 +37,13 @@ from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Stat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.opener import Opener
-    from gradcheck_cli.checking.ops.opening import Dtype
+    from gradcheck_cli.checking.ops.opener import Dtype, Opener
     from gradcheck_cli.checking.ops.operation import Array, Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.spec.case import Case
 
-# A gradient that ignores its upstream can still have the right Jacobian; only these two checks catch it.
+# A gradient that ignores its upstream can still have the right Jacobian; only these two checks find it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
 # A corruption that changes a gradient by less than this part of its largest element doesn't count, such as
 # transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
@@ -118,7 +117,7 @@ class _Wrong:
 class _Subject:
     """What is corrupted: a case, or the vjp of one.
 
-    `findings` is what is found as it is.
+    `findings` are those without any corruption.
     """
 
     case: Case
@@ -184,7 +183,7 @@ class _Subject:
             return
         labels = {pair: label for label, pair in pairs.items()}
         points = [self.opener.open(Opening(sample)).sites(tuple(labels)) for sample in self.samples]
-        for site in out_of_sight(points):
+        for site in unseen_sites(points):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
@@ -285,10 +284,10 @@ class _CorruptingOpener:
         return self._corrupted(self.inner.in_dtype(plain_op, dtype))
 
     def gradients_seen(self, op: Operation) -> Mapping[str, int]:
-        del op  # seen as the gradient was taken for right
+        del op  # seen when the gradient was taken for right
         return {}
 
     def _corrupted(self, op: Any) -> Any:  # noqa: ANN401 (an op, corrupted or not)
-        # Nobody looks at the gradient of a reference, nor at that in complex128.
+        # Nothing looks at the gradient of a reference, or at the one in complex128.
         is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
         return op if is_plain else self.wrong.of(op)

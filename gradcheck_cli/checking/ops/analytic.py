@@ -1,4 +1,4 @@
-"""Take the analytic Jacobians of a case's pairs: whole, or without structural zeros; none where too large."""
+"""Take the analytic Jacobians of pairs, whole or without structural zeros, unless they are too large."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def take_jacobians(
 
     Args:
         case: for its method and seed.
-        operations: both.
-        pairs: which.
+        operations: the ops.
+        pairs: which pairs.
         sparsities: guessed.
 
     Returns:
-        Both, of one sparsity; without the pairs that are too large.
+        Both Jacobians of each pair, with the same sparsity; pairs that are too large are left out.
     """
     formula = operations.formula
     small = [pair for pair in pairs if not is_probed(case, formula, pair, sparsities.get(pair))]
@@ -75,9 +75,9 @@ def analytic_jacobians(
     Args:
         case: for its method and seed.
         op: the op.
-        pairs: which.
-        sparsities: guessed; a pair whose own gradient doesn't keep to it is taken whole, or left out where
-            that would be too large.
+        pairs: which pairs.
+        sparsities: guessed. A Jacobian that doesn't have its guessed sparsity is taken whole, or left out
+            where it would be too large.
     """
     jacobians: dict[PairKey, Jacobian | None] = {}
     by_output: dict[int, list[int]] = defaultdict(list)

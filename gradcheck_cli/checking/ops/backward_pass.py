@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.operation import Array, OpPlace
 
-# A tensor of so many elements is shown whole; a larger one by shape, norm and range.
+# A tensor with at most this many elements is shown whole; a larger one by shape, norm and range.
 SMALL = 4
 
 
 @dataclass(frozen=True)
 class OpPass:
-    """One op of a backward pass with what went through it, wide; `None` where there is no gradient.
+    """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient.
 
     Attributes:
         place: the op.
@@ -98,13 +98,13 @@ class PassTrace:
 ADDED_UP = "NaN first appears here, where what several ops give is added up: infinity less infinity"
 
 
-def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
-    """Say where a `None` or a NaN that arrives at an input comes from, if no op is marked for it.
+def explain_missing_gradient(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:
+    """Say where a `None` or NaN at an input comes from, if no op is marked for it.
 
     Args:
-        gradient: what arrives.
+        gradient: the gradient that arrives.
         ops: the ops on the way.
-        ends: where the way from the input to the output ends, in words.
+        ends: where the path from the input to the output ends, in words.
     """
     if gradient is None:
         return f"cut off by {', '.join(ends)}" if ends else ""
@@ -112,8 +112,8 @@ def note_of(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]
     return ADDED_UP if np.isnan(gradient).any() and not is_marked else ""
 
 
-def summary_of(value: Array | None) -> TensorSummary | None:
-    """Sum a tensor up."""
+def summarise_tensor(value: Array | None) -> TensorSummary | None:
+    """Summarise a tensor."""
     if value is None:
         return None
     array = np.asarray(value)
@@ -132,25 +132,25 @@ def summary_of(value: Array | None) -> TensorSummary | None:
     )
 
 
-def traced(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
-    """Sum up each op of a backward pass, and mark where NaN, infinity and `None` first appear.
+def summarise_pass(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
+    """Summarise each op of a backward pass, and mark where NaN, infinity and `None` first appear.
 
     Args:
-        passes: the ops in backward order, so that what an op is given comes from one before it.
+        passes: the ops in backward order: each op's upstreams come from ops before it.
     """
     earlier: set[str] = set()
     ops = []
     for op_pass in passes:
         incoming = {mark for _, value in op_pass.upstreams for mark in _marks(value)}
         outgoing = [mark for _, value in op_pass.gradients for mark in _marks(value)]
-        # A NaN that flows in and wasn't seen before comes from adding gradients up: no op shows that step.
+        # A NaN that flows in and wasn't seen before comes from a sum of gradients, which no op shows.
         new = tuple(mark for mark in dict.fromkeys([*sorted(incoming), *outgoing]) if mark not in earlier)
         earlier |= {*incoming, *outgoing}
         ops.append(
             TracedOp(
                 op_pass.place,
-                tuple((index, summary_of(value)) for index, value in op_pass.upstreams),
-                tuple((index, summary_of(value)) for index, value in op_pass.gradients),
+                tuple((index, summarise_tensor(value)) for index, value in op_pass.upstreams),
+                tuple((index, summarise_tensor(value)) for index, value in op_pass.gradients),
                 tuple(_local(op_pass, value) for _, value in op_pass.gradients),
                 new,
             )

@@ -28,23 +28,24 @@ def _now() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-# How many times as long as on an idle machine something may take on a busy one.
+# How many times as long an action may take on a busy machine as on an idle one.
 _BUSIEST = 4.0
 
 
-# Seconds for a point from which on points are no batch, but one call each; and between two looks at the time.
+# If a point takes longer than this many seconds, points are evaluated one call at a time instead of in a
+# batch. It is also the time between two checks of the clock.
 _SLOW, _GLANCE = 1e-3, 0.25
 
 
 class OverBudgetError(Exception):
-    """What was begun takes longer than it may."""
+    """An action takes longer than it may."""
 
 
 class _Stopwatch:
-    """Counts seconds of the clock and of the processors, but for those during which it stands.
+    """Counts seconds of wall-clock and of processor time, except while it is stopped.
 
     Attributes:
-        cost: seconds that a point took in the last call that was limited.
+        cost: seconds per point in the last call that was limited.
     """
 
     def __init__(self) -> None:
@@ -53,16 +54,16 @@ class _Stopwatch:
         self._stopped: tuple[float, float] | None = None
 
     def read(self) -> tuple[float, float]:
-        """Return both, so far."""
+        """Return both times so far."""
         clock, processors = self._stopped or _now()
         return clock - self._began[0], processors - self._began[1]
 
     def stop(self) -> None:
-        """Stand still."""
+        """Stop counting."""
         self._stopped = _now()
 
     def go_on(self) -> None:
-        """Count again, from where it stood."""
+        """Continue counting."""
         clock, processors = self.read()
         now, self._stopped = _now(), None
         self._began = now[0] - clock, now[1] - processors
@@ -70,10 +71,11 @@ class _Stopwatch:
 
 @dataclass
 class Budget:
-    """Seconds that were counted since this was made: of the clock or of the processors, whichever are fewer.
+    """A limit in seconds since this was made, of wall-clock or of processor time, whichever is less.
 
-    On a busy machine the clock runs ahead; on one with many cores the processors' time does. Neither may
-    change a verdict. Waiting, for a GPU say, takes no processor time; there the clock decides in the end.
+    On a busy machine wall-clock time runs ahead; on one with many cores processor time does. Neither may
+    change a verdict. Waiting, for a GPU say, takes no processor time; if both stand still, the wall clock
+    decides in the end.
     """
 
     seconds: float = math.inf
@@ -81,29 +83,29 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """Seconds that were taken so far."""
+        """Seconds spent so far."""
         clock, processors = self._watch.read()
         return max(min(clock, processors), clock / _BUSIEST)
 
     @property
     def is_spent(self) -> bool:
-        """Whether there is nothing left."""
+        """Whether nothing is left."""
         return self.spent >= self.seconds
 
     def require(self) -> None:
-        """Go on, as long as there is time.
+        """Return if there is time left.
 
         Raises:
-            OverBudgetError: there is none left.
+            OverBudgetError: there is none.
         """
         if self.is_spent:
             raise OverBudgetError
 
     def limit(self, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (as it came, or timed)
-        """Return a function that raises `OverBudgetError`, in place of evaluating, once the time is up.
+        """Return a function that raises `OverBudgetError` instead of evaluating once the time is up.
 
-        Where a point takes long, as in a model whose weights must be written for each, the time is looked at
-        every few points.
+        Where a point takes long, as in a model whose weights must be written for each point, the time is
+        checked every few points.
         """
         if evaluate is None or self.seconds == math.inf:
             return evaluate
@@ -131,7 +133,7 @@ class Budget:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Leave out what is done meanwhile, here and in every share: what can't be done without."""
+        """Don't count the time of the block, here and in every share: it is needed in any case."""
         self._watch.stop()
         try:
             yield

@@ -86,11 +86,11 @@ def analytic_rows(
 
     Args:
         op: the op at its base point.
-        output: the output's number.
-        input_indices: of the inputs; default: all differentiable ones.
+        output: the output's index.
+        input_indices: indices of the inputs; default: all differentiable ones.
 
     Returns:
-        Input number -> (packed output size, packed input size), or `None` where it is disconnected.
+        Input index -> (packed output size, packed input size), or `None` where it is disconnected.
 
     Raises:
         GradientFormError: a gradient's shape isn't its input's.
@@ -206,7 +206,7 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
 
     Args:
         op: the op.
-        pair: which output, and which input.
+        pair: output and input index.
         upstream: (B, m).
         matrix: the pair's Jacobian.
     """
@@ -218,7 +218,7 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
     size, step = np.abs(upstream), scales(point).step
     if matrix.sparsity is None:
         magnitudes = matrix.magnitudes.pulled(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
-    else:  # other classes' outputs don't come into it
+    else:  # other classes' outputs don't matter
         terms = matrix.magnitudes.values + value[:, np.newaxis] / step[matrix.columns]
         magnitudes = replace(matrix, values=terms).pulled(size)
     roundings = min(VJP_ROUNDINGS * precision.unit_roundoff, 0.25)
@@ -228,13 +228,13 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
 def working_precision(op: Operation, dtype: str) -> Precision:
     """Return the precision in which a tensor of this dtype moves: the coarsest one on the path.
 
-    A forward that casts float64 down to float32 inside is a staircase at float64's steps.
+    A forward that casts float64 down to float32 inside is a staircase at the step sizes of float64.
     """
     precisions = {precision_of(name) for name in (dtype, *op.low_precision)}
     return next(precision for precision in _COARSEST_FIRST if precision in precisions)
 
 
 def working_dtype(op: Operation, dtype: str) -> str:
-    """Return the dtype that a tensor of this dtype is as good as; see `working_precision`."""
+    """Return the dtype with the precision in which a tensor of this dtype moves; see `working_precision`."""
     precision = working_precision(op, dtype)
     return dtype if precision == precision_of(dtype) else precision.name

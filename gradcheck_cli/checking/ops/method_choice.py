@@ -1,4 +1,4 @@
-"""Says which pairs are judged element by element, and which are too large, or cost too much, for it."""
+"""Decides which pairs are judged element by element, and which are too large or cost too much for that."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
 
-# Elements of a Jacobian that are judged one by one, structural zeros aside: about a second's worth.
+# Up to this many elements of a Jacobian, structural zeros aside, are judged one by one: about a second's
+# work.
 MOST_ELEMENTS = 2**19
 
-# Up to here `method: probe` is told that there is nothing to sample from: the whole costs less.
+# Up to this size `method: probe` is rejected: the whole Jacobian costs less.
 FEWEST_ELEMENTS = 2**12
 
 
@@ -34,10 +35,10 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
     """Say whether a pair is judged by random probes.
 
     Args:
-        case: its method may settle it.
+        case: its method may decide.
         op: the op.
-        pair: output number, input number.
-        sparsity: of the pair, if there seems to be one.
+        pair: output and input index.
+        sparsity: of the pair, if it seems to have one.
     """
     rows, columns = packed_size(op.outputs[pair[0]]), packed_size(op.inputs[pair[1]])
     if case.method == "probe":
@@ -46,12 +47,12 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
     return case.method == "auto" and judged > MOST_ELEMENTS
 
 
-# Evaluations that a column takes, with those of the columns in doubt.
+# Evaluations that a column takes, including those of undecided columns.
 _PER_COLUMN = 3
-# What this many points and rows cost isn't worth a measurement: it is a second where each takes 4 ms.
+# The cost of up to this many points and rows isn't measured: it is a second if each takes 4 ms.
 _FEW = 2**8
 _TRIES = 3
-# Points by which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
+# Points with which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
 _BATCH = 300
 
 
@@ -61,16 +62,16 @@ def costly_pairs(
     sparsities: Mapping[PairKey, Sparsity],
     seconds: float,
 ) -> set[PairKey]:
-    """Say which pairs would take too long, element by element, by what a point and a row cost here.
+    """Say which pairs would take too long element by element, given the cost of a point and a row here.
 
     The inputs with the fewest columns come first, and the outputs with the fewest rows: as many as there is
     time for.
 
     Args:
         operations: `differenced` is timed at its base point, and the vjp of `formula`.
-        pairs: those that aren't too large anyway.
-        sparsities: of those that seem to have one.
-        seconds: for all of them together, at this point; none is costly where there is no end to them.
+        pairs: those that aren't too large in any case.
+        sparsities: of the pairs that seem to have one.
+        seconds: for all of them together, at this point; if infinite, no pair is costly.
     """
     op = operations.differenced
     columns: dict[int, int] = defaultdict(int)
@@ -94,7 +95,7 @@ def costly_pairs(
 
 
 def _beyond(sizes: Mapping[int, int], cost: float, seconds: float) -> set[int]:
-    """Return what there is no time for, the smallest being taken first."""
+    """Return the items for which there is no time, if the smallest are taken first."""
     total, found = 0.0, set()
     for number in sorted(sizes, key=lambda number: sizes[number]):
         total += cost * sizes[number]
@@ -104,9 +105,9 @@ def _beyond(sizes: Mapping[int, int], cost: float, seconds: float) -> set[int]:
 
 
 def _cost(run: Callable[[int], None], count: int, seconds: float) -> float:
-    """Return the seconds that one of so many takes; in a batch only where that might matter."""
+    """Return the seconds that each of this many takes; time a batch only where it might matter."""
     enough = seconds / count
-    run(1)  # traces, and allocates
+    run(1)  # traces and allocates
     alone = _fastest(run, 1, enough)
     if alone <= enough or count <= _BATCH or alone * _BATCH > seconds:
         return alone
@@ -115,7 +116,7 @@ def _cost(run: Callable[[int], None], count: int, seconds: float) -> float:
 
 
 def _fastest(run: Callable[[int], None], count: int, enough: float) -> float:
-    """Return the seconds for each of a batch, measured again if it seems slow: others may use the machine."""
+    """Return the seconds for each item of a batch; measure again if slow: the machine may be busy."""
     least = math.inf
     for _ in range(_TRIES):
         least = min(least, _timed(run, count) / count)
@@ -142,7 +143,7 @@ def _evaluate(op: Operation, number: int, count: int) -> None:
 
 
 def _pull(op: Operation, output: int, count: int) -> None:
-    """Pull the first row back, so many times."""
+    """Pull the first row back this many times."""
     info = op.outputs[output]
     if info.is_complex:
         pull_back(op, output, np.eye(1, packed_size(info)).repeat(count, axis=0))

@@ -1,15 +1,15 @@
-"""What opens a case as ops: the one Protocol through which `checking` reaches a backend."""
+"""The Protocol through which `checking` makes a backend open a case as ops, and the key of each form."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from gradcheck_cli.checking.ops.operation import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.checking.ops.opening import Dtype, Opening
     from gradcheck_cli.spec.case import Case
 
 
@@ -18,40 +18,70 @@ class OpenedOperation(Operation, Protocol):
 
     @property
     def opening(self) -> Opening:
-        """Which form of its case it is."""
+        """The form of the case that this op is."""
 
 
 Op = TypeVar("Op", bound=OpenedOperation)
 
 
 class Opener(Protocol[Op]):
-    """Opens a case as ops; what is traced for one sample point serves every point."""
+    """Opens a case as ops. What is traced for one sample point serves every point."""
 
     @property
     def case(self) -> Case:
-        """The case, with what only opening it can tell: its variables are among the arguments."""
+        """The case, with what only opening shows: its variables are among the arguments."""
 
     def open(self, opening: Opening) -> Op:
-        """Open a form of the case in the dtypes that the spec names; `in_dtype` gives it in others.
+        """Open a form of the case in the dtypes that the spec names; `in_dtype` opens it in others.
 
-        CaseFailedError where that can't be done.
+        Raises:
+            CaseFailedError: it can't be opened.
         """
 
     def in_dtype(self, op: Op, dtype: Dtype) -> Op | None:
         """Open an opened op in float64, or in complex128 for the complex step.
 
-        `None` where float64 isn't needed, or isn't the same function. CaseFailedError where the op can't be
-        opened in complex128.
+        Returns:
+            `None` where float64 isn't needed, or isn't the same function.
+
+        Raises:
+            CaseFailedError: the op can't be opened in complex128.
         """
 
     def again(self, op: Op) -> Op:
-        """Trace an opened op's gradient once more, for the same point."""
+        """Trace an opened op's gradient again, for the same point."""
 
     def vjp(self, op: Op) -> Opener[Op]:
-        """Return what opens the vjp of an opened op as an op of its own, to be differentiated again."""
+        """Return an opener of an opened op's vjp as an op of its own, to be differentiated again."""
 
     def gradients_seen(self, op: Op) -> Mapping[str, int]:
-        """Return how often each registered gradient function was called as an opened op's vjp was built.
+        """Return how often each registered gradient function was called when an opened op's vjp was built.
 
-        CaseFailedError where one that the spec covers wasn't.
+        Raises:
+            CaseFailedError: one that the spec covers wasn't called.
         """
+
+
+Dtype = Literal["declared", "float64", "complex128"]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One form of a case.
+
+    Attributes:
+        sample: index of the sample point.
+        of: the case's forward, or the spec's reference function.
+        dtype: the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128.
+        reversed: give custom gradients their variables in reverse order.
+    """
+
+    sample: int = 0
+    of: Literal["forward", "reference"] = "forward"
+    dtype: Dtype = "declared"
+    reversed: bool = False
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is the spec's reference function."""
+        return self.of == "reference"

@@ -18,10 +18,10 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, dtype (TensorFlow's name of it) and shape of an input or output at the base point.
+    """Name, dtype (TensorFlow's name for it) and shape of an input or output at the base point.
 
-    `of` names an output of the forward where this is a gradient of it, or an upstream for it: where the op is
-    a vjp that is differentiated itself.
+    If the op is a vjp that is itself differentiated, `of` names the forward's output that this tensor is a
+    gradient of or an upstream for.
     """
 
     name: str
@@ -49,9 +49,9 @@ class OpPlace:
         name: the op's name, with its name scope.
         type: TensorFlow's op type.
         gradient: the gradient function's name; empty where the op has none.
-        file: where it is defined; empty where that isn't known.
+        file: the file where it is defined; empty where that isn't known.
         line: its 1-based line; 0 where that isn't known.
-        inside: of a loop, a branch or a call: (name, file, line) of the gradients of the user's in its body.
+        inside: for a loop, a branch or a call: (name, file, line) of the user's gradients in its body.
     """
 
     name: str
@@ -64,16 +64,16 @@ class OpPlace:
 
 @dataclass(frozen=True)
 class Site:
-    """A place of a forward where some corruption would show at one point, and not at another.
+    """A place in a forward where some corruption would show at one point and not at another.
 
-    Such as a side of a branch that no point takes, or an axis of size one. A gradient that is wrong only
-    there passes at any tolerance, and no corruption of the visible part reveals it.
+    Examples are a side of a branch that no point takes, and an axis of size one. A gradient that is wrong
+    only there passes at any tolerance, and no corruption of the visible part reveals it.
 
     Attributes:
         corruption: its name, among `CORRUPTIONS`.
-        place: the op, and the line of the user's that made it.
-        pairs: (output, input) numbers of the pairs on whose way it lies.
-        unseen: what the corruption would have to be seen at, and isn't, in words; nothing where it would be.
+        place: the op, and the user's line that made it.
+        pairs: (output, input) indices of the pairs whose path contains it.
+        unseen: what the points lack for the corruption to show, in words; empty if they lack nothing.
     """
 
     corruption: str
@@ -83,22 +83,22 @@ class Site:
 
     @property
     def message(self) -> str:
-        """Say what isn't seen, and where."""
+        """Say why a passing pair tested nothing, in a sentence and in a word; both are empty otherwise."""
         return f"{self.place}: {'; '.join(self.unseen)}"
 
 
-def out_of_sight(points: Iterable[Sequence[Site]]) -> list[Site]:
-    """Return the sites of a forward at which something is seen at no point.
+def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
+    """Return the sites of a forward at which no point shows the corruption.
 
     Args:
-        points: the sites, in the same order at each sample point.
+        points: the sites at each sample point, in the same order.
     """
     merged: list[Site] = []
     for sites in points:
         if not merged:
             merged = list(sites)
             continue
-        if len(sites) != len(merged):  # another trace: each point has sites of its own
+        if len(sites) != len(merged):  # another trace: each point has its own sites
             merged += sites
             continue
         merged = [
@@ -134,15 +134,15 @@ class Operation(Protocol):
 
     @property
     def rounded_sizes(self) -> Sequence[Array]:
-        """What each output is rounded relative to there: the terms of a sum may be far larger than it is."""
+        """The size that each output's rounding is relative to: a sum's terms may be far larger than it."""
 
     @property
     def values_beside_gradient(self) -> Sequence[Array]:
-        """The outputs at the base point, as what the gradient is taken from has them."""
+        """The outputs at the base point, from the graph that also computes the gradient."""
 
     @property
     def low_precision(self) -> Sequence[str]:
-        """Dtypes below float64 between differentiable inputs and outputs; empty where all is float64."""
+        """Dtypes below float64 between differentiable inputs and outputs; empty where all are float64."""
 
     @property
     def quantisers(self) -> Sequence[str]:
@@ -150,19 +150,19 @@ class Operation(Protocol):
 
     @property
     def vjp_low_precision(self) -> Sequence[str]:
-        """Of an op's float64 form, dtypes below it in which its vjp computes all the same."""
+        """For an op's float64 form: dtypes below it in which its vjp still computes."""
 
     @property
     def has_rounded_arrays(self) -> bool:
-        """Whether weights or tables of constants were rounded to a dtype below float64, which it widens."""
+        """Whether weights or tables of constants were rounded to a narrower dtype and then widened."""
 
     @property
     def not_float64(self) -> str:
-        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+        """Why it isn't judged in float64, in words; empty where it is."""
 
     @property
     def random_types(self) -> Sequence[str]:
-        """Types of ops that draw anew at each evaluation; empty where the forward is a function."""
+        """Types of ops that draw random values at each evaluation; empty where the forward is a function."""
 
     @property
     def frozen(self) -> Mapping[str, int]:
@@ -170,7 +170,7 @@ class Operation(Protocol):
 
     @property
     def held_places(self) -> Sequence[str]:
-        """Where each `stop_gradient` is that is held."""
+        """The place of each `stop_gradient` that is held."""
 
     @property
     def unreachable(self) -> Sequence[str]:
@@ -180,21 +180,21 @@ class Operation(Protocol):
         """Return the `stop_gradient`s that backpropagation meets between an input and an output.
 
         Returns:
-            A key, by which it is known at every point and in the vjp, and the place to show, `file:line`.
+            A key, which is the same at every point and in the vjp, and the place to show, `file:line`.
         """
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:
-        """Return where the gradients of some pairs could be wrong without the base point showing it.
+        """Return where the gradients of some pairs could be wrong without an effect at the base point.
 
         Args:
-            pairs: output and input numbers.
+            pairs: output and input indices.
         """
 
     def closed(self, output: int, input_index: int) -> Sequence[str]:
-        """Return what between an input and an output has a `stop_gradient` inside that can't be held."""
+        """Return the closed ops between an input and an output: their `stop_gradient`s can't be held."""
 
     def holding(self, stops: Collection[str]) -> Operation:
-        """Return the same op, to be differenced with these `stop_gradient`s held, and no others, by key."""
+        """Return the same op with exactly these `stop_gradient`s, given by key, held in differences."""
 
     @property
     def modified_inputs(self) -> Sequence[str]:
@@ -202,21 +202,21 @@ class Operation(Protocol):
 
     @property
     def gradient_variables(self) -> Sequence[str]:
-        """Names of the variables that a custom gradient of the forward has gradients for."""
+        """Names of the variables for which a custom gradient of the forward returns gradients."""
 
     @property
     def missed_by_override(self) -> Sequence[str]:
-        """Names of the ops that an override was meant for, and didn't reach."""
+        """Names of the ops that an override was meant for but didn't reach."""
 
     @property
     def dtype_faults(self) -> Mapping[int, str]:
-        """Per input number, what is wrong with the dtype of its gradient."""
+        """What is wrong with the dtype of a gradient, by input index."""
 
     def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
         """Evaluate the forward at several points.
 
         Args:
-            batch: input number -> values of shape (B, *input.shape), or moves of its elements in C order;
+            batch: input index -> values of shape (B, *input.shape), or moves of its elements in C order;
                 other inputs stay at the base point.
 
         Returns:
@@ -226,21 +226,24 @@ class Operation(Protocol):
     def is_connected(self, output: int, input_index: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:
+        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
+
     def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors, as far as can be told."""
+        """Whether this input moves this output through floating tensors, as far as that is known."""
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy alone, which nothing differentiates."""
+        """Whether this input moves this output only through NumPy, which can't be differentiated."""
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back to every input.
 
         Args:
-            output: the output's number.
+            output: the output's index.
             upstream: shape (B, *output.shape), or moves of its elements in C order.
 
         Returns:
-            Per input, shape (B, *input.shape), or `None` where there's no path.
+            Per input, shape (B, *input.shape), or `None` where there is no path.
         """
 
     def vjp_beside(
@@ -249,48 +252,48 @@ class Operation(Protocol):
         """Pull one upstream back to every input at another point, as `vjp` does at the base point.
 
         Args:
-            output: the output's number.
+            output: the output's index.
             upstream: shape (1, *output.shape).
-            point: input number -> (1, *input.shape); other inputs stay.
+            point: input index -> (1, *input.shape); other inputs stay.
 
         Returns:
-            As `vjp`; `None` in place of all where gradients can be had at the base point only.
+            As `vjp`; a single `None` where gradients are available only at the base point.
         """
 
     def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
-        """Push tangents of one input forward, taking no notice of custom gradients.
+        """Push tangents of one input forward, without custom gradients.
 
         Args:
-            input_index: the input's number.
+            input_index: the input's index.
             tangents: shape (B, *input.shape).
 
         Returns:
-            Per output, shape (B, *output.shape), or `None` where nothing moves; `None` in place of all where
-            forward mode isn't independent of the gradient under test.
+            Per output, shape (B, *output.shape), or `None` where nothing moves; a single `None` where forward
+            mode isn't independent of the gradient under test.
         """
 
     def exactly(self) -> Operation | None:
-        """Return the same op at the point before that was rounded to the declared dtypes.
+        """Return the same op at the point before it was rounded to the declared dtypes.
 
-        `None` where it wasn't rounded, or where the op is no float64 twin.
+        It is `None` where the point wasn't rounded, or where the op is no float64 twin.
         """
 
     def on_one_piece(self) -> Operation | None:
-        """Return the op, to be differenced with each element held on the side of a kink that it is on.
+        """Return the op for differencing, with each element held on its own side of each kink.
 
-        It is the smooth function that the op is around the base point, unless that is on a kink. Its last
-        output, one more, is how many elements are on another side than at the base point. `None` where there
-        are no kinks, or none can be held.
+        This is the smooth function that equals the op around the base point, unless that point is on a kink.
+        It has one more output, the last: how many elements are on another side than at the base point. It is
+        `None` where there are no kinks, or none can be held.
         """
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once.
 
         Args:
-            upstreams: output number -> shape (B, *output.shape).
+            upstreams: output index -> shape (B, *output.shape).
 
         Returns:
-            Per input, shape (B, *input.shape), or `None` where there's no path from any output.
+            Per input, shape (B, *input.shape), or `None` where there is no path from any output.
         """
 
 
@@ -298,9 +301,9 @@ class GradientFormError(Exception):
     """A gradient of wrong shape or dtype, found before it could be evaluated: a finding, not a failure.
 
     Args:
-        inputs: numbers of the inputs whose gradient is wrong; empty where it can't be told.
+        inputs: indices of the inputs whose gradient is wrong; empty where that isn't known.
         message: what was expected and what was found.
-        place: the op whose gradient it is, and where that is written; `None` where it can't be told.
+        place: the op that the gradient belongs to, and where it is written; `None` where that isn't known.
     """
 
     def __init__(self, inputs: tuple[int, ...], message: str, place: OpPlace | None = None) -> None:

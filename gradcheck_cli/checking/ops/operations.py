@@ -1,4 +1,4 @@
-"""The forms of an op that take part at a sample point: declared, in float64, the reference, in complex128."""
+"""The forms of an op that are used at a sample point: declared, in float64, the reference, in complex128."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError
 
 if TYPE_CHECKING:
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operations:
-    """The ops that take part at one sample point.
+    """The ops at one sample point.
 
     Attributes:
         declared: the op in the dtypes that the spec names.
-        formula: the same op in float64, or `declared` where there's no such thing.
-        differenced: what the numeric derivative is taken of: `formula`, or the spec's reference.
+        formula: the same op in float64, or `declared` where there is none.
+        differenced: the op that is differenced: `formula`, or the spec's reference.
         in_complex: the same in complex128, for the complex step.
-        budget: what judging element by element may spend.
+        budget: limits what judging element by element may spend.
+        on_kinks: the inputs that are known to be on a kink of some element; probing adds to them.
     """
 
     declared: Operation
@@ -33,34 +34,35 @@ class Operations:
     differenced: Operation
     in_complex: Operation | None = None
     budget: Budget = field(default_factory=Budget)
+    on_kinks: set[int] = field(default_factory=set)
 
     @staticmethod
     def of_one(op: Operation) -> Operations:
-        """Return one op in every part, without a budget."""
+        """Return one op in every form, without a budget."""
         return Operations(op, op, op)
 
     @cached_property
     def piece(self) -> Operation:
-        """What is differenced, with its kinks held where they are; itself, where none can be held."""
+        """The differenced op with its kinks held where they are; the op itself where none can be held."""
         return self.differenced.on_one_piece() or self.differenced
 
     @property
     def has_reference_precision(self) -> bool:
-        """Whether the formula is judged in float64 though the declared dtype is another."""
+        """Whether the formula is judged in float64 although the declared dtype is another."""
         return self.formula is not self.declared
 
 
 def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Operations:
-    """Open the forms of an op that take part at a sample point.
+    """Open the forms of an op that are used at a sample point.
 
     Args:
-        case: says whether there is a reference, and which method is asked for.
+        case: says whether there is a reference, and which method is used.
         opener: of the case.
-        sample: number of the sample point.
-        op: the op as declared, at that point.
+        sample: index of the sample point.
+        op: the declared op at that point.
 
     Raises:
-        CaseFailedError: the reference can't be evaluated, or hasn't the forward's outputs.
+        CaseFailedError: the reference can't be evaluated, or doesn't have the forward's outputs.
     """
     formula = opener.in_dtype(op, "float64") or op
     if case.reference is None:
@@ -80,7 +82,7 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
             f"the reference's outputs must have the forward's shapes {_shapes(op)}, but have {shapes}.",
         )
     if _names(surrogate) != _names(op):
-        # By place alone, one's loss could be compared with the other's accuracy.
+        # If outputs were matched by position alone, one's loss could be compared with the other's accuracy.
         raise CaseFailedError(
             "outputs",
             f"the reference must return what the forward does, {', '.join(_names(op))}, but returns "

@@ -1,4 +1,4 @@
-"""Complex tensors as real vectors: real parts first, then imaginary parts; real ones as they are.
+"""Complex tensors as real vectors: real parts first, then imaginary parts; real tensors stay as they are.
 
 With TensorFlow's convention, the gradient of a real loss L being dL/dRe + i dL/dIm, a vjp is right when
 Re<vjp(u), v> = Re<u, J v> for every upstream u and real tangent v. On packed vectors that is
@@ -54,10 +54,10 @@ def unpack(vectors: Float, info: TensorInfo) -> Array:
 
 
 def packed_magnitude(values: Array, info: TensorInfo) -> Float:
-    """Return the size of what each packed position holds a part of, (packed_size,), for tolerances.
+    """Return the magnitude of the element behind each packed position, (packed_size,), for tolerances.
 
-    Both parts of a complex number have its modulus: either is rounded relative to the whole, so that an
-    imaginary part of zero is only as good as the real one.
+    Both parts of a complex number get its modulus: either is rounded relative to the whole, so an imaginary
+    part of zero is only as accurate as the real part.
     """
     magnitude = np.abs(np.asarray(values).reshape(info.size)).astype(np.float64)
     return np.concatenate([magnitude, magnitude]) if info.is_complex else magnitude

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Below this many elements a whole Jacobian costs less than the search.
 WORTH = 2**14
-# How many rows are looked at. Half of a relu's rows are zero: at every thirtieth point, all but two of
-# eight are.
+# How many rows are examined. Half of a relu's rows are zero: at every thirtieth point, all but two of eight
+# are.
 _ROWS = 8
 # This many rows with non-zero elements are enough to find the ties.
 _ENOUGH = 3
@@ -44,7 +44,7 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
     Args:
         op: the op at its base point.
         output: the output's number.
-        input_indices: of the inputs to look at.
+        input_indices: indices of the inputs to examine.
         seed: chooses the rows.
 
     Returns:
@@ -93,7 +93,7 @@ def _ties(
     rows: list[tuple[Index, tuple[Index, ...]]], input_shape: tuple[int, ...], output_shape: tuple[int, ...]
 ) -> dict[int, int]:
     """Return input axis -> output axis, where every row touches only the output's own coordinate."""
-    if len(rows) <= 1:  # one row shows a coordinate, not that it moves along
+    if len(rows) <= 1:  # one row shows a coordinate, but not that the other tensor's coordinate follows it
         return {}
     ties: dict[int, int] = {}
     for input_axis, size in enumerate(input_shape):
@@ -132,7 +132,7 @@ def compressed_jacobian(
     """Take the analytic Jacobian with one upstream for the rows of all classes at once.
 
     Returns:
-        The Jacobian, or `None` where random upstreams show that the sparsity isn't its own.
+        The Jacobian, or `None` where random upstreams show that it has another sparsity.
     """
     width = packed_size(op.inputs[input_index])
     rank = rank_in_class(sparsity.row_class).astype(np.int32)

@@ -74,7 +74,7 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
 
 
 def _is_zero(sample: PairSample) -> bool:
-    """Whether there is no slope, or only rounding on either side."""
+    """Whether there is no slope, or only rounding, on either side."""
     gradient, difference = sample.rounding
     return sample.numeric_is_zero or bool(
         np.max(np.abs(sample.analytic)) <= gradient and np.max(np.abs(sample.numeric)) <= difference

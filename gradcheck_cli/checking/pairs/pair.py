@@ -39,7 +39,7 @@ class Pair:
     Attributes:
         case: says the tolerances, domains and scales.
         operations: the op in its forms.
-        key: which output, and which input.
+        key: output and input index.
         rule: what the spec says of this pair; `None` where it says nothing.
     """
 
@@ -50,12 +50,12 @@ class Pair:
 
     @property
     def output_index(self) -> int:
-        """Which output."""
+        """The output's index."""
         return self.key[0]
 
     @property
     def input_index(self) -> int:
-        """Which input."""
+        """The input's index."""
         return self.key[1]
 
     @property
@@ -137,7 +137,7 @@ class Pair:
         tolerance: ToleranceRule | None = None,
         sparsity: Sparsity | None = None,
     ) -> Problem:
-        """Return one form of the op as a function of the packed input, to be judged or estimated.
+        """Return one form of the op as a function of the packed input, to judge or estimate.
 
         Args:
             op: a form of the op; default: what is differenced.
@@ -156,7 +156,7 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
     """Return one form of the op as a function of one packed input, with several outputs side by side.
 
     Args:
-        pairs: of one input and one tolerance.
+        pairs: pairs with the same input and the same tolerance.
         op: a form of the op; default: what is differenced.
     """
     first = pairs[0]
@@ -204,7 +204,7 @@ def _largest(values: Float) -> float:
 def pairs_at(
     case: Case, operations: Operations, rules: Mapping[PairKey, PairRule | None]
 ) -> dict[PairKey, Pair]:
-    """Return the pairs that have a rule, or `None` for one, at a sample point."""
+    """Return the pairs at a sample point for which `rules` has an entry, even if it is `None`."""
     return {key: Pair(case, operations, key, rule) for key, rule in rules.items()}
 
 
@@ -215,7 +215,7 @@ def pair_keys(op: Operation) -> list[PairKey]:
         for output_index, output in enumerate(op.outputs)
         if output.is_differentiable
         for input_index, input_info in enumerate(op.inputs)
-        # Of a vjp: a gradient of one output has nothing to do with another one's upstream.
+        # For a vjp: a gradient of one output doesn't depend on another output's upstream.
         if input_info.is_differentiable and input_info.of in {"", output.of}
     ]
 

@@ -1,4 +1,4 @@
-"""The verdicts on one pair at one sample point: for all elements, for the sparse ones, or for probed ones."""
+"""The verdicts on one pair at one sample point: for all elements, for sparse ones, or for probed ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Stopped:
 
     Attributes:
         places: where they are, as `file:line`.
-        change: what they change an element by, as a share of the larger of both derivatives.
+        change: by how much they change an element, as a share of the larger of both derivatives.
     """
 
     places: tuple[str, ...]
     change: float
 
     def __str__(self) -> str:
-        """Return what the report says of it."""
+        """Return the text for the report."""
         percent = 100 * self.change
         amount = f"{percent:.0f}" if percent >= 1 else f"{percent:.2g}"
         if len(self.places) == 1:
@@ -42,7 +42,7 @@ class Stopped:
 
     @staticmethod
     def joined(stops: Sequence[Stopped]) -> Stopped | None:
-        """Return what was found at several points as one."""
+        """Combine what was found at several points."""
         if not stops:
             return None
         places = tuple(dict.fromkeys(place for stop in stops for place in stop.places))
@@ -53,8 +53,8 @@ class Stopped:
 class PairSample:
     """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
 
-    All arrays have one shape, (r, c): that of the whole Jacobian; for a sparse one, (rows, slots); for one
-    that was probed at random, (r, 1), the elements that the probes led to.
+    All arrays have one shape, (r, c): that of the whole Jacobian; (rows, slots) for a sparse one; (r, 1) for
+    the elements that random probes led to.
 
     Attributes:
         analytic: from the gradient under test.
@@ -66,7 +66,7 @@ class PairSample:
         is_connected: whether the gradient is a tensor, not `None`.
         evaluations: of the forward.
         method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
-        numeric_dtype: the dtype that was differenced in.
+        numeric_dtype: the dtype in which it was differenced.
         not_float64: why it wasn't judged in float64; empty where it was.
         noisy: how many elements got a wider tolerance because the forward is noisy.
         shape: (m, n) of the Jacobian; `None` where every element of it was judged.
@@ -77,14 +77,14 @@ class PairSample:
         is_zero: for probes, whether the gradient, and the output's movement, were zero in every probe.
         probe_error: the largest of the probes' errors, relative to the terms of that probe.
         probe_bound: the error that was allowed there.
-        doubt: why probes couldn't decide, or why a stop leaves it open; empty otherwise.
-        is_weak: whether that is only since they could have missed an error; they found none.
-        stopped: the `stop_gradient` that leaves it open, if one does.
+        doubt: why probes couldn't decide, or why a stop leaves the pair open; empty otherwise.
+        is_weak: whether the only doubt is that probes could have missed an error; they found none.
+        stopped: the `stop_gradient` that leaves the pair open, if one does.
         is_held: whether it was judged with the stops of a reference held.
         rtol: the part of the tolerance that is relative to the element.
         rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the
             output alone.
-        remark: the message for a mismatch; empty where the elements say it.
+        remark: the message for a mismatch; empty where the elements explain it.
         approximate: for probes, the error of an element that is right only approximately; 0 for none.
     """
 
@@ -140,7 +140,7 @@ class PairSample:
         return at_row, at_column
 
     def whole(self) -> PairSample:
-        """Return a sparse Jacobian with its zeros written out; another as it is."""
+        """Return a sparse Jacobian with its zeros written out; any other as it is."""
         columns = self.columns
         if columns is None or self.rows is not None:
             return self
@@ -156,10 +156,10 @@ class PairSample:
 
     @cached_property
     def analytic_is_zero(self) -> bool:
-        """Whether the gradient was nowhere seen to differ from zero."""
+        """Whether the gradient was zero everywhere."""
         return self.is_zero[0] if self.is_zero is not None else not self.analytic.any()
 
     @cached_property
     def numeric_is_zero(self) -> bool:
-        """Whether the output was nowhere seen to move."""
+        """Whether the output moved nowhere."""
         return self.is_zero[1] if self.is_zero is not None else not self.numeric.any()

@@ -1,4 +1,4 @@
-"""A judged pair, element by element: the run's own numbers and verdicts, for display."""
+"""A judged pair, element by element: the run's numbers and verdicts, for display."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found of a pair at each sample point.
+    """The verdicts on a pair at each sample point.
 
     Attributes:
-        output: what is differentiated.
-        taken: by what.
+        output: the output that is differentiated.
+        taken: the input that it is differentiated by.
         samples: one for each point that was judged.
     """
 
@@ -31,7 +31,7 @@ class Judged:
     samples: tuple[PairSample, ...]
 
     @property
-    def telling(self) -> int:
+    def index_to_show(self) -> int:
         """The index of the point to show: the first with a mismatch, else the first undecided, else 0."""
         ranks = [
             2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0
@@ -46,17 +46,17 @@ def _is_open(sample: PairSample) -> bool:
 
 @dataclass(frozen=True)
 class PairView:
-    """One pair at one sample point, with every element's verdict, and what the whole run says of it.
+    """One pair at one sample point, with every element's verdict and the result of the whole run.
 
     Attributes:
         label: `dOUT/dIN`.
-        output: what is differentiated.
-        taken: by what.
-        point: number of the sample point.
-        found: every element, packed: real parts before imaginary ones, of rows and of columns.
+        output: the output that is differentiated.
+        taken: the input that it is differentiated by.
+        point: index of the sample point.
+        found: every element, packed: real parts before imaginary ones, in rows and in columns.
         result: the pair's own result, over all points, with the spec's expectation applied.
         failing: the structural checks of its case that fail.
-        warnings: what the case warns of that concerns the pair.
+        warnings: the case's warnings about the pair.
     """
 
     label: str
@@ -70,18 +70,18 @@ class PairView:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The upstreams that rows are of: 1, and 1j where the output is complex."""
+        """The upstreams that rows belong to: 1, and 1j where the output is complex."""
         return ("1", "1j") if self.output.is_complex else ("1",)
 
     def rows(self, index: tuple[int, ...] | None, part: str | None = None) -> npt.NDArray[np.int64]:
-        """Return the packed rows of one element of the output, or of all, for one upstream or for all."""
+        """Return the packed rows of one or all elements of the output, for one or all upstreams."""
         size = self.output.size
         elements = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
         starts = [place * size for place, name in enumerate(self.parts) if part in {None, name}]
         return np.concatenate([start + elements for start in starts])
 
     def join_parts(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
-        """Join real and imaginary columns, as TensorFlow has gradients: dL/dRe + i dL/dIm."""
+        """Combine real and imaginary columns as TensorFlow writes gradients: dL/dRe + i dL/dIm."""
         if not self.taken.is_complex:
             return values
         complex_values: npt.NDArray[np.inexact] = (

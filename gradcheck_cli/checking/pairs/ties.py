@@ -51,7 +51,7 @@ def hold_ties(
     """Return the verdicts of pairs with their ties moved together.
 
     Args:
-        pairs: those of one sample point; one that is expected to be wrong stands for itself.
+        pairs: the pairs at one sample point. A pair that is expected to be wrong is judged alone.
         judged: the verdicts on elements.
     """
     samples = dict(judged)
@@ -85,7 +85,8 @@ def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
     is_open = (finding.place == Place.OUTSIDE) | (finding.place == Place.UNKNOWN)
     guilty: list[Pair] = []
     if len(group) > 1 and is_open.any():
-        # Find the input at fault: one that is wrong by itself is set apart, and the rest are judged again.
+        # Find the input at fault: an input that is wrong by itself is excluded, and the rest are judged
+        # again.
         for pair in group:
             tied_input = _Tied([pair], [samples[pair.key]])
             own_rows = np.intersect1d(tied_input.rows, rows[is_open])
@@ -96,7 +97,7 @@ def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
                     guilty.append(pair)
         tied.see([samples[pair.key] for pair in group])
     if guilty:
-        finding.place[is_open] = Place.SMOOTH  # nothing is said of these rows together
+        finding.place[is_open] = Place.SMOOTH  # these rows aren't judged together
     samples.update(zip([pair.key for pair in group], tied.apply(rows, finding), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
@@ -134,7 +135,7 @@ class _Tied:
         self.tied = [self._is_tied(sample) for sample in samples]
 
     def _parts(self, values: Float) -> list[Float]:
-        """Cut what stands for all inputs side by side, (..., n), into inputs."""
+        """Split an array for all inputs side by side, (..., n), into inputs."""
         return [
             values[..., start : start + size] for start, size in zip(self.starts, self.sizes, strict=False)
         ]
@@ -153,7 +154,7 @@ class _Tied:
         return np.concatenate([precision.round(part) for part, precision in parts], axis=-1)
 
     def _near(self, columns: np.ndarray) -> Neighbourhood:
-        """Return the function as one of some inputs; the others stay."""
+        """Return the function of some inputs; the others stay."""
         moves = np.zeros(self.point.size, dtype=bool)
         moves[columns] = True
         working = coarsest(*self.precisions, self.value_precision)
@@ -190,7 +191,7 @@ class _Tied:
             open_elements += is_tied.sum(axis=1)
             given_up = (sample.verdict == Verdict.INCONCLUSIVE) & ~is_tied
             lost += (given_up | ~np.isfinite(sample.analytic)).sum(axis=1)
-        # One kink alone is what its element says that it is.
+        # A single kink is what its element already shows.
         may_be_bent = (lost == 0) & ~((kinks == 1) & (open_elements == 1))
         if may_be_bent.any():
             near = self._near(np.arange(self.point.size))
@@ -268,7 +269,7 @@ class _Tied:
         return chosen[chosen.any(axis=1)]
 
     def apply(self, rows: np.ndarray, finding: Found) -> list[PairSample]:
-        """Return the samples with the verdicts on some rows replaced by a joint finding."""
+        """Return the samples with the verdicts on some rows replaced by the joint finding."""
         is_outside = finding.place == Place.OUTSIDE
         outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)
         lacks = {int(row): self._lack(int(row), lack) for row, lack in outside}
@@ -294,7 +295,7 @@ class _Tied:
                 beyond = np.abs(off) > sample.allowed[row] + blur[row]
                 numeric[row, beyond] = (sample.analytic[row] - off)[beyond]
                 uncertainty[row, beyond] = blur[row, beyond]
-                verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.NONE
+                verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.JOINED_KINKS
             was_right = not (sample.verdict == Verdict.MISMATCH).any()
             remark = LOOSE if was_right and (verdict == Verdict.MISMATCH).any() else sample.remark
             updated.append(

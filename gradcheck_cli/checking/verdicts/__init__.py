@@ -1,1 +1,1 @@
-"""A pair's verdict: what all its sample points come to, against what the spec expects of it."""
+"""A pair's verdict: the summary of all its sample points, compared with the spec's expectation."""

@@ -1,4 +1,4 @@
-"""Apply what a spec expects of a pair. An expectation must hold for every pair that it covers."""
+"""Apply the spec's expectations to pairs. An expectation must hold for every pair that it covers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _expect_zero(
             **largest_gradient(samples, output, input_info),
         )
     # The numbers can't tell whether a staircase is meant (an element picked by a maximum) or is what rounding
-    # leaves of a slope. Here the spec says that it is meant: the gradient is zero between the steps.
+    # leaves of a slope. The expectation says that it is meant: the gradient is zero between the steps.
     undecided = any(
         bool((~np.isin(sample.reason, (Reason.NONE, Reason.STAIRCASE))).any() or sample.doubt)
         for sample in samples
@@ -135,7 +135,7 @@ def _expect_zero(
     return result
 
 
-_NUMPY = "every way there goes through a NumPy function, which TensorFlow can't differentiate"
+_NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
 
 
 def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[PairKey, PairRule | None]:
@@ -173,5 +173,5 @@ def _is_closed_by_numpy(op: Operation, pair: PairKey) -> bool:
     """Whether a gradient is `None` because TensorFlow can't go through NumPy; the slope may be non-zero."""
     try:
         return op.passes_numpy(*pair) and not op.is_connected(*pair)
-    except GradientFormError:  # a finding, which comes up again where it is looked for
+    except GradientFormError:  # a finding, which is raised again where the form is checked
         return False

@@ -1,4 +1,4 @@
-"""Extract the data of a judged pair's pictures: cells of its Jacobians, and its worst element's ladder."""
+"""Extract the data for a judged pair's pictures: cells of its Jacobians, and its worst element's ladder."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 LETTERS = {Verdict.PASS: ".", Verdict.KINK: "k", Verdict.MISMATCH: "x", Verdict.INCONCLUSIVE: "?"}
 # A whole Jacobian is drawn up to this size, which fits into memory several times.
 _MOST_ELEMENTS = 4_000_000
-_MOST_COLUMNS = 40_000  # of an input whose ladder is taken: each rung is a point of so many coordinates
+_MOST_COLUMNS = 40_000  # of an input whose ladder is taken: each rung is a point with that many coordinates
 _DIGITS = 5  # that a picture can show
 _RUNGS = 24  # a factor of four apart, from the input's own size down to rounding
 _RANK = {Verdict.PASS: 0, Verdict.KINK: 1, Verdict.INCONCLUSIVE: 2, Verdict.MISMATCH: 3}
 
 
 def is_plain(pair: PairResult) -> bool:
-    """Whether there is nothing to look at: a pass without kinks, or nothing that was judged."""
+    """Whether there is nothing to draw: a pass without kinks, or nothing that was judged."""
     if pair.status is Status.PASSED:
         return not (pair.kinks or pair.not_float64)
     return pair.status is Status.SKIPPED or not pair.elements
 
 
 def figure_of(judged: Judged) -> Figure | None:
-    """Return a pair's figure without its ladder; `None` where none of its elements was judged."""
+    """Return a pair's figure without its ladder; `None` if none of its elements was judged."""
     candidates = [
         (_gravity(sample), index) for index, sample in enumerate(judged.samples) if sample.verdict.size
     ]
@@ -51,7 +51,7 @@ def figure_of(judged: Judged) -> Figure | None:
         return None
     point = max(candidates, key=lambda candidate: (candidate[0], -candidate[1]))[
         1
-    ]  # where the worst element is that the table shows
+    ]  # the place of the worst element, which the table shows
     sample = judged.samples[point]
     is_large = sample.elements > _MOST_ELEMENTS
     whole = sample if is_large else sample.whole()
@@ -60,7 +60,7 @@ def figure_of(judged: Judged) -> Figure | None:
 
 
 def _gravity(sample: PairSample) -> tuple[int, float]:
-    """Return the gravest verdict among a sample's elements, and its share of what is allowed."""
+    """Return the gravest verdict among a sample's elements, and its error as a share of the bound."""
     row, column = worst_element(sample)
     return _RANK[Verdict(int(sample.verdict[row, column]))], float(_share(sample)[row, column])
 
@@ -77,13 +77,13 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     """Evaluate the differences of a pair's worst element at ever smaller steps.
 
     Args:
-        case: for its domain and scale.
-        op: what is differenced, at the sample point.
-        pair: output and input.
-        sample: what was judged there.
+        case: has the domain and the scale.
+        op: the op that is differenced, at the sample point.
+        pair: output and input index.
+        sample: the verdicts there.
 
     Returns:
-        The ladder; `None` where the forward can't be evaluated there, or is too large.
+        The ladder; `None` if the forward can't be evaluated there or is too large.
     """
     output, input_index = pair
     element = worst_element(sample)
@@ -112,7 +112,7 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     return Ladder(
         f"{_name(row, output_info)} / {_name(column, input_info)}",
         _plain(steps[0]),
-        tuple(central.tolist()),  # in full: what is drawn is how far they are off
+        tuple(central.tolist()),  # in full: the picture shows how far they are off
         tuple(above.tolist()),
         tuple(below.tolist()),
         float(sample.analytic[element]),
@@ -156,7 +156,7 @@ def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
 
 
 def _shown(share: Float, verdict: Codes, top: int, left: int, step: tuple[int, int]) -> tuple[int, int]:
-    """Return the element that a cell shows: the gravest, by its share of what is allowed."""
+    """Return the element that a cell shows: the one with the gravest verdict, then with the largest share."""
     block = slice(top, top + step[0]), slice(left, left + step[1])
     graver = share[block] + np.where(verdict[block] == Verdict.MISMATCH, 1e300, 0.0)
     row, column = np.unravel_index(int(np.argmax(graver)), graver.shape)
@@ -171,5 +171,5 @@ def _name(position: int, info: TensorInfo) -> str:
 
 
 def _plain(values: Float) -> tuple[float, ...]:
-    """Return values as a picture shows them, in few digits."""
+    """Return values as a picture shows them, with few digits."""
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)

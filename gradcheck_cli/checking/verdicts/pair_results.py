@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RAISES = "raises"
 
 
-def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
+def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were made)
     case: Case,
     op: Operation,
     rules: Mapping[PairKey, PairRule | None],
@@ -50,7 +50,7 @@ def results_of(  # noqa: PLR0913, PLR0917 (what was found, and where)
     return _diagnose_mismatches(op, results, samples, scenes)
 
 
-def _result(  # noqa: PLR0913, PLR0917 (a pair, and all that was found of it)
+def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     case: Case,
     op: Operation,
     pair: PairKey,
@@ -111,8 +111,8 @@ def _diagnose_mismatches(
             }
             for place in range(len(pair_samples))
         ]
-        is_form = result.mismatch == FORM  # the message says it all; zeros stood in for the gradient
-        with np.errstate(all="ignore"):  # what overflows in a hypothesis explains nothing
+        is_form = result.mismatch == FORM  # the message is complete; zeros stood in for the gradient
+        with np.errstate(all="ignore"):  # a hypothesis that overflows explains nothing
             lines = (
                 ()
                 if is_form
@@ -159,7 +159,7 @@ def report_raised(
     """Report a gradient that raises, as the spec expects it to; the other pairs couldn't be checked.
 
     Returns:
-        Nothing where no rule expects it: then it is an error like any other.
+        Nothing if no rule expects it: then it is an ordinary error.
     """
     if not any(rule is not None and rule.kind == RAISES for rule in rules.values()):
         return ()

@@ -1,4 +1,4 @@
-"""Sum up one pair over its elements and sample points: the row of the table."""
+"""Summarise one pair over its elements and sample points: the row of the table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ RANK[[Verdict.KINK, Verdict.INCONCLUSIVE, Verdict.MISMATCH]] = 1, 2, 3
 
 
 def _decide(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[Status, str, str]:
-    """Return a pair's status, why, and the word for what leaves it undecided; see `summarise`."""
+    """Return a pair's status, the reason, and the word for what leaves it undecided; see `summarise`."""
     verdicts = [sample.verdict for sample in samples]
     if any((verdict == Verdict.MISMATCH).any() for verdict in verdicts):
         remark = next((sample.remark for sample in samples if sample.remark), "")
@@ -72,7 +72,7 @@ def _decide(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) ->
 
 
 def _why_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
-    """Explain what leaves a pair undecided, in a sentence and in a word."""
+    """Explain what leaves a pair undecided, as a sentence and as a word."""
     stopped = _stopped(samples)
     doubt = next((sample.doubt for sample in samples if sample.doubt), "")
     if stopped is not None:
@@ -83,7 +83,7 @@ def _why_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
 
 
 def _why_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
-    """Say why a passing pair tested nothing, in a sentence and in a word; both empty where it did."""
+    """Say why a passing pair tested nothing, in a sentence and in a word; both are empty otherwise."""
     is_connected = any(sample.is_connected for sample in samples)
     can_be_untested = bool(samples[0].elements) and not may_be_zero
     if can_be_untested and is_connected and (message := explain_untested(samples)):
@@ -100,7 +100,7 @@ def _stopped(samples: Sequence[PairSample]) -> Stopped | None:
     return Stopped.joined([sample.stopped for sample in samples if sample.stopped is not None])
 
 
-def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
+def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it)
     label: str,
     output: TensorInfo,
     input_info: TensorInfo,
@@ -116,7 +116,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known of it)
         output: the output that is differentiated.
         input_info: the input that it is differentiated by.
         samples: the pair at one or more sample points.
-        leads: whether the forward leads from the input to the output, as far as can be told.
+        leads: whether the forward leads from the input to the output, as far as that is known.
         may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
     """
     first = samples[0]
@@ -196,14 +196,14 @@ def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
 def _worst(
     samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, input_info: TensorInfo
 ) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
-    """Find the element with the largest ratio of error to bound; wrong ones stand before undecided ones."""
+    """Find the element with the largest ratio of error to bound; wrong elements precede undecided ones."""
     best: tuple[tuple[int, float], int, tuple[int, int]] | None = None
     for sample_index, (sample, error) in enumerate(zip(samples, errors, strict=True)):
         if not sample.verdict.size:
             continue
         rank = RANK[sample.verdict]
         gravest = int(rank.max())
-        # Kinks and passes are of one kind here: the largest ratio is what is shown.
+        # Kinks and passes count the same here: the largest ratio is shown.
         among = rank == gravest if gravest > 1 else np.ones(rank.shape, dtype=bool)
         ratio = np.where(among, error.ratio, -1.0)
         row, column = (int(index) for index in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
@@ -237,7 +237,7 @@ def _shown(
 ) -> tuple[float, float]:
     """Return the error and the bound of the worst element, which the table shows.
 
-    An element at a kink is compared with two slopes, not one. It ranks behind right elements and behind what
+    An element at a kink is compared with two slopes, not one. It ranks below right elements and below what
     random probes found.
     """
     best = ((0, 0.0), 0.0, 0.0)
@@ -285,7 +285,7 @@ def largest_gradient(
 
 
 def _why_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
-    """Explain the undecided elements by their most frequent reason, in a sentence and in a word."""
+    """Explain the undecided elements by their most frequent reason, as a sentence and as a word."""
     codes = np.concatenate(
         [sample.reason[sample.verdict == Verdict.INCONCLUSIVE].ravel() for sample in samples]
     )

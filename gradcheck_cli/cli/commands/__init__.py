@@ -1,1 +1,1 @@
-"""A file for each command."""
+"""One file for each command."""

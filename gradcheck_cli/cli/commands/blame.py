@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("blame", short_help="Find the op whose own gradient is wrong.")
-@picking_options("The way of one pair alone, such as dM1/dM0. [default: each output, with all inputs]")
+@picking_options("Only the path of one pair, such as dM1/dM0. [default: each output, with all inputs]")
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
@@ -28,13 +28,13 @@ def command(
 ) -> None:
     """Find the op of SPEC's forward whose own gradient is wrong.
 
-    Every op between an output and the inputs is held against differences of its own; the first from the
-    output on that is wrong is named, with the place of its gradient function. A tf.custom_gradient, a loop
-    and a branch are one op each, with all that is inside.
+    Every op between an output and the inputs is compared with its own differences. The wrong op nearest to
+    the output is named, with the place of its gradient function. A tf.custom_gradient, a loop and a branch
+    each count as one op, with everything inside.
 
     \b
     Exit codes: 0 every op's gradient is right, 1 an op is named, 2 bad usage or a
-    bad spec, 3 it can't be told, 5 no spec matched.
+    bad spec, 3 undecided, 5 no spec matched.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
@@ -47,7 +47,7 @@ def command(
     from gradcheck_cli.running.views.backward_views import blame_case
 
     def blame(case: Case) -> int:
-        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
             path_blames = blame_case(case, picked.label)
         code = exit_code_of(path_blames)
         if form == "json":

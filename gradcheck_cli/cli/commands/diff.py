@@ -19,10 +19,10 @@ import click
 def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     """Compare the JSON reports OLD and NEW (`run --report json=FILE`), pair by pair.
 
-    Exit code 1 where NEW is worse: a pair gone or no longer right, a check or a case that fails, an error
-    that grew tenfold above the noise, a looser tolerance, a gradient that changed though its forward didn't.
-    What is new or mended, and what changed together with its forward, is listed. What NEW wasn't asked for
-    (-k, --op, --shard, other paths) counts as neither; how much that is, is said.
+    Exit code 1 if NEW is worse: a pair is gone or no longer right, a check or a case fails, an error grew
+    tenfold above the noise, a tolerance is looser, a gradient changed though its forward didn't. New and
+    corrected pairs, and gradients that changed together with their forward, are listed. Pairs that weren't
+    requested in NEW (-k, --op, --shard, other paths) count as neither; their number is printed.
     """
     # Late imports: `diff --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width

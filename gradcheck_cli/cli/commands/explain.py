@@ -20,12 +20,12 @@ def _codes(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) ->
     ]
 
 
-@click.command("explain", short_help="Say what a finding means, and what to do.")
+@click.command("explain", short_help="Explain a finding, and what to do.")
 @click.argument("code", required=False, shell_complete=_codes)
 def command(code: str | None) -> None:
-    """Say what the finding CODE means, such as GC102 or linearity: an example, what to do, how to excuse it.
+    """Explain the finding CODE, such as GC102 or linearity: an example, what to do, how to excuse it.
 
-    Without CODE, list them all.
+    Without CODE, list all codes.
     """
     # Late imports: `explain --help` shouldn't wait for them.
     from gradcheck_cli.reporting.codes import CODES, find_code, page_of

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TARGET = re.compile(r"[\w.]+:[\w.]+")
 _GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
 STANDARD_OUTPUT = "-"
-SCHEMA_FILE = "gradcheck.schema.json"  # what editors are told of, by name
+SCHEMA_FILE = "gradcheck.schema.json"  # the name under which editors find it
 _UNDRAFTED = 3  # nothing was written for it
 
 
@@ -43,7 +43,7 @@ _UNDRAFTED = 3  # nothing was written for it
     metavar="FILE",
     help="Where to write it; - for standard output. [default: NAME.yaml in specs/]",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.pass_context
 def command(  # noqa: PLR0913 (one argument per option)
     ctx: click.Context,
@@ -54,12 +54,12 @@ def command(  # noqa: PLR0913 (one argument per option)
     output: str | None,
     force: bool,
 ) -> None:
-    """Write a spec for MODULE:FUNCTION: a function, a layer, or what has a custom gradient.
+    """Write a spec for MODULE:FUNCTION: a function, a layer, or anything with a custom gradient.
 
-    The module is imported from the working directory. Inputs come from the signature, shapes from annotations
-    and defaults, or else from what the function takes when it is tried; whatever is a guess says so. What was
-    written is run: domains and dtypes are tried until it tests something; what is still undecided is said.
-    Of a gradient function, NAME_grad, it is the spec of NAME.
+    The module is imported from the working directory. Inputs come from the signature; shapes come from
+    annotations and defaults, or from trying what the function takes; guesses are marked. The spec is then
+    run: domains and dtypes are tried until it tests something; what is still undecided is reported. For a
+    gradient function, NAME_grad, the spec of NAME is written.
     """
     if sum([bool(targets), op_type is not None, missing is not None]) != 1:
         raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         if not _TARGET.fullmatch(target):
             raise click.UsageError(f"must be MODULE:FUNCTION, such as ops:huber, but got '{target}'.", ctx)
     if missing is not None:
-        targets = _uncovered(missing)
+        targets = _find_uncovered(missing)
     if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
         raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
     # A late import: listing the options takes none of this.
@@ -78,17 +78,17 @@ def command(  # noqa: PLR0913 (one argument per option)
     with DraftingProcess() as process:
         for index, target in enumerate(requested):
             try:
-                _write_one(_drafted(target, process), output, force=force, is_next=index > 0)
+                _write_one(_draft(target, process), output, force=force, is_next=index > 0)
             except GradcheckError as error:
                 if missing is None:
                     raise
-                failures += 1  # of many, one that can't be drafted doesn't stop the others
+                failures += 1  # a target that can't be drafted doesn't stop the others
                 click.echo(f"{target}: {error}", err=True)
     ctx.exit(_UNDRAFTED if failures else 0)
 
 
-def _uncovered(package: str) -> tuple[str, ...]:
-    """Return the gradients in a package's text that no spec names, as targets: functions, and op types."""
+def _find_uncovered(package: str) -> tuple[str, ...]:
+    """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
     # Late imports: reading specs takes a while.
     from gradcheck_cli.coverage.gradients_in_text import read_package
     from gradcheck_cli.project import default_paths
@@ -107,7 +107,7 @@ def _uncovered(package: str) -> tuple[str, ...]:
 
 
 def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bool) -> None:
-    """Write a draft, and say what a run of it comes to."""
+    """Write a draft, and report the result of running it."""
     if output == STANDARD_OUTPUT:
         click.echo(("---\n" if is_next else "") + drafted.draft.text(), nl=False)
     else:
@@ -116,11 +116,11 @@ def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bo
         click.echo(f"wrote {file}", err=True)
         click.echo(f"check it: gradcheck run {file}", err=True)
     if not drafted.is_right:
-        _tell(drafted)
+        _explain_trouble(drafted)
 
 
-def _drafted(target: str, process: DraftingProcess) -> Drafted:
-    """Draft the spec of an op type, a function, or the function that a gradient belongs to."""
+def _draft(target: str, process: DraftingProcess) -> Drafted:
+    """Draft the spec of an op type, of a function, or of the function that a gradient belongs to."""
     forward = _GRADIENT.sub("", target)
     if ":" in target and forward != target:
         try:
@@ -144,7 +144,7 @@ def _modeline(file: Path) -> str:
 
 
 def _file_for(drafted: Drafted) -> Path:
-    """Return the file in the folder that `run` looks into by itself, which is made if it isn't there."""
+    """Return the file in the folder that `run` uses by default; the folder is created if it doesn't exist."""
     from gradcheck_cli.project import default_paths
 
     paths = [Path(path) for path in default_paths()]
@@ -170,8 +170,8 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"{file}: can't be written: {error.strerror}") from error
 
 
-def _tell(drafted: Drafted) -> None:
-    """Say why a run of what was written doesn't end with 0: what is wrong, undecided, or tests nothing."""
+def _explain_trouble(drafted: Drafted) -> None:
+    """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
     if drafted.runs:
         click.echo("a run of it as it stands doesn't end with 0:", err=True)
     else:

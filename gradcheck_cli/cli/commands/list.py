@@ -58,26 +58,31 @@ def command(
     folder: str | None,
     form: str,
 ) -> None:
-    """List the gradients in TensorFlow's registry, and those that --import brings.
+    """List the gradients in TensorFlow's registry, and those that --import adds.
 
-    PATTERN is a glob such as '*matmul*', in any case; a name without * or ? is looked up as it is, op
-    types without a gradient included. `gradcheck run --cov PACKAGE` says which gradients a run has checked.
+    PATTERN is a glob such as '*matmul*', in upper or lower case. A name without * or ? is looked up exactly,
+    also among op types without a gradient. `gradcheck run --cov PACKAGE` says which gradients a run has
+    checked.
     """
     specs = None if folder is None else _specs_by_name(folder)
     # Late imports: `list --help` and a bad option shouldn't wait for TensorFlow.
     from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow()
-    with redirect_stdout(sys.stderr):  # what an imported module prints is no part of the list
+    with redirect_stdout(sys.stderr):  # what an imported module prints isn't part of the list
         from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
         from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)
     if not chosen:
-        from gradcheck_cli.cli.pick_case import meant
+        from gradcheck_cli.running.selection.filters import suggest_name
 
-        hint = meant(pattern, [entry.name for entry in entries]) if pattern and not _is_glob(pattern) else ""
+        hint = (
+            suggest_name(pattern, [entry.name for entry in entries])
+            if pattern and not _is_glob(pattern)
+            else ""
+        )
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
     _print(chosen, specs, form, len(op_types()))
 
@@ -116,7 +121,8 @@ def _choose(
         chosen = {STATUSES[status] for status in statuses}
     elif not statuses and (pattern is None or _is_glob(pattern)):
         chosen.discard("none")
-    # Brackets are literal: `module:Class.method` and op types hold none, and nobody should have to escape.
+    # Brackets are literal: `module:Class.method` and op types contain none, and nobody should have to escape
+    # them.
     glob = re.escape(pattern or "*").replace(r"\*", ".*").replace(r"\?", ".")
     matches = re.compile(glob, re.IGNORECASE | re.DOTALL).fullmatch
     return [entry for entry in entries if entry.status in chosen and matches(entry.name)]

@@ -1,4 +1,4 @@
-"""`gradcheck merge`: joins the JSON reports of shards into the one that a single run would have given."""
+"""`gradcheck merge`: merges the JSON reports of shards into the one that a single run would have given."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from gradcheck_cli.cli.options.configured import MergeCommand
-from gradcheck_cli.cli.options.report_options import Wanted, print_report, report_options, write_reports
+from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
 from gradcheck_cli.cli.outlet import go_on_without_output
 
 
-@click.command("merge", cls=MergeCommand, short_help="Join the JSON reports of shards into one.")
+@click.command("merge", cls=MergeCommand, short_help="Merge the JSON reports of shards into one.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
 @report_options
 @cache_option
@@ -25,14 +25,14 @@ def command(  # noqa: PLR0913 (one argument per option)
     *,
     files: tuple[Path, ...],
     form: str,
-    reports: tuple[Wanted, ...],
+    reports: tuple[ReportTarget, ...],
     cache: Path | None,
     quiet: bool,
 ) -> None:
-    """Join the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
+    """Merge the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
 
-    It ends with the exit code that a single run would have had. A shard that is missing, or was cut from
-    another selection of cases, doesn't pass for one that found nothing.
+    It ends with the exit code of a single run. A missing shard, or one from another selection of cases,
+    doesn't count as a shard without findings.
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
@@ -61,5 +61,5 @@ def command(  # noqa: PLR0913 (one argument per option)
         click.echo(notice, err=True)
     write_history(
         cache or default_cache(), report
-    )  # where the next run's shards find how long each case took
+    )  # where the next run's shards read how long each case took
     ctx.exit(write_reports(reports, form, report))

@@ -38,7 +38,7 @@ def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, 
 
 @dataclass(frozen=True)
 class MutateOptions:
-    """All that `mutate` is asked for."""
+    """The options of `mutate`."""
 
     paths: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -74,17 +74,17 @@ class MutateOptions:
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
-@click.option("-v", "--verbose", is_flag=True, help="List what is caught, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also list what is caught.")
 @option_group("options", MutateOptions)
 @click.pass_context
 def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     """Corrupt the gradients that the specs in PATHS describe, one way at a time, and check each again.
 
     A corruption that is called a mismatch is caught; one that leaves a pair undecided fails a run as well;
-    one that passes is missed: the spec's points, or its tolerance, don't show it. Only gradients that are
-    right as they are get corrupted, and only in ways that change them. What no point of a case could show is
-    out of sight, and said so, with the place: a side of a branch that none is on, an axis of size one, a
-    factor of ones, indices none of which repeats, a size that every case shares.
+    one that passes is missed, because the spec's points or its tolerance don't show it. Only right gradients
+    are corrupted, and only in ways that change them. What no point of a case could show is called out of
+    sight and listed with its place: a side of a branch that no point takes, an axis of size one, a factor of
+    ones, indices without repetition, a size that all cases share.
 
     \b
     Exit codes: 0 tried, 2 bad usage or a bad spec, 3 too few are caught
@@ -119,7 +119,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
 def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
     """Return the cases with the corruptions to try on each.
 
-    A wrong size shows where an op has cases of several sizes; it isn't tried there.
+    A wrong size shows if an op has cases of several sizes, so it isn't tried there.
     """
     varied = {key for key, sizes in _sizes(cases).items() if len(sizes) > 1}
     return tuple(
@@ -132,7 +132,7 @@ def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case
 
 
 def _print(report: Report, tally: Tally, form: str) -> None:
-    """Print what comes after the cases, or the whole report in another form than a table."""
+    """Print the end of the output, or the whole report in another form than a table."""
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.closing import unchecked_lines
     from gradcheck_cli.reporting.terminal.mutants import mutants_csv, mutants_json, tally_lines

@@ -1,4 +1,4 @@
-"""`gradcheck run`: checks cases and streams what it finds."""
+"""`gradcheck run`: checks cases and prints the findings while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand
 from gradcheck_cli.cli.options.coverage_options import Coverage, CoverageOptions, coverage_options
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.report_options import (
-    Wanted,
+    ReportTarget,
     files_of,
     print_report,
     report_options,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verbosity:
-    """How much is printed of a run."""
+    """How much of a run is printed."""
 
     durations: int
     quiet: bool
@@ -59,13 +59,13 @@ verbosity_options = option_group(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """All that a run is asked for."""
+    """The options of a run."""
 
     paths: tuple[str, ...]
     selection: SelectionOptions
     changes: CaseOptions
     form: str
-    reports: tuple[Wanted, ...]
+    reports: tuple[ReportTarget, ...]
     baseline: BaselineOptions
     to_cover: CoverageOptions
     strict: bool
@@ -83,7 +83,7 @@ class RunOptions:
 @report_options
 @baseline_options
 @coverage_options
-@click.option("--strict", is_flag=True, help="Count whatever was skipped as a failure (exit 3).")
+@click.option("--strict", is_flag=True, help="Count everything that was skipped as a failure (exit 3).")
 @click.option(
     "--strict-precision",
     is_flag=True,
@@ -94,7 +94,7 @@ class RunOptions:
     "--watch",
     "is_watching",
     is_flag=True,
-    help="Go on: as files are saved, check again what they touch, with TensorFlow imported once.",
+    help="Keep running: when files are saved, check the affected cases again, with TensorFlow imported once.",
 )
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @verbosity_options
@@ -106,8 +106,8 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
     pyproject.toml, else specs/.
 
-    Each option can also stand there under its long name, and in the environment as GRADCHECK_NAME: the
-    command line comes before the environment, and that before the file.
+    Each option can also be set there under its long name, and in the environment as GRADCHECK_NAME. The
+    command line overrides the environment, which overrides the file.
     """
     began = time.monotonic()
     if options.show_config:
@@ -125,7 +125,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     changes, selection = options.changes, options.selection
 
     def read() -> tuple[Case, ...]:
-        return changes.applied_to(selection.select(changes.load(folders)).cases)
+        return changes.apply_to(selection.select(changes.load(folders)).cases)
 
     if options.is_watching:
         from gradcheck_cli.cli.commands.watching import watch_command
@@ -140,8 +140,8 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
 def _run(
     ctx: click.Context, options: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
 ) -> int:
-    """Check the cases, print and write what was found, and return the exit code."""
-    # First: TensorFlow is imported beside all that follows.
+    """Check the cases, print and write the findings, and return the exit code."""
+    # First: TensorFlow is imported in the background.
     workers = start_workers(ctx, options.workers, files_of(options.reports))
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.baseline.expected import selection_of
@@ -153,7 +153,7 @@ def _run(
     coverage = Coverage.begin(ctx, folders, options.to_cover)
     selected = selection.select(loaded)
     kinds = {options.form, *(target.kind for target in options.reports)}
-    cases = _as_asked(changes.applied_to(selected.cases), kinds, is_remembered=baseline.is_used)
+    cases = _prepare_cases(changes.apply_to(selected.cases), kinds, is_remembered=baseline.is_used)
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
@@ -163,7 +163,7 @@ def _run(
         stopper = selection.stopper(policy, began)
         report = run_and_print(workers, cases, lines_of, seed=changes.seed, stopper=stopper)
     else:
-        report = _nothing(changes.seed)
+        report = _empty_report(changes.seed)
     report = replace(
         report,
         strict=policy.strict,
@@ -171,29 +171,29 @@ def _run(
         shard=selected.shard,
         selection=selection_of(report.cases, loaded, folders, selection.narrowing(), changes.modes),
     )
-    report = coverage.added_to(baseline.compared(report))
+    report = coverage.add_to(baseline.compared(report))
     write_history(selection.cache_folder, report)
     _print_end(report, options.form, options.verbosity, missing=coverage.names_missing)
     unwritten = max(baseline.write(report), coverage.write(report.coverage))
     return write_reports(options.reports, options.form, report) or unwritten
 
 
-def _as_asked(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
-    """Return the cases with what the reports need of them, and no more: fingerprints, pictures.
+def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
+    """Return the cases with what the reports need, and no more: fingerprints, pictures.
 
     Args:
-        cases: what is run.
+        cases: the cases to run.
         kinds: the kinds of reports that are written or printed.
         is_remembered: whether a baseline is compared or written.
     """
-    # With a table alone nobody will ask whether a gradient has changed.
+    # With only a table, nobody will ask whether a gradient has changed.
     remembered = is_remembered or kinds not in ({"table"}, {"concise"})
     drawn = "doubtful" if "html" in kinds else ""
     return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
 
 
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:
-    """Return what lays out a case's table; with -q, of one that fails."""
+    """Return the function that lays out a case's table; with -q, only that of a failing case."""
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
@@ -208,7 +208,7 @@ def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Se
 
 
 def _print_end(report: Report, form: str, verbosity: Verbosity, *, missing: bool) -> None:
-    """Print what comes after the cases, or the whole report in another form than a table."""
+    """Print the end of the output, or the whole report in another form than a table."""
     for notice in report.notices:
         click.echo(notice, err=True)
     if form != "table":
@@ -234,12 +234,12 @@ def _print_settings(ctx: click.Context) -> None:
         click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
 
 
-def _nothing(seed: int | None) -> Report:
-    """Return the report of a run of no case: of an empty shard, or where nothing has changed."""
+def _empty_report(seed: int | None) -> Report:
+    """Return the report of a run without cases: of an empty shard, or if nothing has changed."""
     import platform
 
     from gradcheck_cli import __version__
     from gradcheck_cli.results import Report
 
-    # No TensorFlow was asked for its version: it is what the shards that ran one say.
+    # TensorFlow's version isn't known: other shards' reports have it.
     return Report(__version__, "", platform.python_version(), seed or 0, ())

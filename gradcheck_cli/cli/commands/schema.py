@@ -8,10 +8,12 @@ import click
 
 
 @click.command("schema", short_help="Print the JSON Schema of the spec format.")
-@click.option("--report", "is_report", is_flag=True, help="That of the JSON report (run --report json=FILE).")
+@click.option(
+    "--report", "is_report", is_flag=True, help="Print that of the JSON report (run --report json=FILE)."
+)
 def command(*, is_report: bool) -> None:
-    """Print the JSON Schema of the spec format, for an editor to complete and check specs by."""
-    # Late imports: `schema --help` does without.
+    """Print the JSON Schema of the spec format, with which an editor completes and checks specs."""
+    # A late import: `schema --help` doesn't need it.
     if is_report:
         from gradcheck_cli.reporting.exchange.report_schema import report_schema
 

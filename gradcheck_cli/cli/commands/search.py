@@ -1,4 +1,4 @@
-"""`gradcheck search`: looks for an input at which a gradient is wrong, and shrinks it."""
+"""`gradcheck search`: searches for an input at which a gradient is wrong, and shrinks it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """All that `search` is asked for."""
+    """The options of `search`."""
 
     paths: tuple[str, ...]
     seconds: float
@@ -53,9 +53,9 @@ class SearchOptions:
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Search each case for so long.",
+    help="How long to search each case.",
 )
-@click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a case of its own.")
+@click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a new case.")
 @seed_option
 @naming_options
 @worker_options
@@ -67,13 +67,13 @@ class SearchOptions:
 def command(ctx: click.Context, /, *, asked: SearchOptions) -> None:
     """Check the cases of SPEC, and search each for an input at which its gradient is wrong.
 
-    Thousands of points are looked at: as the spec draws them, wider, narrower, with zeros, ties, and ends of
-    ranges, and steered towards sides of branches that none takes. At each, gradient and differences are
-    compared along one random direction. What is suspicious is judged as `run` judges it, and shrunk. Stated
-    ranges are never left.
+    Thousands of points are tried: as the spec draws them, from wider and narrower distributions, with zeros,
+    ties and ends of ranges, and steered towards sides of branches that no point takes. At each point,
+    gradient and differences are compared along one random direction. A suspicious point is judged as `run`
+    judges it, and then shrunk. Stated ranges are never left.
 
     \b
-    Exit codes: as of `run`: 0 nothing was found, 1 a gradient is wrong, 2 bad usage
+    Exit codes as in `run`: 0 nothing was found, 1 a gradient is wrong, 2 bad usage
     or a bad spec, 3 a case can't be decided, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `search --help` shouldn't wait for them.
@@ -99,7 +99,7 @@ def command(ctx: click.Context, /, *, asked: SearchOptions) -> None:
 
 
 def _print(report: Report, form: str) -> None:
-    """Print what comes after the cases, or the whole report as JSON."""
+    """Print the end of the output, or the whole report as JSON."""
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.cli.options.report_options import print_report
     from gradcheck_cli.reporting.closing import closing_lines
@@ -112,9 +112,9 @@ def _print(report: Report, form: str) -> None:
 
 def _write(report: Report, cases: Sequence[Case]) -> None:
     """Add counterexamples to the specs that they were found for."""
-    from gradcheck_cli.spec.drafts.written_case import WriteError, write_case
+    from gradcheck_cli.spec.drafts.write_case import WriteError, write_case
 
-    # From the end of a file, so that the lines of specs further up stay theirs.
+    # From the end of a file, so that the lines of earlier specs stay the same.
     found = [
         (case, result.search.found)
         for case, result in zip(cases, report.cases, strict=False)

@@ -77,11 +77,11 @@ def command(
     target: str | None,
     form: str,
 ) -> None:
-    """Print the analytic and the numeric Jacobian of one pair of SPEC, and what `run` says of them.
+    """Print the analytic and the numeric Jacobian of one pair of SPEC, and what `run` says about them.
 
-    Row: element of the output. Column: element of the input. Both in C order. Of a complex output there is a
-    row for an upstream of 1, and one for 1j. The case is checked as `run` checks it: values, what is allowed
-    and verdicts are its own, at the sample point that tells most.
+    Row: element of the output. Column: element of the input. Both in C order. For a complex output there is a
+    row for an upstream of 1, and one for 1j. The case is checked as `run` checks it: values, tolerances and
+    verdicts are those of the run, at the sample point that shows most.
 
     \b
     Exit codes: 0 printed, whatever the verdict, 2 bad usage or a bad spec, 3 the
@@ -101,7 +101,7 @@ def command(
     from gradcheck_cli.running.views.showing import pair_view
 
     def show(case: Case) -> int:
-        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
             view = pair_view(case, str(picked.label))
         if index is not None:
             _check_index(index, view.output.name, view.output.shape)
@@ -129,18 +129,18 @@ def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) ->
 
 
 def _plot(case: Case, label: str, target: str) -> int:
-    """Check a case, and draw one pair of it.
+    """Check a case, and draw one of its pairs.
 
     Returns:
-        0: what the verdict is, is for `run` to say.
+        0, whatever the verdict: `run` reports that.
 
     Raises:
         UsageError: there is no such pair.
-        CaseFailedError: the case can't be checked, or nothing of the pair can be drawn.
+        CaseFailedError: the case can't be checked, or the pair can't be drawn.
     """
     from gradcheck_cli.running.views.showing import draw_pair
 
-    with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+    with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
         result = draw_pair(case, label)
     figure = result.pairs[0].figure
     if figure is None:
@@ -181,7 +181,7 @@ def _page(result: CaseResult) -> str:
 
 def _print(result: CaseResult) -> None:
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
-    from gradcheck_cli.reporting.terminal.half_blocks import heat_lines
+    from gradcheck_cli.reporting.terminal.jacobian_text import heat_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
     drawn = result.pairs[0].figure

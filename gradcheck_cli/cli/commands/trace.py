@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @click.command("trace", short_help="Print one backward pass, op by op.")
-@picking_options("The way of one pair alone, such as dM1/dM0. [default: all]")
+@picking_options("Only the path of one pair, such as dM1/dM0. [default: all]")
 @click.option(
     "--type",
     "types",
     multiple=True,
     metavar="OPTYPE",
-    help="Ops of this type alone, such as Exp. [default: all but Identity]",
+    help="Only ops of this type, such as Exp. [default: all but Identity]",
 )
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.
 
-    An upstream of ones flows in at the output. Of each op: the gradient function and where it is written,
-    what flows in, what comes out. It is marked where NaN, infinity and None first appear.
+    The upstream at the output is all ones. For each op it prints the gradient function and its place, the
+    upstreams and the gradients. It marks where NaN, infinity and None first appear.
 
     \b
     Exit codes: 0 printed, 2 bad usage or a bad spec, 3 forward or gradient could
@@ -53,7 +53,7 @@ def command(
     from gradcheck_cli.running.views.backward_views import trace_case
 
     def trace(case: Case) -> int:
-        with redirect_stdout(sys.stderr):  # what the forward prints is no part of the result
+        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
             passes = trace_case(case, picked.label, types)
         if form == "json":
             click.echo(trace_json(case, passes), nl=False)

@@ -1,4 +1,4 @@
-"""`gradcheck validate`: reads specs and nothing else; never imports TensorFlow, nor the code under test."""
+"""`gradcheck validate`: only reads specs; imports neither TensorFlow nor the code under test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(*, paths: tuple[str, ...], form: str) -> None:
     """Read the specs in PATHS and report every fault of every file at once.
 
-    Nothing is run and TensorFlow isn't loaded. PATHS default as in `gradcheck run`.
+    Nothing is run and TensorFlow isn't loaded. The default of PATHS is that of `gradcheck run`.
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
     from gradcheck_cli.project import default_paths
@@ -52,7 +52,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
 
 
 def _print(form: str, faults: Sequence[Fault]) -> None:
-    """Print faults for another program; for people they are said as the command ends."""
+    """Print faults for another program; for people they are printed when the command ends."""
     from gradcheck_cli.cli.options.report_options import root_folder
     from gradcheck_cli.cli.outlet import print_commands
     from gradcheck_cli.reporting.exchange.fault_reports import faults_github, faults_json, faults_sarif

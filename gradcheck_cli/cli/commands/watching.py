@@ -1,4 +1,4 @@
-"""`gradcheck run --watch`: runs again what changed as files are saved, with TensorFlow imported once."""
+"""`gradcheck run --watch`: runs changed cases again when files are saved, with TensorFlow imported once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTERRUPTED = 130
 _LISTED = 3  # changed files that a line names
 
 
-# Options of `run` that need a run that ends, by their parameters' names.
+# Options of `run` that only make sense for a run that ends, by their parameters' names.
 _ENDS = {
     "reports": "--report",
     "against": "--baseline",
@@ -45,12 +45,12 @@ def watch_command(
     read: Callable[[], Sequence[Case]],
     options: WorkerOptions,
 ) -> int:
-    """Watch as `run` was asked to.
+    """Watch files with the options of `run`.
 
     Args:
-        ctx: the command's context, with what `run` was told.
+        ctx: the command's context, with the values of `run`'s options.
         paths: spec files and folders of them.
-        read: reads the cases anew.
+        read: reads the cases again.
         options: where cases run.
 
     Returns:
@@ -62,7 +62,7 @@ def watch_command(
     refused += ["-j 0"] if options.jobs == 0 else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
-    # First: TensorFlow is imported beside what follows. Compiled files could hide a second change within one
+    # First: TensorFlow is imported in the background. Compiled files could hide a second change within one
     # second.
     workers = start_workers(ctx, options, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
@@ -85,17 +85,17 @@ def watch(
     show: Callable[[CaseResult], None],
     policy: Policy,
 ) -> int:
-    """Check all cases, then those that each change touches, until Ctrl-C.
+    """Check all cases, then those that each change affects, until Ctrl-C.
 
     Args:
-        workers: where cases run; stays open in between.
+        workers: where cases run; they stay open in between.
         paths: spec files and folders of them.
-        read: reads the cases anew.
+        read: reads the cases again.
         show: prints a case's result.
         policy: says what counts as a failure.
 
     Returns:
-        The exit code of what is known last.
+        The exit code of the last results.
     """
     watched = FileWatch(paths)
     results: dict[tuple[str, str, str, str], CaseResult] = {}
@@ -108,10 +108,10 @@ def watch(
             except GradcheckError as error:
                 click.echo(str(error))
             else:
-                todo = cases if changed is None else watched.touched(cases, changed)
+                todo = cases if changed is None else watched.affected_cases(cases, changed)
                 watched.follow(cases)
                 _run(workers, todo, results, show)
-                _forget_gone(results, cases)
+                _drop_deleted(results, cases)
                 wrong = sum(not policy.is_fine(result) for result in results.values())
                 took = time.perf_counter() - began
                 click.echo(_summary(len(todo), len(results), wrong, watched.count, took))
@@ -145,8 +145,8 @@ def _place(result: CaseResult) -> tuple[str, str, str, str]:
     return result.op, result.case, result.mode, result.dtype
 
 
-def _forget_gone(results: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
-    """Drop the results of cases that aren't there any more."""
+def _drop_deleted(results: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
+    """Drop the results of cases that no longer exist."""
     there = {(case.op, case.name, case.mode, case.dtype) for case in cases}
     for place in [place for place in results if place not in there]:
         del results[place]

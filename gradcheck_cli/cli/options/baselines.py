@@ -1,4 +1,4 @@
-"""The options `--baseline` and `--update-baseline`: reading, comparing and writing the lock file."""
+"""The options `--baseline` and `--update-baseline`: they read, compare and write the lock file."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class Baseline:
     """The baseline of a run: read before it, compared and written after it."""
 
     def __init__(self, ctx: click.Context, options: BaselineOptions, seed: int | None) -> None:
-        """Read what there is, before anything runs.
+        """Read the lock files before anything runs.
 
         Args:
-            ctx: the command's context, which knows where each option comes from.
-            options: what to compare with, and what to write.
-            seed: the command line's own.
+            ctx: the command's context, which says where each option comes from.
+            options: the lock file to compare with, and the one to write.
+            seed: the command line's seed.
 
         Raises:
-            UsageError: the options exclude each other, or a file can't be read, or not be written later.
+            UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
         """
         against, update = options.against, options.update
         asked_now = [
@@ -67,7 +67,7 @@ class Baseline:
         ]
         is_configured = asked_now == [False, True]
         if against is not None and update is not None and is_configured:
-            against = None  # the command line asks for an update
+            against = None  # the command line requests an update
         if against is not None and update is not None:
             raise UsageError(
                 "--baseline and --update-baseline exclude each other: compare first, then update."
@@ -85,7 +85,7 @@ class Baseline:
             if not update.absolute().parent.is_dir():
                 raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
             return
-        self._old = read_lock(file)  # faults are said before the run
+        self._old = read_lock(file)  # faults are reported before the run
 
     @property
     def is_used(self) -> bool:
@@ -93,7 +93,7 @@ class Baseline:
         return (self._against or self._update) is not None
 
     def compared(self, report: Report) -> Report:
-        """Return the report, which says what was selected, with what has changed since the baseline."""
+        """Return the report with its selection and the changes since the baseline."""
         if self._against is None:
             return report
         from gradcheck_cli.running.baseline.compare import compare
@@ -104,12 +104,12 @@ class Baseline:
         return replace(report, baseline=findings)
 
     def write(self, report: Report) -> int:
-        """Write the lock file, if that was asked for, and say on standard error what has changed in it.
+        """Write the lock file, if requested, and print on standard error what has changed in it.
 
         It is read again first: another run may have added its pairs since this one began.
 
         Returns:
-            0; 2 where it can't be written, which is said.
+            0; or 2 if it can't be written, with a message.
         """
         if self._update is None:
             return 0

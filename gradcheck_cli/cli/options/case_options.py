@@ -54,7 +54,7 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """What the command line changes in cases; `None` and nothing leave them as their specs have them."""
+    """The command line's changes to cases; `None` and empty values leave them as their specs have them."""
 
     seed: int | None = None
     modes: tuple[str, ...] = ()
@@ -65,13 +65,13 @@ class CaseOptions:
     search: float | None = None
 
     def load(self, folders: Sequence[str]) -> tuple[Case, ...]:
-        """Read the cases of specs; values are drawn from the seed that is asked for."""
+        """Read the cases of specs; values are drawn from the requested seed."""
         from gradcheck_cli.spec.load import load_cases
 
         return load_cases(folders, seed=self.seed)
 
-    def applied_to(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """Return cases in each of their modes, as these options have them."""
+    def apply_to(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+        """Return cases in each of their modes, changed by these options."""
         from gradcheck_cli.spec.cases.case_modes import in_each_mode
 
         changes: dict[str, Any] = {"full_only": True} if self.require == "full" else {}
@@ -83,7 +83,7 @@ class CaseOptions:
 
 
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Draw inputs from this seed, whatever specs say."
+    "--seed", type=click.IntRange(min=0), help="Draw inputs with this seed, whatever specs say."
 )
 case_options = option_group(
     "changes",
@@ -106,15 +106,15 @@ case_options = option_group(
         "--power",
         metavar="SIZE:PROBABILITY",
         callback=_power,
-        help="What random probes must see: an error of this relative SIZE in one element is missed with "
+        help="What random probes must detect: an error of this relative SIZE in one element is missed with "
         "at most this PROBABILITY. [default: 0.01:0.1]",
     ),
     click.option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Judge a case within about this long, beside what can't be done without: by random probes "
-        "where element by element takes longer. What they leave unseen is inconclusive. [default: 10]",
+        help="Judge a case within about this long, apart from the necessary minimum; random probes replace "
+        "single elements where these take longer. What they leave unseen is inconclusive. [default: 10]",
     ),
     click.option(
         "--require",

@@ -1,4 +1,4 @@
-"""Options that can also be set by `GRADCHECK_...` variables or, after those, in pyproject.toml."""
+"""Options that can also be set by `GRADCHECK_...` variables or, with lower priority, in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _NEVER = ("help", "show-config", "collect-only")
 _PREFIX = "GRADCHECK_"
 _COMMAND_LINE = "command line"
-_BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # what stands between a report's kind and its file
+_BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # the separator between a report's kind and its file
 
 
 class ConfiguredCommand(click.Command):
     """A command whose options have defaults in the environment and in `[tool.gradcheck]`.
 
     Attributes:
-        only: the only keys it takes from there; empty for all of its options.
+        only: the only keys that it takes from there; empty for all of its options.
     """
 
     only: Sequence[str] = ()
@@ -39,7 +39,7 @@ class ConfiguredCommand(click.Command):
         parent: click.Context | None = None,
         **extra: Any,  # noqa: ANN401 (click's own)
     ) -> click.Context:
-        """Read the command line over the environment over the file."""
+        """Combine the command line, the environment and the file, in this order of priority."""
         # Help must work with a faulty pyproject.toml too.
         settings = Settings() if {"-h", "--help"} & set(args) else read_settings()
         keys = self._keys()
@@ -51,7 +51,7 @@ class ConfiguredCommand(click.Command):
             for key, value in settings.table.items()
             if key in keys
         }
-        if parent is None:  # else the group's; click keeps the first that it sees
+        if parent is None:  # else the group's context; click keeps the first that it sees
             extra.setdefault("help_option_names", ["-h", "--help"])
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -63,7 +63,7 @@ class ConfiguredCommand(click.Command):
         return f"{_PREFIX}{key.upper().replace('-', '_')}"
 
     def settings(self, ctx: click.Context) -> Iterator[tuple[str, str, str]]:
-        """Yield each option's key, its value as text, and where that comes from."""
+        """Yield each option's key, its value as text, and where it comes from."""
         settings = read_settings()
         shown = "" if settings.file is None else os.path.relpath(settings.file)
         if "paths" in ctx.params:
@@ -91,12 +91,12 @@ class ConfiguredCommand(click.Command):
         }
 
     def _report_unknown(self, settings: Settings, keys: dict[str, click.Option]) -> None:
-        """Raise for unknown keys of the file, and warn of variables that look like one of ours."""
+        """Raise for unknown keys of the file, and warn about variables with a similar name."""
         if self.only:  # `run` checks the other keys
             return
         known_keys = [*keys, "specs"]
         faults = [
-            f"{settings.place(key)}: unknown key.{_meant(key, known_keys)}"
+            f"{settings.place(key)}: unknown key.{_suggest(key, known_keys)}"
             for key in settings.table
             if key not in known_keys
         ]
@@ -110,7 +110,7 @@ class ConfiguredCommand(click.Command):
                     click.echo(f"{name}: unknown variable, ignored. Did you mean {close[0]}?", err=True)
 
     def _with_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
-        """Return the error with the place where the bad value stands, if that isn't the command line."""
+        """Return the error with the place of the bad value, unless that is the command line."""
         if error.ctx is None or error.param is None:
             return None
         source = error.ctx.get_parameter_source(str(error.param.name))
@@ -123,7 +123,7 @@ class ConfiguredCommand(click.Command):
 
 
 class RunCommand(ConfiguredCommand):
-    """`run`, whose help lists its many options in groups."""
+    """`run`, whose help groups its many options."""
 
     groups = (
         (
@@ -173,7 +173,7 @@ class MergeCommand(ConfiguredCommand):
 
 
 def _value(settings: Settings, key: str, option: click.Option, value: object) -> object:
-    """Return a TOML value as an option takes it, paths from the working directory."""
+    """Return a TOML value as an option takes it, with paths relative to the working directory."""
     place = settings.place(key)
     if option.is_flag and option.secondary_opts == [] and isinstance(option.type, click.types.BoolParamType):
         if not isinstance(value, bool):
@@ -210,6 +210,6 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _meant(key: str, known_keys: Sequence[str]) -> str:
+def _suggest(key: str, known_keys: Sequence[str]) -> str:
     close = difflib.get_close_matches(key.replace("_", "-"), known_keys, n=1)
     return f" Did you mean '{close[0]}'?" if close else f" Possible keys: {', '.join(sorted(known_keys))}."

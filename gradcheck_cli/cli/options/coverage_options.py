@@ -1,4 +1,4 @@
-"""The options `--cov`, `--cov-report` and `--cov-fail-under`: from before a run to after it."""
+"""The options `--cov`, `--cov-report` and `--cov-fail-under`, and their work before and after a run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_f
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """One `--cov-report`: its kind, and the file that it goes to; `None` for the terminal."""
+    """One `--cov-report`: its kind, and its file; `None` for the terminal."""
 
     kind: str
     file: Path | None = None
 
     def __str__(self) -> str:
-        """Return it as it is written."""
+        """Return it as written on the command line."""
         return self.kind if self.file is None else f"{self.kind}:{self.file}"
 
 
@@ -54,7 +54,7 @@ def _reports(
 
 @dataclass(frozen=True)
 class CoverageOptions:
-    """What is to be measured, how that is told, and how much of it is enough."""
+    """What to measure, how to report it, and how much is enough."""
 
     cov: tuple[str, ...]
     cov_report: tuple[CoverageReport, ...]
@@ -83,8 +83,8 @@ coverage_options = option_group(
         "--cov-fail-under",
         type=click.FloatRange(0, 100),
         metavar="PERCENT",
-        help="Exit with 3 where less than this share of the gradients is covered. What a file or the "
-        "environment says isn't held against a run of selected cases.",
+        help="Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
+        "environment doesn't apply to a run of selected cases.",
     ),
     click.option(
         "--branch-fail-under",
@@ -98,7 +98,7 @@ coverage_options = option_group(
 
 @dataclass
 class Coverage:
-    """What is to be measured in a run; nothing where no `--cov` is given."""
+    """What to measure in a run; nothing without `--cov`."""
 
     packages: tuple[Package, ...]
     importing: Importing | None
@@ -110,12 +110,12 @@ class Coverage:
 
     @classmethod
     def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
-        """Read the packages' text, and begin to import their modules beside the run.
+        """Read the packages' text, and start importing their modules in parallel with the run.
 
         Args:
-            ctx: the command's.
-            folders: of the specs.
-            options: the command line's.
+            ctx: the command's context.
+            folders: the folders of the specs.
+            options: the command line's options.
 
         Raises:
             UsageError: there is no such package.
@@ -123,7 +123,7 @@ class Coverage:
         names, changed = options.cov, ctx.params["changed"] or ""
         if not names:
             return cls((), None, {}, None, "", (), _least(ctx, "branch_fail_under"))
-        # Late imports: most runs do without.
+        # Late imports: most runs don't need them.
         from gradcheck_cli.coverage.gradients_in_text import read_package
         from gradcheck_cli.coverage.importing import Importing
         from gradcheck_cli.spec.load import load
@@ -150,7 +150,7 @@ class Coverage:
             _least(ctx, "branch_fail_under"),
         )
 
-    def added_to(self, report: Report) -> Report:
+    def add_to(self, report: Report) -> Report:
         """Return a report with the coverage of its cases."""
         report = replace(report, branch_fail_under=self.branch_fail_under)
         if self.importing is None:
@@ -162,11 +162,11 @@ class Coverage:
 
     @property
     def names_missing(self) -> bool:
-        """Whether what isn't covered is to be named."""
+        """Whether gradients that aren't covered are named."""
         return any(report.kind == TERM for report in self.reports)
 
     def write(self, coverage: GradientCoverage | None) -> int:
-        """Write the files that were asked for, say which can't be, and return the exit code for that."""
+        """Write the requested files, report failures, and return the exit code for them."""
         from gradcheck_cli.cli.options.report_options import write_file
         from gradcheck_cli.reporting.exchange.coverage_report import (
             coverage_json,
@@ -188,19 +188,17 @@ class Coverage:
 
 
 def _folders(paths: Sequence[str]) -> list[str]:
-    """Return the folders in which code may stand beside specs."""
+    """Return the folders in which code may be beside specs."""
     return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
 
 
 def _least(ctx: click.Context, option: str) -> float | None:
-    """Return the least share; none where cases are selected, unless the command line asks for it itself."""
+    """Return the least share; none if cases are selected, unless the command line itself states it."""
     value: float | None = ctx.params[option]
     if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
         return value
     if any(ctx.params[name] for name in _SELECTING):
-        message = (
-            f"--{option.replace('_', '-')}: only some cases were selected, so it isn't held against them"
-        )
+        message = f"--{option.replace('_', '-')}: only some cases were selected, so it doesn't apply"
         click.echo(message, err=True)
         return None
     return value

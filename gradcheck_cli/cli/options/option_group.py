@@ -1,4 +1,4 @@
-"""Options that belong together: a command takes their values as one object."""
+"""Groups of options: a command takes their values as one object."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def option_group(name: str, kind: type, *options: Callable[[Function], Function]) -> Callable[..., Any]:
-    """Return a decorator that adds options to a command, and hands their values over as one object.
+    """Return a decorator that adds options to a command, and passes their values as one object.
 
     Args:
         name: the parameter of the command's function that takes the object.
-        kind: the object's class, a dataclass. Its fields are named as the options' parameters are.
-        options: what `click.option` returns, in the order of the help text.
+        kind: the object's class, a dataclass. Its fields have the names of the options' parameters.
+        options: the results of `click.option`, in the order of the help text.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The options that say which reports are written and printed, and the writing of them."""
+"""The options that say which reports are written and printed, and the writing of reports."""
 
 from __future__ import annotations
 
@@ -27,24 +27,26 @@ FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + " or github"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One `--report`: its kind, and the file that it goes to; `None` for GitHub's annotations."""
+class ReportTarget:
+    """One `--report`: its kind, and its file; `None` for GitHub's annotations."""
 
     kind: str
     file: Path | None = None
 
     def __str__(self) -> str:
-        """Return it as it is written."""
+        """Return it as written on the command line."""
         return self.kind if self.file is None else f"{self.kind}={self.file}"
 
 
-def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[Wanted, ...]:
-    """Read `KIND=FILE`, and find out before the run whether FILE can be written after it."""
-    targets: list[Wanted] = []
+def _read_reports(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[ReportTarget, ...]:
+    """Read `KIND=FILE`, and check before the run that FILE can be written after it."""
+    targets: list[ReportTarget] = []
     for value in values:
         kind, separator, name = value.partition("=")
         if value == "github":
-            targets.append(Wanted("github"))
+            targets.append(ReportTarget("github"))
             continue
         if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
@@ -62,7 +64,7 @@ def _wanted(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str,
             raise click.BadParameter(
                 f"'{name}' is to hold two reports, {clashing.kind} and {kind}; name two files."
             )
-        targets.append(Wanted(kind, file))
+        targets.append(ReportTarget(kind, file))
     return tuple(targets)
 
 
@@ -75,7 +77,7 @@ def _require_place(file: Path) -> None:
             raise click.BadParameter(
                 f"there is no folder '{file.parent}' to write '{file.name}' into."
             ) from None
-    except OSError as error:  # a name too long, a folder that is none
+    except OSError as error:  # a name that is too long, or a folder that is none
         raise click.BadParameter(f"'{file}' can't be written: {error.strerror or error}.") from error
 
 
@@ -87,7 +89,7 @@ def report_options(function: Function) -> Function:
             "reports",
             multiple=True,
             metavar="KIND=FILE",
-            callback=_wanted,
+            callback=_read_reports,
             help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
             "markdown to $GITHUB_STEP_SUMMARY.",
         ),
@@ -99,15 +101,15 @@ def report_options(function: Function) -> Function:
     return function
 
 
-def files_of(reports: Sequence[Wanted]) -> tuple[Path, ...]:
-    """Return the files that reports go to."""
+def files_of(reports: Sequence[ReportTarget]) -> tuple[Path, ...]:
+    """Return the files of reports."""
     return tuple(target.file for target in reports if target.file is not None)
 
 
 def root_folder() -> Path:
-    """Return the folder from which reports name files: the repository's, as far as that is known.
+    """Return the folder relative to which reports name files: the repository's, as far as it is known.
 
-    In GitHub's jobs that is $GITHUB_WORKSPACE; elsewhere the nearest folder above that holds `.git`.
+    In GitHub's jobs that is $GITHUB_WORKSPACE; elsewhere the nearest parent folder with `.git`.
     """
     workspace = os.environ.get("GITHUB_WORKSPACE")
     if workspace:
@@ -122,7 +124,7 @@ def print_report(form: str, report: Report) -> None:
     if form == "github":
         print_commands(text, err=False)
         return
-    if FORMATS[form].is_json:  # the same text to JSON, and no command to a CI service that reads it
+    if FORMATS[form].is_json:  # the same text in JSON, but no command for a CI service that reads it
         text = text.replace("##", "\\u0023#")
     try:
         sys.stdout.write(text)
@@ -132,17 +134,17 @@ def print_report(form: str, report: Report) -> None:
     sys.stdout.flush()
 
 
-def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
-    """Write the reports that were asked for, and say which can't be.
+def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) -> int:
+    """Write the requested reports, and report those that can't be written.
 
     Args:
-        reports: which.
-        form: what is printed on standard output: GitHub's annotations go there beside a table, else to
-            standard error, since another program reads standard output then.
+        reports: the reports to write.
+        form: the form of standard output: GitHub's annotations are printed there beside a table, but
+            otherwise on standard error, since another program then reads standard output.
         report: the run.
 
     Returns:
-        The report's own exit code; in place of a 0, 2 where a file can't be written.
+        The report's own exit code; 2 instead of 0 if a file can't be written.
     """
     failures = []
     for target in reports:
@@ -158,7 +160,7 @@ def write_reports(reports: Sequence[Wanted], form: str, report: Report) -> int:
 
 
 def write_file(file: Path, text: str) -> list[str]:
-    """Write a report, and return why it can't be written, if so."""
+    """Write a report, and return why it can't be written; empty if it was."""
     from gradcheck_cli.reporting.files import write_text
 
     try:
@@ -169,7 +171,7 @@ def write_file(file: Path, text: str) -> list[str]:
 
 
 def _append_summary(report: Report) -> list[str]:
-    """Append the Markdown to the page that GitHub shows of a job: other steps write to it too."""
+    """Append the Markdown to the page that GitHub shows for a job: other steps write to it too."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     if not name:
         return []

@@ -40,7 +40,7 @@ cache_option = click.option(
     "cache",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Where past failures and durations are kept. [default: .gradcheck_cache in the project]",
+    help="The folder for past failures and durations. [default: .gradcheck_cache in the project]",
 )
 
 
@@ -67,8 +67,8 @@ def _case_option(text: str) -> Callable[[Function], Function]:
 
 
 _NAMING = (
-    _op_option("Check this op only; repeatable."),
-    _case_option("Check this case only; repeatable."),
+    _op_option("Check only this op; repeatable."),
+    _case_option("Check only this case; repeatable."),
     click.option(
         "-k",
         "expression",
@@ -97,7 +97,7 @@ _NAMING = (
 
 @dataclass(frozen=True)
 class NamedCases:
-    """Cases that are asked for by name; empty fields ask for all."""
+    """Cases that are requested by name; empty fields mean all."""
 
     ops: tuple[str, ...]
     names: tuple[str, ...]
@@ -106,10 +106,10 @@ class NamedCases:
     op_types: tuple[str, ...]
 
     def choose(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """Return the cases that are asked for.
+        """Return the requested cases.
 
         Raises:
-            NoSpecsError: something is asked for that isn't there.
+            NoSpecsError: a requested name doesn't exist.
         """
         from gradcheck_cli.running.selection.filters import CaseFilter, choose
 
@@ -121,7 +121,7 @@ naming_options = option_group("named", NamedCases, *_NAMING)
 
 @dataclass(frozen=True)
 class PickedCases:
-    """Cases of one spec, and the pair that is asked for; `None` for all pairs."""
+    """Cases of one spec, and the requested pair; `None` for all pairs."""
 
     spec: str
     label: str | None
@@ -129,7 +129,7 @@ class PickedCases:
     names: tuple[str, ...]
 
     def load(self) -> list[Case]:
-        """Read the spec, and return the cases that are asked for and can have the pair.
+        """Read the spec, and return the requested cases that can have the pair.
 
         Raises:
             NoSpecsError: there is no such case, or no such op.
@@ -142,7 +142,7 @@ class PickedCases:
 
 
 def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
-    """Return a decorator that adds the options by which cases and a pair of one spec are picked.
+    """Return a decorator that adds the options that select cases and a pair of one spec.
 
     Args:
         text: the help of `--pair`.
@@ -166,8 +166,8 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class Selected:
-    """The cases to run, a note on how they were chosen, and which shard they are."""
+class SelectedCases:
+    """The cases to run, a note on the selection, and the shard."""
 
     cases: tuple[Case, ...]
     notices: tuple[str, ...] = ()
@@ -190,16 +190,16 @@ class SelectionOptions(NamedCases):
 
     @property
     def cache_folder(self) -> Path:
-        """Where past runs are remembered."""
+        """The folder with the history of past runs."""
         return self.cache or default_cache()
 
-    def select(self, cases: Sequence[Case]) -> Selected:
-        """Return which of the cases to run.
+    def select(self, cases: Sequence[Case]) -> SelectedCases:
+        """Return the cases to run.
 
-        What is asked for by name and isn't there is an error (exit 5); what git or the past leave empty
-        isn't: there is nothing to check then, and that is fine.
+        A requested name that doesn't exist is an error (exit 5). A selection that is empty because of git or
+        past runs is none: there is nothing to check.
         """
-        # Late imports, option by option: git and the reading of modules cost time.
+        # Late imports for each option: git and reading modules cost time.
         from gradcheck_cli.running.selection.history import failed_before, read_history
 
         chosen = self.choose(cases)
@@ -228,10 +228,10 @@ class SelectionOptions(NamedCases):
             whole = len(chosen)
             chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
-        return Selected(chosen, tuple(notices), shard)
+        return SelectedCases(chosen, tuple(notices), shard)
 
     def narrowing(self) -> list[str]:
-        """Return the options that narrow a run down, or end it early, as on a command line."""
+        """Return the options that select cases or end a run early, as on a command line."""
         several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
         words = [f"{option} {value}" for option, values in several for value in values]
         words += [f"--op-type {value}" for value in self.op_types]
@@ -244,7 +244,7 @@ class SelectionOptions(NamedCases):
         return words if self.max_time is None else [*words, f"--max-time {self.max_time:g}"]
 
     def stopper(self, policy: Policy, began: float) -> Stopper:
-        """Return what ends the run early, if anything; time counts from `began`, of `time.monotonic`."""
+        """Return what may end the run early, if anything; its time starts at `began`, of `time.monotonic`."""
         from gradcheck_cli.running.run_loop import Stopper
 
         return Stopper(
@@ -264,14 +264,14 @@ selection_options = option_group(
         "--last-failed",
         "last_failed",
         is_flag=True,
-        help="Check what failed when it last ran; all, if nothing did.",
+        help="Check only the cases that failed when they last ran; all, if none did.",
     ),
     click.option(
         "--ff",
         "--failed-first",
         "failed_first",
         is_flag=True,
-        help="Check what failed when it last ran first.",
+        help="Check the cases first that failed when they last ran.",
     ),
     click.option(
         "--changed",
@@ -288,20 +288,22 @@ selection_options = option_group(
         help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the "
         "reports.",
     ),
-    click.option("-x", "--exitfirst", "stop_first", is_flag=True, help="End with the first case that fails."),
+    click.option(
+        "-x", "--exitfirst", "stop_first", is_flag=True, help="Stop after the first case that fails."
+    ),
     click.option(
         "--max-failures",
         type=click.IntRange(min=1),
         metavar="N",
-        help="End with the Nth case that fails.",
+        help="Stop after the Nth case that fails.",
     ),
     click.option(
         "--max-time",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="End the run after this long; what it didn't get to is unchecked (exit 3).",
+        help="Stop the run after this long; the remaining cases count as unchecked (exit 3).",
     ),
-    click.option("--collect-only", is_flag=True, help="List the cases, and check none."),
+    click.option("--collect-only", is_flag=True, help="List the cases without checking them."),
     cache_option,
 )
 
@@ -311,7 +313,7 @@ def _cases(count: int) -> str:
 
 
 def list_cases(cases: Sequence[Case], form: str) -> None:
-    """Print which cases would run: a line each, or JSON."""
+    """Print the cases that would run: one line each, or JSON."""
     if form == "json":
         import json
 
@@ -334,7 +336,7 @@ def list_cases(cases: Sequence[Case], form: str) -> None:
 
 
 def default_cache() -> Path:
-    """Return where past runs are remembered: beside the nearest pyproject.toml or repository's top."""
+    """Return the folder of the history: beside the nearest pyproject.toml, or at the repository's top."""
     here = Path.cwd()
     with suppress(OSError):
         for folder in (here, *here.parents):

@@ -33,11 +33,11 @@ _HERE = "dask"
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Where cases run, and what they may take there.
+    """Where cases run, and what they may use there.
 
     Attributes:
         jobs: how many processes at a time; 0 is in this process.
-        isolate: a process for each case, not for each document.
+        isolate: whether each case has its own process, instead of each document.
         timeout: seconds for a case.
         memory: bytes for a process.
         place: the Dask cluster; `None` for this machine without one.
@@ -75,8 +75,8 @@ worker_options = option_group(
         "--jobs",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Check N documents at a time, each in a process of its own; 0: all in this process, "
-        "for a debugger. [default: the cores there are]",
+        help="Check N documents at a time, each in its own process; 0: all in this process, "
+        "for a debugger. [default: one per core]",
     ),
     click.option(
         "--timeout",
@@ -91,7 +91,7 @@ worker_options = option_group(
         callback=_size,
         help="Memory that a process may use, such as 4GiB. [default: half of the machine's]",
     ),
-    click.option("--isolate", is_flag=True, help="Give each case a process of its own, not each document."),
+    click.option("--isolate", is_flag=True, help="Give each case its own process, instead of each document."),
     click.option(
         "--on",
         "place",
@@ -115,13 +115,13 @@ def start_workers(
     *,
     writes_bytecode: bool = True,
 ) -> Workers:
-    """Start what cases are to run in. TensorFlow is imported meanwhile, if that is another process.
+    """Start the workers. Another process imports TensorFlow in the background.
 
     Args:
-        ctx: the command's context; workers are closed as it ends, however that comes about.
-        options: where they run, and what they may take there.
-        reports: files that reports go to; what failed cases have printed is kept beside the first.
-        writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
+        ctx: the command's context; workers are closed when it ends, for whatever reason.
+        options: where they run, and what they may use there.
+        reports: files of reports; the output of failed cases is kept beside the first.
+        writes_bytecode: whether compiled modules may be written; see `ForkServer`.
     """
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers
@@ -144,7 +144,7 @@ def start_workers(
 
 
 def _limits(options: WorkerOptions, memory: int | None) -> Limits:
-    """Return what a case may take, with at most so much memory unless the options say how much."""
+    """Return what a case may use; `memory` is the limit unless the options state one."""
     return Limits(
         DEFAULT_TIMEOUT if options.timeout is None else options.timeout,
         memory if options.memory is None else options.memory,
@@ -157,7 +157,7 @@ def _in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
         raise click.UsageError(
             "--isolate, --timeout, --memory and --on need processes: choose -j 1 or more.", ctx
         )
-    # As in a worker, so that the last digits are the same: before NumPy is imported.
+    # As in a worker, so that the last digits are the same; before NumPy is imported.
     hold_to_one_thread(os.environ)
     from gradcheck_cli.running.session import InProcess
 

@@ -16,25 +16,26 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.differences import Mask
     from gradcheck_cli.numerics.precision import Float
 
-# Beyond this many times what is allowed a gradient is wrong, as an element is (`verdict.MISMATCH_MARGIN`).
+# Beyond this many times what is allowed a gradient is wrong, as a single element is
+# (`verdict.MISMATCH_MARGIN`).
 MARGIN = 5.0
 # The search in a hull moves its nearest point by less than this part.
 SETTLED = 1e-6
-MOST_STEPS = 200  # what they leave open is solved one by one
+MOST_STEPS = 200  # the hulls that they leave open are solved one by one
 # A few roundings: shares and gains below it are zero.
 EXACT = 2.0**-48
 
 
 def nearest_to_zero(points: Float, is_there: Mask) -> tuple[Float, Float]:
-    """Find the point of each hull that is nearest to zero, until it is known on which side of 1 it lies.
+    """Find the point of each hull that is nearest to zero, until it is clear on which side of 1 it lies.
 
     Args:
         points: (R, K, q) the hulls' points, in units of what is allowed along each direction.
         is_there: (R, K) which of them count; at least one of each hull.
 
     Returns:
-        The points, (R, q); and a bound (R,) below how far from zero, in the largest of its components, every
-        point of the hull is: at most 0 where zero may be inside.
+        The points, (R, q); and a lower bound (R,) on the distance from zero, in the largest component, of
+        every point of the hull: at most 0 where zero may be inside.
     """
     best, bound = np.zeros((len(points), points.shape[2])), np.zeros(len(points))
     todo = np.arange(len(points))
@@ -74,10 +75,10 @@ def nearest_to_zero(points: Float, is_there: Mask) -> tuple[Float, Float]:
 
 
 def _solve(hull: Float) -> Float:
-    """Find the point of one hull, (K, q), that is nearest to zero: least squares with shares of at least 0.
+    """Find the point of one hull, (K, q), that is nearest to zero: least squares with non-negative shares.
 
-    Lawson and Hanson, Solving Least Squares Problems (1974), algorithm NNLS; that shares add up to 1 is one
-    more equation, which scaling the result makes exact.
+    The algorithm is NNLS of Lawson and Hanson, Solving Least Squares Problems (1974). That the shares add up
+    to 1 is one more equation; scaling the result makes it exact.
     """
     unit = float(np.abs(hull).max())
     matrix = np.concatenate([hull.T / unit, np.ones((1, len(hull)))])

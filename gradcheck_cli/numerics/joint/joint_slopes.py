@@ -1,22 +1,23 @@
-"""Says whether rows of a gradient at a tie move as the function does, along all its inputs together.
+"""Says whether rows of a gradient at a tie fit the function's movement along all its inputs together.
 
-At a tie each element of a gradient may lie between its own slopes, and the gradient be wrong all the same:
-the maximum of two equal numbers, with the full upstream for both, moves by twice what it should when both
-move. What a right gradient is there has a name: near the point the function is one of several smooth ones
-(`pieces`), and a right gradient is one of theirs, or shares between them, so it lies in their convex hull
-(the generalized gradient; Clarke 1983, theorem 2.5.1; of piecewise smooth ones Scholtes 2012, chapter 4).
+At a tie, each element of a gradient may lie between its own slopes although the gradient is wrong. An example
+is the maximum of two equal numbers with the full upstream for both: its gradient is twice what it should be
+when both move. The right gradients at such a point are known: near the point the function is one of several
+smooth ones (`pieces`), and a right gradient is that of one piece, or a weighted mean of several. So it lies
+in their convex hull (the generalized gradient; Clarke 1983, theorem 2.5.1; for piecewise smooth functions
+Scholtes 2012, chapter 4).
 
-- What lies in the hull of some pieces lies in the hull of all: to be inside is proof.
-- To be outside is proof only where no piece is missing. What is missing is looked for where it would matter:
-  along the direction that parts the gradient from the hull (for a convex or a concave function its end is the
-  very piece), along random ones, and where the function moves as the gradient says (the piece that the
-  gradient is of). A gradient is outside only when that has brought nothing new, and the outermost piece was
-  met three times. Of r pieces that are equally wide, 16 r random directions leave out a given one with
-  probability exp(-16).
+- What lies in the hull of some pieces lies in the hull of all: to be inside is proof. - To be outside is
+proof only if no piece is missing. Missing pieces are searched for where they would matter: along the
+direction that separates the gradient from the hull (for a convex or a concave function, this direction leads
+into the extreme piece itself), along random directions, and where the function moves as the gradient says
+(the piece that the gradient belongs to). A gradient is outside only when this search has found nothing new,
+and the outermost piece was met three times. If r pieces are equally wide, 16 r random directions miss a given
+one with probability exp(-16).
 
 References:
-    F. H. Clarke, Optimization and Nonsmooth Analysis, Wiley (1983).
-    S. Scholtes, Introduction to Piecewise Differentiable Equations, Springer (2012).
+  F. H. Clarke, Optimization and Nonsmooth Analysis, Wiley (1983).
+  S. Scholtes, Introduction to Piecewise Differentiable Equations, Springer (2012).
 """
 
 from __future__ import annotations
@@ -37,39 +38,40 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.joint.pieces import Neighbourhood, Pieces
     from gradcheck_cli.numerics.precision import Float
 
-# Random ends to begin with, as many again in the opposite directions: two pieces are both seen then.
+# Random steps to begin with, and as many in the opposite directions: of two pieces, both are seen then.
 FIRST_ENDS = 2
-# ... and in each round after that, beside those along which the gradient seems to be outside.
+# Further random steps in each later round, beside those along which the gradient seems to be outside.
 MORE_ENDS = 6
 ROUNDS = 24
-# Rounds that brought a gradient no nearer, after which nothing more is expected.
+# How many rounds may bring a gradient no nearer before the search ends.
 STALE = 3
-# Points that must show the outermost piece before it is taken for the outermost.
+# How many points must show the same outermost piece before it is taken as the outermost.
 TOPS = 3
-# Directions along which a row moves as its gradient says are looked for among so many per input of its tie.
+# How many directions per input of the tie are searched for one along which a row moves as its gradient says.
 PER_INPUT = 16
-# Rows whose own directions are followed in one round; the others are served by the same points.
+# How many rows' own directions are followed in one round; the other rows use the same points.
 LEADS = 64
 COMBINED = 4
-# A piece whose slopes are known this much worse than is usual isn't used; what is known to a tenth of how far
-# the pieces lie apart is known well enough (as at a kink in one element: `verdict.decide`).
+# A piece whose slopes have an uncertainty larger than usual by this factor isn't used, unless it is at most a
+# tenth of the distance between the pieces (as at a kink in one element: `verdict.decide`).
 PRECISE = 4.0
 SHARP = 0.1
-# A round that leaves a gradient this near to where it was brought nothing.
+# A round that leaves a gradient this close to where it was counts as no progress.
 NEARER = 0.9
-# About a direction, as a part of it, lies what it only touches the edge of.
+# How far random directions deviate from a given one, as a part of it: the given one may only touch the edge
+# of a piece.
 BLUR = 0.25
-# Floats that may be evaluated in all, beyond which what is open stays open.
+# How many floats may be evaluated in all; beyond this, open rows stay open.
 BUDGET = 2**26
 
 
 class Place(IntEnum):
-    """Where a row's gradient lies, of the slopes that its pieces have."""
+    """Where a row's gradient lies relative to the slopes of its pieces."""
 
     UNKNOWN = 0
     INSIDE = 1
     OUTSIDE = 2
-    SMOOTH = 3  # there is one piece: what its elements show is all there is
+    SMOOTH = 3  # there is only one piece: its elements show everything
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,10 @@ class Claims:
 
     Attributes:
         rows: (R,) which rows.
-        along: directions (K, n) to (K, R), what the gradients make of them.
-        allowed: magnitudes (K, n) of directions to (K, R), what the gradients may be off by along them.
-        involved: by a row's number in `rows` the inputs of its tie, and its gradient for them.
-        widest: the most inputs of a tie.
+        along: maps directions (K, n) to (K, R), the gradients' slopes along them.
+        allowed: maps magnitudes (K, n) of directions to (K, R), the allowed error of these slopes.
+        involved: by a row's index in `rows`, the inputs of its tie and its gradient for them.
+        widest: the largest number of inputs in a tie.
     """
 
     rows: np.ndarray
@@ -93,12 +95,12 @@ class Claims:
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of R rows.
+    """What is known about R rows.
 
     Attributes:
         place: (R,) of `Place`.
-        lack: (R, q) what the gradient lies outside by, along each direction.
-        doubt: (R,) the largest error of a slope that this rests on.
+        lack: (R, q) how far outside the gradient lies, along each direction.
+        doubt: (R,) the largest error of a slope that this relies on.
         is_tie: (R,) whether there is more than one piece.
     """
 
@@ -109,7 +111,7 @@ class Found:
 
 
 def judge_rows(near: Neighbourhood, claims: Claims, directions: Float) -> Found:
-    """Say of each row whether its gradient is one of its pieces', or is shared between them.
+    """Say for each row whether its gradient is that of one of its pieces, or a weighted mean of several.
 
     Args:
         near: the function.
@@ -117,7 +119,7 @@ def judge_rows(near: Neighbourhood, claims: Claims, directions: Float) -> Found:
         directions: (q, n) along which they are compared.
 
     Returns:
-        Where they lie.
+        Where the gradients lie.
     """
     return _Search(near, claims, np.where(near.can_move, directions, 0.0)).run()
 
@@ -134,7 +136,7 @@ class _Search:
     is_known: Mask = field(init=False)
 
     def run(self) -> Found:
-        """Look for pieces until every row is known, or nothing new comes up."""
+        """Search for pieces until every row is decided, or nothing new is found."""
         near, count = self.near, len(self.claims.rows)
         shape = (count, len(self.directions))
         self.place = np.zeros(count, dtype=np.int8)
@@ -148,7 +150,7 @@ class _Search:
         pieces = near.pieces(self.ends, self.directions, self.claims.rows)
         for turn in range(ROUNDS):
             towards = self._weigh(pieces)
-            # What is unknown for want of points has some more to come.
+            # What is undecided for lack of points gets more of them.
             patience = np.where((self.place == Place.UNKNOWN) & self.is_tie, 2 * STALE, STALE)
             rows = np.flatnonzero((self.place != Place.INSIDE) & (self.stale < patience))
             if not rows.size or near.evaluations * max(near.point.size, near.unit.size) > BUDGET:
@@ -165,12 +167,12 @@ class _Search:
         return self.near.generator.standard_normal((count, self.near.point.size))
 
     def _weigh(self, pieces: Pieces) -> Float:
-        """Place every open row by the pieces known by now; return the directions (R, q) that part them."""
+        """Place every open row by the pieces known so far; return the directions (R, q) between them."""
         towards = np.zeros(self.wanted.shape)
         rows = np.flatnonzero(self.place != Place.INSIDE)
         slope, doubt = (each[:, :, rows].transpose(2, 0, 1) for each in (pieces.slope, pieces.doubt))
         is_one, allowed = pieces.is_one[:, rows].T.copy(), self.allowed[rows]
-        # A piece that is known far worse than the others says less than they do.
+        # A piece with far larger errors than the others shows less than they do.
         most = doubt.max(axis=2)
         ranked = np.sort(np.where(is_one, most, np.inf), axis=1)
         usual = ranked[np.arange(rows.size), (is_one.sum(axis=1) - 1) // 2]
@@ -188,13 +190,13 @@ class _Search:
         is_sharp = (worst <= np.maximum(2 * self.allowed[rows], SHARP * apart.max(axis=1)[:, None])).all(
             axis=1
         )
-        # Of what is exact on both sides the smallest of differences is one.
+        # Where both sides are exact, the smallest of differences counts.
         bound += EXACT * apart.max(axis=1)[:, None]
         points = np.where(seen, (slope - self.wanted[rows][:, None]) / bound[:, None], 0.0)
         nearest, outside = nearest_to_zero(points, is_one)
         reached = np.abs(nearest).max(axis=1)
         is_inside = (reached <= 1) & is_sharp
-        # Along what parts a gradient from its pieces: how many show the outermost of them.
+        # Along the separating direction: how many points show the outermost piece.
         level = (
             np.einsum("rkq,rq->rk", points, nearest)
             / np.maximum(np.abs(nearest).sum(axis=1), 1e-300)[:, None]
@@ -214,7 +216,7 @@ class _Search:
         return towards
 
     def _guided(self, rows: np.ndarray, towards: Float, turn: int) -> list[Float]:
-        """Return ends in the directions in which rows seem to lie outside, and about those."""
+        """Return steps in the directions in which rows seem to lie outside, and near these."""
         near = self.near
         chosen = near.generator.permutation(rows)[:LEADS]
         wanted = []
@@ -225,7 +227,7 @@ class _Search:
                 wanted.append((columns, gradient))
         ends = []
         for _ in range(COMBINED):
-            # Rows that share no input are served by one end.
+            # Rows that share no input can use one step together.
             end, is_taken = self._random(1)[0], np.zeros(near.point.size, dtype=bool)
             left = []
             for columns, lead in wanted:
@@ -243,7 +245,7 @@ class _Search:
         return [np.array(ends)] if ends else []
 
     def _matched(self, rows: np.ndarray) -> Float:
-        """Return random directions along which rows move as their gradients say: of one piece, maybe."""
+        """Return random directions along which rows move as their gradients say: perhaps into their piece."""
         near, claims = self.near, self.claims
         width = max(near.point.size, near.unit.size)
         count = max(1, min(PER_INPUT * claims.widest, BUDGET // 4 // width))

@@ -1,8 +1,8 @@
-"""The smooth pieces that a function is made of near a point: where each of them goes along some directions.
+"""The smooth pieces of a function near a point, and the slope of each along some directions.
 
-A piece is met by stepping off the point in a direction d, which for almost every d ends inside of one, and is
-differenced there, by steps far smaller still. One-sided slopes at the point itself wouldn't do: those of the
-second of three equal numbers, sorted, say that it is their median, which is no piece.
+A piece is found by stepping off the point in a direction d. For almost every d the step ends inside one
+piece, which is differenced there with far smaller steps. One-sided slopes at the point itself wouldn't do:
+for the second of three equal numbers, sorted, they are those of the median, which is no piece.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ class Reach:
     """How far to step, over the inputs' scale.
 
     Attributes:
-        near: off the tie, where slopes are taken: they change on the way by `near` times the curvature, and
-            are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, what a gradient may
-            be off by; in float32 4e-3 and 2e-4, about twice that.
-        far: further off by a factor that shows how the slope changes on the way.
-        nearest: here the function must still move as it does at `far`: else what lies between is a kink
-            close by, not at the point.
-        spread: of the points that a slope is taken from, over the distance from the tie: a piece that is
-            narrower than that, as a direction sees it, isn't seen.
-        bent: the most that the two halves of a slope may differ by, over the row's largest slope: a curve's
-            do by `spread` times its curvature; where a piece ends in between, by as much as the pieces do.
-        apart: likewise slopes along d at `far` and `nearest`: a curve's by `far` times its curvature.
+        near: the distance from the tie at which slopes are taken. They change on the way by `near` times the
+            curvature, and are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, about a
+            gradient's tolerance; in float32 4e-3 and 2e-4, about twice the tolerance.
+        far: a larger distance, which shows how the slope changes on the way.
+        nearest: at this distance the function must still move as it does at `far`; otherwise there is a kink
+            close to the point, not at it.
+        spread: the distance of the points that a slope is taken from, over the distance from the tie. A piece
+            that is narrower than that, as seen along a direction, isn't seen.
+        bent: the largest difference between the two halves of a slope, over the row's largest slope. In a
+            curve they differ by `spread` times its curvature; where a piece ends in between, by as much as
+            the pieces do.
+        apart: likewise for slopes along d at `far` and `nearest`: in a curve they differ by `far` times its
+            curvature.
     """
 
     near: float
@@ -48,14 +50,14 @@ class Reach:
     apart: float
 
 
-# Half precision shows no slope of a slope: there elements are judged one by one.
+# Half precision shows no difference of slopes: its elements are judged one by one.
 REACHES = {
     "float64": Reach(2.0**-20, 2.0**-17, 2.0**-32, 2.0**-9, 2.0**-6, 2.0**-8),
     "float32": Reach(2.0**-8, 2.0**-6, 2.0**-12, 2.0**-3, 2.0**-4, 2.0**-3),
 }
-# The last operation isn't the only one that rounds: as in `differences`.
+# The last operation isn't the only one that rounds, as in `differences`.
 ROUNDINGS = 2.0
-# Pieces are at least this many times the uncertainty apart, or there are none.
+# Pieces differ by at least this many times the uncertainty, or there are none.
 CLEAR = 8.0
 
 
@@ -66,15 +68,15 @@ class Neighbourhood:
     Attributes:
         evaluate: (B, n) points, rounded as the inputs are, to (B, m) values.
         point: (n,).
-        scale: (n,) steps are relative to.
-        below: (n,) the room.
-        above: (n,) likewise.
+        scale: (n,) the scale that steps are relative to.
+        below: (n,) the room below the point.
+        above: (n,) the room above it.
         unit: (m,) unit roundoff of each value.
-        input_unit: the coarsest of the inputs.
+        input_unit: the coarsest of the inputs' unit roundoffs.
         round: rounds points to what the inputs can hold.
         reach: how far to step.
         generator: draws directions.
-        evaluations: so far.
+        evaluations: how many were made so far.
     """
 
     evaluate: Callable[[Float], Float]
@@ -91,8 +93,8 @@ class Neighbourhood:
     _free: tuple[Mask, Mask] = field(init=False)
 
     def __post_init__(self) -> None:
-        """See to which side each input can move."""
-        # A direction's components are at most 2 (`fit`), and the slopes' points lie beyond its end.
+        """Find out to which side each input can move."""
+        # A direction's components are at most 2 (`fit`), and the points for slopes lie beyond the step's end.
         need = 4 * self.reach.far * self.scale
         self._free = self.above >= need, self.below >= need
 
@@ -102,14 +104,14 @@ class Neighbourhood:
         return np.asarray(self._free[0] | self._free[1])
 
     def fit(self, directions: Float) -> Float:
-        """Return directions (K, n) that keep to the domain, and points beside their ends that do, too."""
+        """Return directions (K, n) that stay inside the domain, and so do the points beside their ends."""
         up, down = self._free
         edge = 2 * self.reach.spread
         fitted = np.clip(directions, np.where(down, -2.0, edge), np.where(up, 2.0, -edge))
         return np.where(self.can_move, fitted, 0.0)
 
     def at(self, points: Float) -> tuple[Float, Float]:
-        """Evaluate points (B, n), in one call with the base point; return its values, (m,), and theirs."""
+        """Evaluate points (B, n) and the base point in one call; return base values, (m,), and the others."""
         self.evaluations += len(points) + 1
         with np.errstate(all="ignore"):
             values = self.evaluate(self.round(np.concatenate([self.point[None], points])))
@@ -131,9 +133,9 @@ class Neighbourhood:
         return np.concatenate(slopes), np.concatenate(errors)
 
     def pieces(self, ends: Float, directions: Float, rows: np.ndarray) -> Pieces:
-        """Difference along directions (q, n), at points next to x in the directions `ends`, (K, n)."""
-        # One more, mixed of the others: where a tie is left at the end, slopes don't add up. Those of three
-        # equal numbers' median are all zero, but not along all at once.
+        """Difference along directions (q, n), at points near x in the directions `ends`, (K, n)."""
+        # One more direction is mixed from the others, because slopes don't add up where a tie is left at the
+        # end. The slopes of the median of three equal numbers are all zero, but not along all inputs at once.
         mixture = self.generator.uniform(0.5, 1.0, len(directions)) / np.sqrt(len(directions))
         mixture *= self.generator.choice([-1.0, 1.0], len(directions))
         beside = self.reach.spread * np.concatenate([directions, mixture[None] @ directions])
@@ -157,14 +159,14 @@ class Neighbourhood:
     def _pieces(
         self, base: Float, around: Float, checks: tuple[Float, Float], unit: Float, mixture: Float
     ) -> Pieces:
-        """Return slopes of (K, 1 + 2 q + 2, R) values next to the point.
+        """Return the slopes of (K, 1 + 2 q + 2, R) values near the point.
 
         Args:
             base: (R,) values at the point.
-            around: those at the ends, and beside them along the directions and their mixture.
-            checks: (K, R) values further off, and nearer.
+            around: values at the ends, and beside them along the directions and their mixture.
+            checks: (K, R) values at a larger and at a smaller distance.
             unit: (R,) unit roundoff.
-            mixture: (q,) what the last direction is mixed of.
+            mixture: (q,) the weights of the last direction's mixture.
         """
         far, nearest = checks
         reach, count = self.reach, around.shape[1] // 2
@@ -179,10 +181,10 @@ class Neighbourhood:
                 (value - base) / step for value, step in zip((far, middle[:, 0], nearest), steps, strict=True)
             ]
             largest = np.maximum(np.abs(slope).max(axis=1), np.abs(moved).max(axis=0))
-            # Two values; and the points they stand for are rounded, too.
+            # Two values are rounded, and so are the points at which they are taken.
             rounding = size / width + 2 * self.input_unit / width * largest
-            # So near to the tie the slope is still off by what it changes by on the way there, which is what
-            # the slope along the way there changes by, about, and four times that in other directions.
+            # So near to the tie, the slope still differs from the piece's by its change on the way there.
+            # That is about the change of the slope along the way, and four times that in other directions.
             curved = np.abs(moved[0] - moved[1]) * 4 * reach.near / (reach.far - reach.near)
             curved += 4 * size / reach.near * 4 * reach.near / (reach.far - reach.near)
             bent = np.maximum(bend - 4 * rounding[:, None], 0.0)
@@ -198,12 +200,12 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Slopes (K, q, R) of K points' pieces along q directions in R rows, their errors, and where they hold.
+    """Slopes (K, q, R) of K points' pieces along q directions in R rows, with errors and places.
 
     Attributes:
-        slope: of the smooth function that holds next to the point.
+        slope: of the smooth function near the point.
         doubt: bound on the error of each.
-        is_one: (K, R) whether the point lies inside of one piece, which reaches to x.
+        is_one: (K, R) whether the point lies inside a single piece that reaches to x.
     """
 
     slope: Float
@@ -211,7 +213,7 @@ class Pieces:
     is_one: Mask
 
     def join(self, other: Pieces) -> Pieces:
-        """Return both."""
+        """Return both sets of pieces together."""
         return Pieces(
             np.concatenate([self.slope, other.slope]),
             np.concatenate([self.doubt, other.doubt]),
@@ -226,12 +228,13 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
 
     Args:
         near: the function.
-        slopes: (K, n) directions to (K, m), what the elements' own slopes make of them; NaN where unknown.
+        slopes: (K, n) maps directions to (K, m), the slopes that follow from the elements' own; NaN where
+            unknown.
     """
     reach = near.reach
     drawn = np.copysign(near.generator.uniform(0.5, 1.0, (2, near.point.size)), 1.0)
     drawn *= near.generator.choice([-1.0, 1.0], drawn.shape)
-    # One more that moves all to one side: of a median nothing else is sure to show.
+    # One more direction moves all inputs to one side: for a median, no other is sure to show the bend.
     drawn = np.concatenate([drawn, np.abs(drawn[:1])])
     directions = near.fit(np.concatenate([drawn, -drawn]))
     expected = slopes(directions)
@@ -241,7 +244,8 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
         expected = np.where(np.isfinite(expected), expected, 0.5 * (close - np.roll(close, 3, axis=0)))
         beyond = [far - expected, close - expected]
         size = np.maximum(np.abs(close), np.abs(expected))
-        # At a kink the difference stays as it is; a curve's falls with the step, a jump's and noise grow.
+        # At a kink the difference doesn't depend on the step. It falls with the step for a curve, and grows
+        # for a jump and for noise.
         stays = (np.abs(beyond[1]) > 0.5 * np.abs(beyond[0])) & (np.abs(beyond[1]) < 2 * np.abs(beyond[0]))
         is_clear = np.abs(beyond[1]) > reach.apart * size + CLEAR * rounding
         found |= (stays & is_clear).any(axis=0)

@@ -1,13 +1,13 @@
 """Random probes: does u'Jv, from the vjp, equal u'(f(x+v) - f(x-v)), for random u and v?
 
-One probe sees every element of a Jacobian at once, at the price of a few evaluations, so that one of 10^14
-elements can be checked without ever being written down. What it can't see, it says: from elements of sampled
-rows it estimates how probable it is that an error of a given size in one element stays below its bound.
+One probe sees every element of a Jacobian at once for a few evaluations, so a Jacobian of 10^14 elements can
+be checked without ever being written down. A probe also says what it can't see: from elements of sampled rows
+it estimates how probable it is that an error of a given size in one element stays below its bound.
 
-The central difference is taken at v and at 2v. What they differ by bounds the truncation error, and shows the
-rows that a kink spoils; these are left out, of u, and so of the vjp too. Where no kinks are known, both are
-extrapolated (Richardson), with one more difference at 4v, so that a longer step serves. A row is weighed by
-1 / (how far it moves): else the largest rows drown the others.
+The central difference is taken at v and at 2v. The difference between the two bounds the truncation error and
+shows the rows that a kink spoils. These are left out of u, and so of the vjp too. Where no kinks are known,
+the two are extrapolated (Richardson), with one more difference at 4v, so that a longer step can be used. A
+row is weighted by 1 / (how far it moves); otherwise the largest rows would drown the others.
 """
 
 from __future__ import annotations
@@ -25,57 +25,61 @@ from gradcheck_cli.numerics.random_vectors import draw_signed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gradcheck_cli.numerics.differences import Mask
     from gradcheck_cli.numerics.precision import Float
 
-# Rows whose two differences disagree by more than this part are left out: a smooth row's do by h^2 and its
-# curvature, a spoilt one's by any part.
+# Rows whose two differences disagree by more than this part are left out. In a smooth row they differ by h^2
+# times its curvature, in a spoilt row by any part.
 _SPOILT = 2.0**-10
-# Likewise rows whose two sides differ by more than this many steps, or an eighth: a smooth row's differ by h
-# times its curvature.
+# Likewise rows whose two sides differ by more than this many steps, or by an eighth. In a smooth row they
+# differ by h times its curvature.
 _CURVATURE = 2.0**11
 _MOST_BENT = 2.0**-3
-# ... but for those that differ by three times as much at twice the step: a curve's by four, a kink's by two.
+# ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
+# four, a kink's by two.
 _CURVES = 3.0
-# A row that moves by less, relative to its rounding error, than this part of what is typical weighs less: its
-# noise would drown the others.
+# A row that moves by less than this part of what is typical, relative to its rounding error, gets a lower
+# weight; otherwise its noise would drown the others.
 _FAINT = 2.0**-3
-# What is typical is the median of about so many rows.
+# The median of about this many rows is what is typical.
 _TYPICAL_ROWS = 2**12
-# Rows also count as moving by at least this part of the typical row.
+# Rows are taken to move by at least this part of the typical row's movement.
 _STILLEST = 2.0**-20
 # Rounding of values is independent from row to row: six standard deviations of its sum.
 _SIGMAS = 6.0
 # What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
 _VALUE_ROUNDINGS = 2.0**10
-# What rounding inside a forward leaves of values that don't move, in units of u times the largest.
+# What rounding inside a forward leaves of values that don't move, in units of u times the largest value.
 _NOISE_ROUNDINGS = 2.0**6
-# A vjp whose elements are all within rtol of the truth is right, whatever that adds up to.
+# A vjp whose elements are all within rtol of the truth is right, whatever these errors add up to.
 _COHERENT = 3.0
-# An alarm is looked at again at so many times the step.
+# An alarm is checked again at this many times the step.
 _FARTHER = 4.0
-# While an alarm is followed, the step is shortened until this many bounds are left of it, to this at most.
+# While an alarm is followed, the step is shortened as long as the error is expected to stay this many bounds
+# large, but never below this part.
 _CLEAR = 8.0
 _NEAREST = 2.0**-10
-# Rounds in which rows are sampled: a few, to see how many elements each has, then as many as fit.
+# In how many rounds rows are sampled: a few rows first, to see how many elements each has, then as many as
+# fit.
 _FIRST_ROWS = 4
 _SAMPLED_ROUNDS = 2
-# ... and more of them while so few elements of an input were seen that nothing could be said of it.
+# ... and further rounds while too few elements of an input were seen to say anything about it.
 _MOST_ROUNDS = 8
 _ENOUGH_SEEN = 100
-# So few rows are all looked at.
+# Up to this many rows are all examined.
 _ALL_ROWS = 8
 
 
 @dataclass(frozen=True)
 class Differenced:
-    """What a direction does to the rows.
+    """How rows move along a direction.
 
     Attributes:
         direction: the direction.
         change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
-        doubt: (m,) that less half of f(x+2v) - f(x-2v).
-        weight: (m,) 1 / (how far a row moves), or an upstream made of that; 0 where it is spoilt.
-        is_noise: whether nothing moves by more than rounding of the largest value may.
+        doubt: (m,) that minus half of f(x+2v) - f(x-2v).
+        weight: (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is spoilt.
+        is_noise: whether nothing moves by more than what rounding of the largest value explains.
     """
 
     direction: Direction
@@ -86,7 +90,7 @@ class Differenced:
 
     @property
     def is_spoilt(self) -> npt.NDArray[np.bool_]:
-        """Rows in which this direction says nothing, (m,)."""
+        """Rows in which this direction shows nothing, (m,)."""
         return np.asarray(self.weight == 0)
 
 
@@ -96,13 +100,13 @@ class Probe:
 
     Attributes:
         error: |u'Jv of the vjp - u'Jv of the differences|.
-        bound: what rounding and truncation may make of it.
+        bound: the error that rounding and truncation may cause.
         rounding: the part of the bound that comes from rounding of values.
-        tolerated: what errors within every element's tolerance may make of it.
-        size: the root of the sum of squares of u_j (Jv)_j: what errors are relative to.
+        tolerated: the error that errors within every element's tolerance may cause.
+        size: the root of the sum of squares of u_j (Jv)_j: errors are relative to this.
         upstream: u.
-        gradient: the vjp of it.
-        level: what the error must exceed to be an alarm: one of the two.
+        gradient: its vjp.
+        level: the error above which there is an alarm: `bound` or `tolerated`.
     """
 
     error: float
@@ -116,19 +120,19 @@ class Probe:
 
     @property
     def curvature(self) -> float:
-        """The bound over its part from rounding: where curvature makes more, shorter steps see more."""
+        """The bound over its rounding part: where curvature dominates, shorter steps see more."""
         if self.rounding > 0:
             return self.bound / self.rounding
         return np.inf if self.bound > 0 else 1.0
 
     @property
     def is_alarm(self) -> bool:
-        """Whether there is more than the numbers explain; NaN is."""
+        """Whether the error is larger than the numbers explain; NaN counts as such."""
         return not self.error <= self.level
 
 
 def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
-    """Make a random upstream of some rows' weights; of all rows in place, where spoilt ones stay 0."""
+    """Make a random upstream from some rows' weights; if from all rows, in place; spoilt rows stay 0."""
     weight = differenced.weight
     if rows.stop - rows.start < weight.size:
         upstream = np.zeros(weight.size)
@@ -143,7 +147,7 @@ def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice)
 def take_difference(direction: Direction) -> Differenced:
     """Difference along a direction, and find the rows that can't be trusted.
 
-    Arrays may be as large as memory allows: each holds one thing after another.
+    Arrays may be as large as memory allows, so each is used for several values in turn.
     """
     target = direction.target
     base, unit = target.base, target.unit
@@ -165,7 +169,7 @@ def take_difference(direction: Direction) -> Differenced:
             disagree = change[part] - far_change[part] / 2
             size = np.abs(change[part])
             is_fine = np.abs(disagree) <= min(_SPOILT, most_bent) * size + 4 * noise
-            # A kink's bend grows as the step, a curve's as its square.
+            # A kink's bend grows with the step, a curve's with its square.
             is_curve = far_bend[part] >= _CURVES * bend[part]
             is_fine &= ((bend[part] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[part])
         far_change[part] = np.where(is_fine, disagree, 0.0)
@@ -232,7 +236,7 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
 
 
 def persists(differenced: Differenced, probe: Probe) -> bool:
-    """Say whether an alarm grows as the step does; what rounding inside the forward leaves doesn't."""
+    """Say whether an alarm grows with the step; the effect of rounding inside the forward doesn't."""
     direction, upstream = differenced.direction, probe.upstream
     if not np.isfinite(probe.error):
         return True
@@ -262,7 +266,7 @@ def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, floa
         u = upstream[part]
         with np.errstate(all="ignore"):
             moved, unsure = u * differenced.change[part], u * differenced.doubt[part]
-            # An upstream of 0 leaves a row out, also one that isn't finite.
+            # An upstream of 0 leaves a row out, even if the row isn't finite.
             rounding = np.where(u != 0, u * (4 * target.unit) * np.abs(target.base[part]), 0.0)
             total += float(moved.sum())
             doubt += float(unsure.sum())
@@ -273,12 +277,12 @@ def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, floa
 
 @dataclass
 class Unseen:
-    """Elements in which an error would have stayed below the bound, and all that were looked at, by input.
+    """By input: elements in which an error would have stayed below the bound, and all that were examined.
 
     Attributes:
         hidden: (spans,) how many would have.
-        seen: (spans,) of how many that can be told from zero.
-        is_sample: whether there are elements that weren't looked at.
+        seen: (spans,) how many of the examined elements can be told from zero.
+        is_sample: whether some elements weren't examined.
     """
 
     hidden: npt.NDArray[np.int64]
@@ -286,15 +290,15 @@ class Unseen:
     is_sample: bool = False
 
     def add(self, other: Unseen) -> None:
-        """Count another one's elements too."""
+        """Add the elements that another one counted."""
         self.hidden = self.hidden + other.hidden
         self.seen = self.seen + other.seen
         self.is_sample |= other.is_sample
 
     def shares(self) -> Float:
-        """Return the share that is hidden, by input; NaN where nothing was looked at.
+        """Return the share that is hidden, by input; NaN where nothing was examined.
 
-        With nothing missed of N, three in N is the upper limit at 95 % (the rule of three).
+        If none of N was missed, three in N is the upper limit at 95 % (the rule of three).
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.hidden + (3 if self.is_sample else 0)) / self.seen).clip(max=1.0)
@@ -305,20 +309,19 @@ def count_unseen(
 ) -> Unseen:
     """Count the elements in which an error of some relative size would have stayed below the bound.
 
-    Elements are those of sampled rows: a few one by one, or many at a time where rows have so few elements
-    that they hardly meet in a column.
+    The elements are those of sampled rows: taken one by one if there are few, or many at a time where rows
+    have so few elements that they hardly ever share a column.
 
     Args:
         direction: of the probe.
-        probe: without its gradient, if need be.
+        probe: may lack its gradient.
         size: of the error.
-        rows: among which to look.
+        rows: the rows to sample from.
         generator: chooses the rows.
     """
     nothing = np.zeros(len(direction.target.spans), np.int64)
     found = Unseen(nothing, nothing)
-    # An error shows where it exceeds the bound, also after what the rest erred by the other way.
-    level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    level = _level(probe, size)
     count = rows.stop - rows.start
     if count <= _ALL_ROWS:
         for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
@@ -339,15 +342,12 @@ def count_unseen(
 
 
 def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float) -> Unseen:
-    """Count the elements of some rows whose effect is below a level, and all that have one, by input."""
+    """Count the elements of some rows whose effect is below a level, and all with an effect, by input."""
     alone = np.zeros(upstream.size)
     alone[rows] = upstream[rows]
     target = direction.target
     gradient = target.pull(alone)
-    # What is smaller is zero, as far as the value's own rounding lets anyone tell (numerics/tolerance.py).
-    with np.errstate(all="ignore"):
-        values = float(np.sum(np.abs(upstream[rows] * target.base[rows])))
-    faint = _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
+    faint = _faintest(direction, alone)
     del alone
     hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
     for number, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
@@ -359,22 +359,64 @@ def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], l
     return Unseen(hidden, seen)
 
 
+def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask, Mask]:
+    """Say which elements of a few rows a comparison shows an error of, and which are zero but for rounding.
+
+    Args:
+        direction: of the probe.
+        probe: the comparison.
+        size: of the error, relative.
+
+    Returns:
+        (m, n) each; what doesn't move isn't shown.
+    """
+    level, moves = _level(probe, size), 2 * direction.steps
+    shown, faint = (np.zeros((probe.upstream.size, moves.size), dtype=bool) for _ in range(2))
+    for row in np.flatnonzero(probe.upstream):
+        alone = np.zeros(probe.upstream.size)
+        alone[row] = probe.upstream[row]
+        with np.errstate(all="ignore"):
+            effect = np.abs(direction.target.pull(alone) * moves)
+        shown[row] = effect > level
+        faint[row] = effect <= _faintest(direction, alone)
+    return shown, faint
+
+
+def _level(probe: Probe, size: float) -> float:
+    """Return what an element's effect must exceed for an error of some size to show.
+
+    That is the bound, also after what the rest erred by the other way.
+    """
+    return (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+
+
+def _faintest(direction: Direction, upstream: Float) -> float:
+    """Return the effect below which an element is zero, as far as the value's own rounding lets anyone tell.
+
+    See numerics/tolerance.py.
+    """
+    target = direction.target
+    with np.errstate(all="ignore"):
+        values = float(np.sum(np.abs(upstream * target.base)))
+    return _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
+
+
 def _some_rows(
     upstream: Float, rows: slice, count: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Choose about so many rows that take part, at random."""
+    """Choose about this many of the rows that take part, at random."""
     height = rows.stop - rows.start
     if height <= CHUNK:
         found = np.flatnonzero(upstream[rows]) + rows.start
         return np.asarray(generator.choice(found, min(count, found.size), replace=False))
-    # Listing the rows of a large one would take as much memory as the output itself.
+    # A list of the rows of a large output would take as much memory as the output itself.
     drawn = np.unique(generator.integers(height, size=2 * min(count, height // 4))) + rows.start
     drawn = drawn[upstream[drawn] != 0]
     return drawn if drawn.size <= count else generator.choice(drawn, count, replace=False)
 
 
 def follow(size: int, error_of: Callable[[slice], float]) -> int:
-    """Follow an error to one of `size` elements: the half that errs more, again and again; NaN errs most."""
+    """Follow an error to one of `size` elements: always take the half with the larger error, NaN first."""
     start, stop = 0, size
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -401,7 +443,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
 
 
 def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
-    """Follow an alarm in one input to one output, likewise."""
+    """Follow an alarm in one input to one output."""
     there = slice(column, column + 1)
     single, factor = differenced.direction.only(there), _nearer(probe)
     with np.errstate(all="ignore"):
@@ -420,7 +462,7 @@ def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
 
 
 def _nearer(probe: Probe) -> float:
-    """Return the part of the step at which the alarm is still clear: each half crosses kinks of its own."""
+    """Return the part of the step at which the alarm is still clear: halving the step crosses fewer kinks."""
     if not (np.isfinite(probe.error) and probe.error > 0):
         return 1.0
     return float(np.clip(np.exp2(np.ceil(np.log2(_CLEAR * probe.bound / probe.error))), _NEAREST, 1.0))

@@ -1,4 +1,4 @@
-"""A point to probe at, of one input or of several side by side, and the random directions from it."""
+"""A point to probe at, of one input or of several side by side, and random directions from it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float, Precision
     from gradcheck_cli.numerics.tolerance import ToleranceRule
 
-# Steps over the input's scale, by how far they reach. In the middle, truncation (h^2) and rounding (u / h) of
-# sums over 10^7 rows balance; a long step suits functions that are straight; a short one crosses few kinks
-# where there are many, as in a sort. The last one is for what is smooth, where differences are extrapolated:
+# Steps over the input's scale, by their reach. At the middle one, truncation (h^2) and rounding (u / h) of
+# sums over 10^7 rows balance. A long step suits straight functions; a short one crosses few kinks where there
+# are many, as in a sort. The last one is for smooth functions, whose differences are extrapolated: there
 # truncation (h^4) and rounding balance farther away.
 STEPS = {
     "float64": (2.0**-26, 2.0**-17, 2.0**-9, 2.0**-13),
@@ -27,22 +27,22 @@ STEPS = {
     "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),
 }
 SHORT, MIDDLE, LONG, SMOOTH = range(4)
-# So short that none but an element on a kink itself changes sides: what is nearer counts as on it.
+# So short that only an element on a kink itself changes sides: anything nearer counts as on it.
 NEAREST = 2.0**-40
-# Elements handled at a time, so that temporary arrays stay small beside the tensors themselves.
+# How many elements are handled at a time, so that temporary arrays stay small beside the tensors themselves.
 CHUNK = 2**18
 
 
 @dataclass(frozen=True)
 class Span:
-    """One input's stretch of a point, and how it moves.
+    """One input's part of a point, and how it moves.
 
     Attributes:
         size: how many elements.
-        typical: the input's typical size, which steps are scaled by where an element is smaller.
-        precision: what its elements are rounded to.
-        low: bound that none goes below; may be infinite.
-        high: likewise above.
+        typical: the input's typical size; it scales the step where an element is smaller.
+        precision: the precision that its elements are rounded to.
+        low: lower bound; may be infinite.
+        high: upper bound, likewise.
     """
 
     size: int
@@ -60,15 +60,15 @@ class Target:
         evaluate: (n,) -> (m,), NaN where undefined.
         pull: (m,) -> (n,).
         point: (n,).
-        base: (m,) f(x), for scales and sides; its last bits needn't be those of `evaluate`.
-        spans: the inputs that the point is made of, in order.
+        base: (m,) f(x), for scales and sides; its last bits may differ from those of `evaluate`.
+        spans: the inputs that make up the point, in order.
         unit: unit roundoff of the values.
         working: the coarsest precision in play.
         rule: the tolerance of each element.
-        shared: relative error that all elements have together, where a formula's constants were seen to be
-            rounded to the dtype that it is declared in.
-        most_shared: what that may be.
-        is_smooth: no kinks are known: differences are extrapolated.
+        shared: a relative error that all elements share, where a formula's constants were seen to be rounded
+            to its declared dtype.
+        most_shared: the most that it may be.
+        is_smooth: no kinks are known, so differences are extrapolated.
     """
 
     evaluate: Callable[[Float], Float]
@@ -91,12 +91,12 @@ class Target:
 
     @property
     def atol(self) -> float:
-        """The absolute error that it may have beside."""
+        """The absolute error that it may have in addition."""
         return self.rule.atol or 0.0
 
     @property
     def is_lenient(self) -> bool:
-        """Whether a user set these: then what they allow is no alarm."""
+        """Whether a user set these: then an error that they allow is no alarm."""
         return self.rule.atol is not None or self.rule.is_rtol_fixed
 
     @cached_property
@@ -117,7 +117,7 @@ class Target:
         return self.pull(upstream)
 
     def by_span(self, part: slice) -> Iterator[tuple[Span, slice]]:
-        """Cut a stretch of the point where inputs meet, and where it is longer than a chunk."""
+        """Split part of the point where inputs meet, and where it is longer than a chunk."""
         for span, start in zip(self.spans, self.starts, strict=False):
             first, last = max(start, part.start), min(start + span.size, part.stop)
             for begin in range(first, last, CHUNK):
@@ -142,12 +142,12 @@ class Direction:
         return there
 
     def difference(self, factor: float) -> Float:
-        """Return f(x + factor v) - f(x - factor v), (m,); extrapolated, where no kinks are known."""
+        """Return f(x + factor v) - f(x - factor v), (m,); extrapolated where no kinks are known."""
         change = self.plain_difference(factor)
         return extrapolate(change, self.plain_difference(2 * factor)) if self.target.is_smooth else change
 
     def plain_difference(self, factor: float) -> Float:
-        """Return f(x + factor v) - f(x - factor v), (m,), as it is."""
+        """Return f(x + factor v) - f(x - factor v), (m,), without extrapolation."""
         change = np.array(self.target.at(self.side(factor)))
         with np.errstate(all="ignore"):
             change -= self.target.at(self.side(-factor))
@@ -159,7 +159,7 @@ class Direction:
         for part in chunks(self.steps.size):
             with np.errstate(all="ignore"):
                 terms = gradient[part] * (self.side(factor, part) - self.side(-factor, part))
-                # What doesn't move doesn't matter, whatever its gradient is.
+                # The gradient of an element that doesn't move doesn't matter.
                 terms = np.where(self.steps[part] != 0, terms, 0.0)
                 total += float(terms.sum())
                 squares += float(np.square(terms).sum())
@@ -167,13 +167,18 @@ class Direction:
 
     def only(self, part: slice) -> Direction:
         """Return the same direction for some inputs; the others stay where they are."""
+        return self.of([part])
+
+    def of(self, parts: Sequence[slice]) -> Direction:
+        """Return the same direction for several stretches of inputs; the others stay where they are."""
         steps = np.zeros(self.steps.size)
-        steps[part] = self.steps[part]
+        for part in parts:
+            steps[part] = self.steps[part]
         return Direction(self.target, steps, self.share)
 
 
 def extrapolate(change: Float, far_change: Float) -> Float:
-    """Return a central difference without its part of third order, by that at twice the step (Richardson)."""
+    """Return a central difference without its third-order part, by the one at twice the step (Richardson)."""
     with np.errstate(all="ignore"):
         return np.asarray((8 * change - far_change) / 6)
 
@@ -181,13 +186,13 @@ def extrapolate(change: Float, far_change: Float) -> Float:
 def draw_direction(
     target: Target, generator: np.random.Generator, reach: int = MIDDLE, part: float = 1.0
 ) -> Direction:
-    """Draw a direction: each input by half to one of a step, up or down, no further than the bounds allow.
+    """Draw a direction: each input moves by half a step to one step, up or down, inside its bounds.
 
     Args:
-        target: where from.
-        generator: draws it.
+        target: the point and its bounds.
+        generator: draws the direction.
         reach: which of `STEPS`.
-        part: of that step.
+        part: the part of that step.
     """
     share = STEPS[target.working.name][reach] * part
     steps = draw_signed(generator, target.point.size)
@@ -195,13 +200,13 @@ def draw_direction(
         x = target.point[piece]
         steps[piece] *= share * np.maximum(np.abs(x), span.typical)
         if np.isfinite(span.low) or np.isfinite(span.high):
-            # Twice the step is taken to both sides.
+            # Up to twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
             steps[piece] = np.copysign(np.minimum(np.abs(steps[piece]), room), steps[piece])
     return Direction(target, steps, share)
 
 
 def chunks(size: int) -> Iterator[slice]:
-    """Cut a length into slices small enough for temporary arrays."""
+    """Split a length into slices that are small enough for temporary arrays."""
     for start in range(0, size, CHUNK):
         yield slice(start, min(start + CHUNK, size))

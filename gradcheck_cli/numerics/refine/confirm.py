@@ -1,4 +1,4 @@
-"""Lets a verdict stand only where no staircase of rounding could undo it."""
+"""Confirms verdicts that no staircase of rounding could explain away."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.refine.second_stage import Refined
     from gradcheck_cli.numerics.refine.slopes import Resolution
 
-# A jump further off than this part of the scale is one of another kind, unless there are more.
+# A jump further away than this part of the scale is of another kind, unless there are more jumps.
 FAR = 0.75
-# A flat part may hide a slope of 4u|f| over its width. Where this is a thousandth of the slope beyond its
-# edge, that one isn't what is hidden: the edge is a kink.
+# A flat part may hide a slope of 4u|f| over its width. If this is less than a thousandth of the slope beyond
+# the flat part's edge, that slope isn't hidden here: the edge is a kink.
 CLEAR = 1e-3
-# Powers of two, over x's scale, up to which a flat function is followed: float32's and more.
+# The powers of two, over x's scale, up to which a flat function is followed: float32's range and more.
 FURTHEST = 31
 
 
 @dataclass(frozen=True)
 class _Claims:
-    """What stairs could undo, (e,) each: which verdicts are mismatches, of what values, beyond what."""
+    """What stairs could undo, (e,) each: which verdicts are mismatches, of which values, and by how much."""
 
     sampled: Elements
     fails: np.ndarray
@@ -47,16 +47,16 @@ class _Claims:
 
 
 def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Float) -> np.ndarray:
-    """Say which verdicts stairs could undo; notes the edges and the noise seen in the resolution.
+    """Say which verdicts stairs could undo; record the edges and the noise seen in the resolution.
 
     Args:
         problem: the function.
-        sampled: (e,) the elements, columns counted in the point.
-        refined: what is known of them, with the verdicts so far; its resolution is changed in place.
+        sampled: (e,) the elements, with columns of the point.
+        refined: what is known about them, with the verdicts so far; its resolution is changed in place.
         analytic: (e,) the gradient under test.
 
     Returns:
-        (e,) whether the verdict can't stand.
+        (e,) whether stairs could undo the verdict.
     """
     rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
     fails = verdict == Verdict.MISMATCH
@@ -64,14 +64,14 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
     with np.errstate(invalid="ignore"):
         is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
-    # What is straight as far as was seen may be a tread; so may what a right zero rests on that isn't flat as
-    # far as the first pass looked, or only near by.
+    # A function that is straight as far as was seen may be on a tread. So may one whose right zero relies on
+    # flatness that wasn't seen as far as the first pass looked, or was seen only close to the point.
     passes = verdict == Verdict.PASS
     on_trust = passes & ((resolution.is_flat & (analytic == 0)) | (resolution.depth > 0))
     unseen = np.flatnonzero((fails | on_trust) & (resolution.edge == Edge.NONE))
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution)
-    # A flat part no wider than what rounding makes of the slope that follows is that slope's own.
+    # A flat part no wider than rounding makes of the slope that follows belongs to that slope.
     with np.errstate(all="ignore"):
         hides = 4 * problem.unit[rows] * size / resolution.edge_low
         is_hidden |= (
@@ -99,30 +99,31 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
 def _is_undone(
     problem: Problem, resolution: Resolution, which: np.ndarray, stairs: Stairs, claims: _Claims
 ) -> np.ndarray:
-    """Say which verdicts these stairs could undo, (w,); notes them in `resolution`."""
+    """Say which verdicts these stairs could undo, (w,); record them in `resolution`."""
     sampled, fails, allowed, analytic = claims.sampled, claims.fails, claims.allowed, claims.analytic
     slope = resolution.slope[which]
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         explains = np.abs(analytic[which] - slope) <= stairs.hidden
-        # One riser as far off as x itself is a jump of another kind: sign's at 0.
+        # A single riser as far away as x itself is a jump of another kind: sign's at 0.
         is_far = resolution.edge_high[which] > FAR * problem.step_scale[sampled.columns[which]]
         explains &= ~is_far | (stairs.risers > 1)
         relative = stairs.height / np.abs(problem.value[sampled.rows[which]])
-        # A right slope of a tread isn't the function's. One riser may be a jump some way off, and none of
-        # this slope's business.
+        # The slope of a tread isn't the function's, even if the gradient equals it. A single riser may be a
+        # jump at some distance, which doesn't concern this slope.
         belies = (stairs.risers > 1) & (stairs.hidden > MISMATCH_MARGIN * allowed[which])
     is_undone = np.where(fails[which], explains, belies)
-    # Stairs are noise to the whole row.
+    # Stairs are noise for the whole row.
     relative = np.where(is_undone & np.isfinite(relative), relative, 0.0)
     resolution.bias[which] = np.maximum(resolution.bias[which], relative)
-    resolution.edge[which[~is_undone]] = Edge.GRADUAL  # seen to be no stairs that matter
+    resolution.edge[which[~is_undone]] = Edge.GRADUAL  # these stairs don't matter
     return np.asarray(is_undone)
 
 
 def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolution: Resolution) -> None:
     """Find the edges of functions that are straight as far as was seen; there may be none.
 
-    A flat one is followed further: the intermediate that absorbs its movement may be far larger than x.
+    A flat function is followed further: the intermediate value that absorbs its movement may be far larger
+    than x.
     """
     reach = REACHES[problem.working.name]
     top, step = reach.inner[-1], reach.inner[-1] - reach.inner[-2]

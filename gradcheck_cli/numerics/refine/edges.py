@@ -1,10 +1,10 @@
-"""Tells a slope from a stair's tread: what lies beyond the steps that agree with it.
+"""Tells a slope from a stair's tread by what lies beyond the steps that agree with it.
 
-Where an intermediate is far larger than the output (log(1 + x^4) at x = 1e-3), f is a staircase of rounding
-whose treads may be wider than every small step: differences there settle on a slope that isn't f's, with no
-noise to be seen. A smooth function leaves its tangent gradually, a truncation error growing by 16 from rung
-to rung; a stair, or a kink, abruptly. Stairs have treads, a kink has none. A mismatch is only called where f
-was seen to be no staircase that could explain it.
+If an intermediate value is far larger than the output (log(1 + x^4) at x = 1e-3), f is a staircase of
+rounding whose treads may be wider than every small step. Differences there settle on a slope that isn't f's,
+and show no noise. A smooth function leaves its tangent gradually: the truncation error grows by 16 from rung
+to rung. A stair or a kink leaves it abruptly. Stairs have treads, a kink has none. A mismatch is reported
+only if f was seen to be no staircase that could explain it.
 """
 
 from __future__ import annotations
@@ -24,48 +24,53 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.refine.series import Elements, Series
     from gradcheck_cli.numerics.sampling import Sampler
 
-# Truncation of order h^2 grows by 16, of order h^4 by 256, from rung to rung. What is called abrupt without
-# need costs evaluations, no verdict. (empirical)
+# Truncation of order h^2 grows by 16 from rung to rung, of order h^4 by 256. A departure that is wrongly
+# taken as abrupt costs evaluations, but changes no verdict. (empirical)
 ABRUPT = 64.0
-# ... and goes on growing: a slope that differs, but by as much at the next rung, is another slope.
+# The error must also go on growing: if it is as large at the next rung, the function has another slope there.
 GROWTH = 2.7
 # A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4
-# apart and agree to both sides, so a tread is at least half of that first step wide: six points of the grid.
+# apart and agree on both sides, so a tread is at least half as wide as that first step: six points of the
+# grid.
 GRID = 48
 BEYOND = 4.0
-# A zero rests on the nearer edge of a tread, which may be far nearer than the next riser.
+# A zero relies on the nearer edge of a tread, which may be far nearer than the next riser.
 FAR_BEYOND = (64.0, 1024.0)
-# Increments below a tenth of the largest nearby are a tread; a third of them makes stairs (a kink's are alike
-# all along, a smooth function's change little from one to the next). (empirical)
+# Increments below a tenth of the largest nearby belong to a tread; if a third of the increments do, they are
+# stairs. (A kink's increments are alike all along; a smooth function's change little from one to the next.)
+# Both numbers are empirical.
 TREAD = 0.1
 NEARBY = 8
 TREADS = 0.35
-# What is more than half of the tallest increment is a riser.
+# An increment of more than half of the tallest one is a riser.
 RISER = 0.5
-# Stairs of height J that start at distance d hide slopes up to J / d; four times that, as either is rough.
+# Stairs of height J that start at distance d hide slopes up to J / d; four times that, as both are rough.
 HIDDEN = 4.0
 
 
-# A flat function may be one whose slope the rounding of a few operations on its value hides.
+# A flat function may have a slope that the rounding of a few operations on its value hides.
 ABSORBED = 16.0
-# A riser's interval is halved this often, its steeper half kept. A ramp's rise falls to a thousandth, a
-# jump's not at all, that of several small ones in the interval to one's: a 64th lies between, in the middle.
+# A riser's interval is halved this often, and the steeper half is kept. A ramp's rise falls to a thousandth;
+# a jump's stays the same; that of several small jumps in the interval falls to one of them. A 64th lies
+# between, in the middle.
 HALVINGS = 10
 SAME_RISE = 2.0**-6
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Edge(IntEnum):
-    """How a function leaves its tangent as steps grow."""
+    """How a function departs from its tangent as steps grow."""
 
     GRADUAL = 0  # as smooth functions do
     ABRUPT = 1  # a kink or a jump away from the point, or stairs
-    NONE = 2  # not within the steps taken
+    NONE = 2  # it doesn't within the steps taken
 
 
 @dataclass(frozen=True)
 class Stairs:
-    """(e,) each, 0 where there are none: the slope they may hide, their height, how many risers they climb.
+    """Stairs, (e,) each, 0 where there are none: the slope they may hide, their height, their risers.
+
+    Risers that return f to where it was climb nothing: a box's two edges hide no slope.
 
     Risers that take f back to where it was climb nothing: a box's two edges hide no slope.
     """
@@ -78,7 +83,7 @@ class Stairs:
 def find_edges(
     series: Series, slope: Float, uncertainty: Float, noise: Float
 ) -> tuple[np.ndarray, Float, Float, Float]:
-    """Find the first rung that disagrees with a slope, and how it does so.
+    """Find the first rung that disagrees with a slope, and how the disagreement grows.
 
     Args:
         series: the samples.
@@ -98,7 +103,7 @@ def find_edges(
         blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
         away = np.abs(at.slope - slope)
         for k in range(first + 1, at.slope.shape[0]):
-            # One side alone errs by h where both err by h^2: like with like.
+            # A one-sided slope errs by h where both sides err by h^2: compare like with like.
             is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
             leaves = is_open & is_usable & (away[k] > 2 * blur[k])
             scale = np.maximum(np.maximum(away[k - 1], blur[k - 1]), blur[k])
@@ -115,13 +120,13 @@ def find_edges(
 
 
 def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
-    """Return how large a slope rounding may hide from the values, of this size, of a flat function."""
+    """Return how large a slope rounding may hide in the values, of this size, of a flat function."""
     return ABSORBED * unit * size / step_scale
 
 
 @dataclass(frozen=True)
 class Tread:
-    """(e,) each: a slope, a bound on the error of a value, and the steps between which the slope is left."""
+    """(e,) each: a slope, a bound on the error of a value, and the steps between which f leaves the slope."""
 
     slope: Float
     noise: Float
@@ -130,21 +135,21 @@ class Tread:
 
 
 def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: float) -> Stairs:
-    """Look at what lies beyond the steps that agree with a slope.
+    """Examine what lies beyond the steps that agree with a slope.
 
     Args:
         problem: the function.
-        elements: (e,) those that leave their slopes.
-        tread: what may be one.
+        elements: (e,) the elements that leave their slopes.
+        tread: what may be a tread.
         beyond: how far to look, over the first step that doesn't agree.
 
     Returns:
-        What stairs there are.
+        The stairs that were found.
     """
     sampler, domain = problem.sampler, problem.domain
     slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
-    top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of what the risers add up to
+    top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
     groups, owner = np.unique(
@@ -157,7 +162,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
     x, room = sampler.point[columns], domain.take(columns)
     for sign, limit in ((1.0, room.above), (-1.0, room.below)):
-        # A grid that the domain cuts short is finer; points on top of each other would be a tread.
+        # A grid that the domain cuts short is finer; points that coincide would look like a tread.
         share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
         far = start[:, None] + share[:, None] * (distance - start[:, None])
         there = sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None]))
@@ -196,7 +201,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
 
 
 def _has_treads(moved: Float, height: Float) -> np.ndarray:
-    """Say which series of increments, (points, e), are mostly flat once they have begun to move.
+    """Say which series of increments, (points, e), are mostly flat after their first movement.
 
     Args:
         moved: the size of each increment.
@@ -206,14 +211,14 @@ def _has_treads(moved: Float, height: Float) -> np.ndarray:
     around = sliding_window_view(padded, 2 * NEARBY + 1, axis=0).max(axis=-1)
     is_tread = (moved <= TREAD * around) | (moved <= TREAD**2 * height)
     has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
-    # The first movement's own increment is no tread; what follows may be.
+    # The increment of the first movement is no tread; those after it may be.
     after = has_begun[:-1]
     treads = (after & is_tread[1:]).sum(axis=0)
     return np.asarray(treads >= TREADS * np.maximum(after.sum(axis=0), 1))
 
 
 def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:
-    """Say whose steepest rise on a grid is a jump: a steep ramp between two plateaus is none.
+    """Say for which elements the steepest rise on a grid is a jump, not a ramp between two plateaus.
 
     Args:
         sampler: the function.

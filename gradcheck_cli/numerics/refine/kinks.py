@@ -1,4 +1,4 @@
-"""Jumps and kinks: what the one-sided differences at shrinking steps say where a function isn't smooth."""
+"""Jumps and kinks: what one-sided differences at shrinking steps show where a function isn't smooth."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ STEPS = 3
 # |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump;
 # the 5 % are empirical.
 SAME_HEIGHT = 0.05
-# A step this many units of the value high is what rounding of its terms can be, where they cancel: an
-# attention key's bias. It shifts no slope by more than the tolerance grants beside the value (1024 u in
-# float64).
+# A jump this many units of the value high may be rounding of its terms, where they cancel: an attention key's
+# bias. It shifts no slope by more than the tolerance allows for the value (1024 u in float64).
 LOST = 64.0
-# up - down falls with h where f is smooth (to a quarter), stays at a kink: 0.6 to 1.7 (empirical) lies
-# between.
+# up - down falls with h where f is smooth (to a quarter), and stays the same at a kink. 0.6 to 1.7
+# (empirical) lies between.
 SAME_BEND = (0.6, 1.7)
 
 
 def find_jumps(series: Series) -> Mask:
-    """Say where f is discontinuous at x: its change over the three smallest steps is the same.
+    """Say where f is discontinuous at x: its change is the same at the three smallest steps.
 
-    To be asked before the noise is: with noise first, any gradient passed at floor of an integer.
+    This is tested before noise: in the other order, any gradient passed at floor of an integer.
     """
     sides, jumps = series.sides, np.zeros(series.base.shape, dtype=bool)
     with np.errstate(all="ignore"):
@@ -47,7 +46,7 @@ def find_jumps(series: Series) -> Mask:
 
 @dataclass(frozen=True)
 class Kinks:
-    """(e,) each: where f has a kink at x, the slopes to both sides, and a bound on their errors."""
+    """(e,) each: where f has a kink at x, the slopes on both sides, and a bound on their errors."""
 
     is_kink: Mask
     low: Float
@@ -70,8 +69,8 @@ def find_kinks(series: Series) -> Kinks:
                 ratio = bend[j + 1] / bend[j]
                 is_constant = is_constant & is_seen[j + 1] & (ratio >= SAME_BEND[0]) & (ratio <= SAME_BEND[1])
                 is_constant &= np.sign(at.jump[j]) == np.sign(at.jump[j + 1])
-            # Smaller rungs must show the same, or nothing for their noise. A sentinel may lie below the
-            # distance to a tie 40 ulp away: it has no say.
+            # Smaller rungs must show the same, or be hidden by their noise. A sentinel may lie below the
+            # distance to a tie 40 ulp away, so it doesn't count.
             for j in range(first, k):
                 is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
             smallest = np.where(is_constant & ~is_kink, k, smallest)
@@ -86,13 +85,14 @@ def find_kinks(series: Series) -> Kinks:
 
 
 def _one_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
-    """Return one side's slope with its bound: settled if it settles, else that of the smallest clear step."""
+    """Return one side's slope with its bound: the one it settles on, else that of the smallest clear step."""
     noise = 2 * series.at.noise
     settled = settle(slope, noise, np.isfinite(slope), series.sentinels, ONE_SIDED)
     column = np.arange(smallest.size)
     here, next_one = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):
-        # A tie at distance d takes d / h off a slope: a third more than the next rung shows is still to come.
+        # A tie at distance d reduces a slope by d / h: a third more than the next rung shows is still to
+        # come.
         rough = 1.5 * np.abs(here - next_one) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)

@@ -1,8 +1,8 @@
 """A slope from differences at a ladder of steps, with a bound on its error: where they settle, and how fast.
 
-Rungs are a factor of four apart. The truncation error of a central difference then falls by 16 from rung to
-rung (h^2), that of a one-sided one by 4 (h), while the noise grows by 4. Extrapolation (Richardson; Romberg's
-tableau) removes the leading term where the fall was really seen.
+Rungs are a factor of four apart. From rung to rung, the truncation error of a central difference then falls
+by 16 (h^2), that of a one-sided one by 4 (h), while the noise grows by 4. Extrapolation (Richardson;
+Romberg's tableau) removes the leading term where this fall was really seen.
 
 References:
     L. F. Richardson, The Approximate Arithmetical Solution by Finite Differences, Phil. Trans. A 210 (1911).
@@ -24,23 +24,24 @@ RATIO = 4.0
 CENTRAL = RATIO**2  # how the truncation error of a central difference grows from rung to rung
 ONE_SIDED = RATIO
 
-# Seen contraction that counts as settling: half of the theory's 16; for order 1, two thirds of 4. (empirical)
+# The contraction that counts as settling: half of the theory's 16; for order 1, two thirds of 4. (empirical)
 CONTRACTION = {CENTRAL: 8.0, ONE_SIDED: 2.7}
-# A contraction within 2.5 times the theory's allows Richardson to assume it: 6.4 to 40 for 16. (empirical)
+# If the contraction is within a factor of 2.5 of the theory's, Richardson extrapolation may assume the
+# theory: 6.4 to 40 for 16. (empirical)
 WINDOW = 2.5
 LEVELS = 3
 
 
 @dataclass(frozen=True)
 class Settled:
-    """(e,) each: the slope, a bound on its error (infinite where nothing settled), rungs used."""
+    """(e,) each: the slope, a bound on its error (infinite where nothing settled), and the rungs used."""
 
     slope: Float
     uncertainty: Float
     rungs: np.ndarray
 
     def where(self, use_other: Mask, other: Settled) -> Settled:
-        """Return these, with some elements taken from another."""
+        """Return these with some elements taken from another."""
         return Settled(
             np.where(use_other, other.slope, self.slope),
             np.where(use_other, other.uncertainty, self.uncertainty),
@@ -49,7 +50,7 @@ class Settled:
 
 
 @np.errstate(all="ignore")
-def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to climb it)
+def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to use it)
     slope: Float,
     noise: Float,
     is_usable: Mask,
@@ -57,7 +58,7 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to c
     growth: float = CENTRAL,
     levels: int = LEVELS,
 ) -> Settled:
-    """Find, per element, the rung (and level of extrapolation) that is known best.
+    """Find, per element, the rung and the level of extrapolation with the least error.
 
     Args:
         slope: (r, e) differences at growing steps; the first `sentinels` of them are tiny steps that every
@@ -101,24 +102,25 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to c
 
 
 def _truncation(moved: Float, blur: Float, k: int, growth: float, fall: float) -> Float:
-    """Bound the truncation error of rung k, from how estimates move around it."""
+    """Bound the truncation error of rung k by how the estimates around it move."""
     below, is_quiet = moved[k - 1], moved[k - 1] <= blur[k - 1]
     bound = np.full(below.shape, np.inf)
     if k < moved.shape[0]:
-        # From above: the step down to k moved the estimate by `above`, about growth - 1 times what is left.
+        # From above: the step down to k moved the estimate by `above`, about growth - 1 times the remaining
+        # error.
         above = moved[k]
         if k + 1 < moved.shape[0]:
-            # An estimate that stands still by chance, between two that move, isn't a contraction.
+            # An estimate that stays the same by chance, between two that move, isn't a contraction.
             before = moved[k + 1] / (WINDOW * fall)
             above = np.where(np.isfinite(before), np.maximum(above, before), above)
         ratio = below / above
-        rest = np.where(is_quiet, 0.0, above * ratio / (1 - ratio))  # the geometric series to come
+        rest = np.where(is_quiet, 0.0, above * ratio / (1 - ratio))  # the remaining geometric series
         share = 1.6 / (growth - 1) * (above + blur[k])
         is_contracting = is_quiet | (below * CONTRACTION[growth] <= above)
         from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
         bound = np.where(np.isfinite(from_above), from_above, bound)
     if k > 1:  # two rungs below
-        # From below: a truncation error would have shown as movement, unless the noise there hid it.
+        # From below: a truncation error would have moved the estimate, unless the noise there hid it.
         was_quiet = moved[k - 2] <= blur[k - 2]
         from_below = np.where(is_quiet & was_quiet, below + blur[k - 1], np.inf)
         bound = np.minimum(bound, from_below)
@@ -126,11 +128,11 @@ def _truncation(moved: Float, blur: Float, k: int, growth: float, fall: float) -
 
 
 def _extrapolate(value: Float, error: Float, moved: Float, blur: Float, fall: float) -> tuple[Float, Float]:
-    """Remove the leading term where it was seen to fall as it should, or is lost in the noise."""
+    """Remove the leading term where it was seen to fall as it should, or where noise hides it."""
     is_quiet = moved <= blur
     ratio = moved[1:] / moved[:-1]
     falls = (ratio >= fall / WINDOW) & (ratio <= fall * WINDOW) | is_quiet[:-1]
-    falls = np.concatenate([falls[:1], falls], axis=0)  # the lowest rung is judged with the next
+    falls = np.concatenate([falls[:1], falls], axis=0)  # the lowest rung is judged with the next one
     weight = 1 / (fall - 1)
     better = value[:-1] + (value[:-1] - value[1:]) * weight
     noise = error[:-1] * (1 + weight) + error[1:] * weight

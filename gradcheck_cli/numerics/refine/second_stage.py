@@ -1,4 +1,4 @@
-"""The careful stage for doubtful elements: rounds of ever wider ladders, until each is decided."""
+"""The careful stage for doubtful elements: rounds of ever wider ladders, until each element is decided."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Round:
-    """One more try at the elements that are still open.
+    """Another round for the elements that are still open.
 
     Attributes:
-        scale: (n,) what each column steps by.
+        scale: (n,) the scale of each column's steps.
         exponents: the rungs.
-        is_for: which of the open elements, given what is known of them and their columns.
-        depth: powers of two by which all stands nearer.
+        is_for: which of the open elements it is for, given what is known about them and their columns.
+        depth: the powers of two by which all points are nearer.
     """
 
     scale: Float
@@ -41,28 +41,28 @@ class Round:
     depth: int = 0
 
 
-# A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3).
-# At most 1e-3. (empirical)
+# A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3). No
+# more than 1e-3 is allowed. (empirical)
 NOISE_SHARE = 50.0
 MOST_WIDENED = 1e-3
-# What no step shows to rtol, since the value's own last bits are in the way (1 + sin(x) / 1e8), is judged to
-# what was seen of it. An error of 1e-4, which is promised to be found, exceeds the tolerance and the
-# uncertainty that is granted beside it, of the same size.
+# If no step shows an element to rtol because the last bits of the value are in the way (1 + sin(x) / 1e8), it
+# is judged by what was seen of it. An error of 1e-4, which is promised to be found, exceeds the tolerance and
+# the uncertainty of the same size that is allowed in addition.
 MOST_ROUNDED = 4e-5
-# A slope known to a tenth of what a kink's sides differ by is one side's, or neither's: a kink at the point
-# would show.
+# If a slope's uncertainty is at most a tenth of the difference between a kink's sides, the slope is one
+# side's or neither's, so a kink at the point would show.
 STRAIGHT = 0.1
 
 
-# Nearer by, a function that is large beside what it moves by is flat in its last bits, as 1e10 + sin(x) is
-# below a step of 1e-6: such a reading counts only if its uncertainty is at most a tenth of the slope that was
-# seen further out.
+# Closer to the point, a function that is large relative to its movement is flat in its last bits, as 1e10 +
+# sin(x) is below a step of 1e-6. Such a slope counts only if its uncertainty is at most a tenth of the slope
+# that was seen further out.
 TELLING = 0.1
 
 
 @dataclass(frozen=True)
 class Refined:
-    """What the second stage found of its elements, (e,) each."""
+    """What the second stage found about its elements, (e,) each."""
 
     resolution: Resolution
     verdict: np.ndarray
@@ -72,11 +72,11 @@ class Refined:
 
 
 def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Refined:
-    """Resolve doubtful elements; columns of `elements` count within the problem's slots.
+    """Resolve doubtful elements; columns of `elements` are slots of the problem.
 
     Args:
         problem: the function.
-        first: what the first pass found of all elements.
+        first: what the first pass found about all elements.
         elements: the doubtful ones, ordered by column.
         analytic: (e,) their analytic values; `None` to resolve each to within its tolerance.
 
@@ -88,7 +88,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     resolution = Resolution.empty(rows.size)
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
-    seen = np.zeros(rows.size)  # the steepest slope that any round has settled on
+    seen = np.zeros(rows.size)  # the steepest slope that any round has found
     refined: Refined | None = None
     for one in (*_rounds(problem), None):
         if one is not None:
@@ -109,11 +109,11 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             open_now = ~(resolution.uncertainty <= PASS_REACH * refined.allowed)
         else:
             open_now = refined.verdict == Verdict.INCONCLUSIVE
-        # A kink may stand beside the point: nearer, the slope of one side is the only one.
+        # There may be a kink close to the point: closer still, one side's slope is the only one.
         open_now |= resolution.is_kink
         if not open_now.any():
             break
-    if refined is None:  # pragma: no cover (there's always a first round)
+    if refined is None:  # there is always a first round
         raise AssertionError
     return refined
 
@@ -134,19 +134,19 @@ def _rounds(problem: Problem) -> Iterator[Round]:
         return np.asarray(np.isfinite(resolution.uncertainty) & ~resolution.is_kink)
 
     def is_small(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
-        # An input far below the others': what happens there happens at its own scale.
+        # An input far below the others: its effects have their own scale.
         return np.asarray(own[columns] < problem.step_scale[columns] / 16)
 
     yield Round(fitted, reach.inner, anything)
     yield Round(fitted, reach.inner + reach.outer, is_no_kink)
     yield Round(fitted, reach.inner + reach.outer + reach.far, looks_linear)
     yield Round(own, reach.inner + reach.outer, is_small)
-    # What turns on a scale far below x: a phase, a pole, an edge or a tie close by.
+    # Effects whose scale is far below x: a phase, a pole, an edge or a tie close by.
     for depth in reach.depths:
         yield Round(fitted, reach.inner + reach.outer, anything, depth)
 
 
-def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, and what is known of them)
+def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, and what is known about them)
     problem: Problem,
     sampled: Elements,
     chosen: np.ndarray,
@@ -154,7 +154,7 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
     resolution: Resolution,
     seen: Float,
 ) -> None:
-    """Sample some elements and keep what is known better than before."""
+    """Sample some elements, and keep the better of the old and the new result."""
     for series in sample(problem, sampled.take(chosen), one.scale, one.exponents, one.depth):
         which = chosen[series.which]
         new, old = resolve(series), resolution.take(which)
@@ -163,11 +163,12 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
         )
         with np.errstate(invalid="ignore"):
             is_better &= ~(new.is_flat & (new.uncertainty > TELLING * seen[which]) & (seen[which] > 0))
-            # Nearer by, a tread is as flat, and tells no more of the stairs; below float64, whose few digits
-            # made them, nor does anything else.
+            # Closer to the point, a tread is as flat and shows no more of the stairs. Below float64, whose
+            # few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
-            # What bends from one step to the next, and is straight nearer by, is no kink at this point.
+            # A slope that changes from one step to the next, and is constant closer to the point, is no kink
+            # at this point.
             is_straight = ~new.is_kink & (new.uncertainty <= STRAIGHT * (old.high - old.low))
             is_better = np.where(old.is_kink, is_straight, is_better)
         new.depth[:] = one.depth
@@ -176,13 +177,13 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """The doubtful elements, (e,), whose columns count within the slots, and again within the point.
+    """The doubtful elements, (e,), by slot and by column.
 
     Attributes:
         elements: where they are, by slot.
         sampled: where they are, by column of the point.
         analytic: their analytic values, if there are any.
-        trusted: (m, slots) what the first pass is certain of.
+        trusted: (m, slots) the slopes of which the first pass is certain.
     """
 
     elements: Elements
@@ -192,7 +193,7 @@ class _Doubtful:
 
 
 def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spent: np.ndarray) -> Refined:
-    """Apply tolerances, scaled by what is known by now; wider ones where all rounds are spent."""
+    """Apply tolerances, scaled by what is known so far; wider ones after the last round."""
     elements, sampled, analytic = doubtful.elements, doubtful.sampled, doubtful.analytic
     rows, where = elements.rows, elements.columns
     with np.errstate(all="ignore"):
@@ -213,8 +214,8 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     if problem.rule.is_rtol_fixed:
         rtol = np.full(rtol.shape, problem.rule.rtol)
     known = np.where(is_sure, size, 0.0)
-    # Where f and its slope are 0 (x^2 at 0), values further out say how large f is. Beside a slope that is
-    # sure they say nothing: they may be larger by any factor (a Gaussian's tail).
+    # Where f and its slope are 0 (x^2 at 0), values further out show how large f is. They are ignored if the
+    # slope is certain, because they may be larger by any factor (a Gaussian's tail).
     value = np.where(is_sure, rounded, np.maximum(rounded, resolution.value))
     given = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
@@ -225,10 +226,10 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
         problem.step_scale[sampled.columns],
         rtol,
     )
-    # A gradient and a slope that are both lost in the forward's noise (an attention key's bias, which softmax
-    # takes no notice of) are equal as far as can be told. That says enough where the noise is what the table
-    # grants beside the row's largest slope, here beside the output's largest value: all slopes of the row may
-    # be zero, and it as well.
+    # If a gradient and a slope are both hidden by the forward's noise (an attention key's bias, which doesn't
+    # affect the softmax), they are equal as far as can be seen. That is enough if the noise is within what
+    # the table allows for the row's largest slope, here for the output's largest value: all slopes of the row
+    # may be zero, and the gradient as well.
     floor = (
         problem.rule.ratol
         * np.maximum(rounded, problem.size_beside[rows])
@@ -246,7 +247,7 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
 
 
 def _over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
-    """Return the largest noise of each element's row; a kink's is its own."""
+    """Return the largest noise of each element's row; a kink has its own."""
     largest = np.zeros(int(elements.rows.max(initial=-1)) + 1)
     np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, noise))
     return np.asarray(np.maximum(noise, largest[elements.rows]))

@@ -1,4 +1,4 @@
-"""The samples of the second stage: noise points, sentinels and a ladder, all of a column from one call."""
+"""The samples of the second stage: noise points, sentinels and a ladder, one call for each column."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000
-# A step of fewer ulp than these is rounding: it may be off by half an ulp of its own.
+# A step of fewer ulp than these is rounding: the step itself may be off by half an ulp.
 LEAST = 4.0
 
 
@@ -33,10 +33,10 @@ LEAST = 4.0
 class Reach:
     """Steps as exponents of two of the scale.
 
-    `sentinels` are tiny: every estimate must agree with them within noise, which removes most extrapolation
-    traps and settles kinks. `inner` rungs lie around and below the first pass's step; `outer` and `far` ones
-    are climbed only where these don't decide. `middle` spaces the second set of noise points. `depths` are
-    how many powers of two nearer all of it is tried again.
+    `sentinels` are tiny steps. Every estimate must agree with them within noise, which avoids most traps of
+    extrapolation and decides kinks. `inner` rungs lie around and below the first pass's step; `outer` and
+    `far` ones are used only where these don't decide. `middle` is the spacing of the second set of noise
+    points. `depths` says how many powers of two closer to the point all of this is tried again.
     """
 
     sentinels: tuple[int, ...]
@@ -47,16 +47,16 @@ class Reach:
     depths: tuple[int, ...] = ()
 
     def sentinels_at(self, depth: int, working: Precision) -> tuple[int, ...]:
-        """Return the sentinels that x can still step by, where all stand nearer: at least `LEAST` ulp."""
+        """Return the sentinels that x can still step by if all points are nearer: at least `LEAST` ulp."""
         least = np.log2(LEAST * 2 * working.unit_roundoff) + depth
         return tuple(exponent for exponent in self.sentinels if exponent >= least)
 
 
 # Sentinels: 2^-24 and 2^-36 in float64, 2^-12 and 2^-17 in float32 (NUMERICS), moved by an octave or two to
-# clear the ladder below them; the smallest step is 32 ulp in float32, 4 ulp in half precision.
-# Depths: a ladder spans 18 powers of two in float64, 10 in float32; each next one overlaps it by a half, so
-# that wherever a function turns, one ladder has several rungs below that. The deepest ends where x can step
-# no further: 2^-45, 2^-50 for its sentinel.
+# clear the ladder below them; the smallest step is 32 ulp in float32 and 4 ulp in half precision. Depths: a
+# ladder spans 18 powers of two in float64 and 10 in float32. Each next one overlaps it by a half, so that
+# some ladder has several rungs below any scale at which a function turns. The deepest ladder ends where x can
+# step no further: 2^-45, with 2^-50 for its sentinel.
 REACHES = {
     "float64": Reach(
         (-36, -26), (-21, -19, -17, -15, -13, -11, -9, -7, -5, -3), (-1,), (1, 3), -27, (8, 16, 24)
@@ -81,20 +81,20 @@ class Elements:
 
 @dataclass(frozen=True)
 class Series:
-    """What was sampled around some elements.
+    """The samples around some elements.
 
     Attributes:
-        which: (e,) numbers of the elements.
+        which: (e,) indices of the elements.
         at: differences, (r, e), at growing steps, sentinels first.
         step: (r, e) the steps.
         sentinels: how many of them are sentinels.
         base: (e,) f(x).
-        size: (e,) what f(x) is rounded relative to, at least.
+        size: (e,) a lower bound on the size that rounding of f(x) is relative to.
         unit: (e,) the rows' unit roundoff.
         noise: (e,) the standard deviation of f's noise, at ulp steps.
         middle_noise: (e,) likewise at larger steps, where an intermediate's rounding shows.
         sure_noise: (e,) the same, 0 where it may be shape.
-        grain: (e,) the least by which any sample differs from f(x): what f was rounded to on its way.
+        grain: (e,) the smallest difference of a sample from f(x): the multiple that f was rounded to inside.
         sides: (r, e) the values that were differenced, and their steps.
     """
 
@@ -112,7 +112,7 @@ class Series:
     sides: Sides
 
     def with_noise(self, measured: Float) -> Series:
-        """Return the same samples under another bound on the noise of each value, (e,)."""
+        """Return the same samples with another bound on the noise of each value, (e,)."""
         return replace(self, at=differences(self.sides, self.unit, measured, self.size))
 
 
@@ -126,7 +126,7 @@ def sample(
         elements: which elements.
         scale: (n,) the scale that each column steps by.
         exponents: the rungs.
-        depth: sentinels, rungs and noise points stand that many powers of two nearer.
+        depth: sentinels, rungs and noise points are this many powers of two nearer.
 
     Yields:
         Series that cover the elements.
@@ -177,7 +177,7 @@ def sample(
 
 
 def _grain(base: Float, values: Float) -> Float:
-    """Return the least difference from f(x) that isn't zero, (e,); zero where there is none.
+    """Return the smallest non-zero difference from f(x), (e,); zero where there is none.
 
     However small the steps, a function that is rounded to multiples of g inside moves by g or not at all.
     """
@@ -189,7 +189,7 @@ def _grain(base: Float, values: Float) -> Float:
 
 
 def _around(base: Float, others: Float, is_centred: np.ndarray) -> Float:
-    """Put f(x) where it belongs among the noise points' values: in their middle, or before them."""
+    """Put f(x) into its place among the noise points' values: in their middle, or before them."""
     middle = POINTS // 2
     return np.where(
         is_centred,
@@ -202,8 +202,8 @@ def _noise_points(problem: Problem, x: Float, scale: Float, room: Domain) -> tup
     """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
 
     Returns:
-        The points, (c, 2 * (POINTS - 1)), and whether x is in their middle, (c, 2): not where the domain
-        ends.
+        The points, (c, 2 * (POINTS - 1)), and whether x is in their middle, (c, 2), which it isn't where the
+        domain ends.
     """
     working, precision = problem.working, problem.sampler.precision
     ulp = working.spacing(np.maximum(np.abs(x), scale / 16))

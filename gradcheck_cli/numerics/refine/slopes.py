@@ -1,4 +1,4 @@
-"""One element's samples → its slope, with an uncertainty, or why it has none; knows no analytic gradient."""
+"""Turns samples of an element into its slope with an uncertainty, or says why it has none."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.refine.series import Series
 
-# Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less sure.
+# Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less certain.
 # The factor is empirical.
 ONCE_DIFFERENTIABLE_PENALTY = 8.0
 FEWEST_RUNGS = 3
-# The three lowest movements times their steps agree within 8: noise, not shape. What they, or the larger
-# noise points, show is believed up to 300 times the known noise: uncapped, aliasing passes for noise.
-# Both are empirical.
+# The three lowest movements times their steps agree within 8: noise, not shape. Noise that they or the larger
+# noise points show is accepted up to 300 times the known noise; without this limit, aliasing would pass for
+# noise. Both numbers are empirical.
 SAME_NOISE = 8.0
 MOST_UNKNOWN_NOISE = 300.0
-# Rounding to multiples of g errs by up to g / 2 a value; twice that for a difference's movement from rung to
-# rung, another factor of two for the bound on it, and of two for what is rounded more than once.
+# Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
+# rung; another factor of two is for its bound, and one for values that are rounded more than once.
 GRAINS = 8.0
-# What doesn't settle under the noise that was measured is tried under more: a handful of values may show too
-# little of it (a sum of terms far larger than itself). The uncertainty grows with it.
+# If nothing settles under the measured noise, more noise is tried: a handful of values may show too little of
+# it (a sum of terms far larger than itself). The uncertainty grows with it.
 LOUDER = (1.0, 4.0, 16.0)
-# A slope that settled on a low rung, since one more movement there exceeds the noise that was assumed, is
-# taken from the rungs above where these agree to a tenth of its uncertainty and lie within twice that: the
-# least that five rungs (4^5) win is a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp
-# for an assumed 1.) Only what is known to fewer digits than are judged is worth the try.
+# A slope may settle on a low rung only because one more movement there exceeds the assumed noise. It is then
+# taken from the rungs above, if these agree to a tenth of its uncertainty and lie within twice that: five
+# rungs (4^5) gain at least a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp for an
+# assumed 1.) This is tried only where fewer digits are known than are needed.
 SHARPER = 0.1
 NEARBY = 2.0
 ENOUGH = 1e-7
@@ -44,28 +44,28 @@ ENOUGH = 1e-7
 
 @dataclass(frozen=True)
 class Resolution:
-    """What is known of some elements without their analytic values, (e,) each.
+    """What is known about some elements without their analytic values, (e,) each.
 
     Attributes:
         slope: the derivative; at a kink the mean of both sides.
-        uncertainty: bound on its error; infinite where there's no slope.
+        uncertainty: bound on its error; infinite where there is no slope.
         low: the least slope that a right gradient may have: `slope`, at a kink the lower side's.
         high: likewise the greatest.
-        is_kink: whether there's a kink at the point.
+        is_kink: whether there is a kink at the point.
         is_flat: f is bitwise unchanged at the smallest steps.
-        reason: what stands in the way of a slope, as `Reason`.
+        reason: why there is no slope, as `Reason`.
         rungs: number of steps that had a difference.
-        local: the slope of the sentinel that stands closest to the point without being lost in noise.
-        local_noise: bound on its rounding error, by what is assumed of f rather than what was measured.
-        edge: how the slope is left towards large steps, as `Edge`.
+        local: the slope of the sentinel that is closest to the point without being hidden by noise.
+        local_noise: bound on its rounding error, by what is assumed about f, not by what was measured.
+        edge: how f departs from the slope towards large steps, as `Edge`.
         edge_low: the largest step that still agrees with the slope.
         edge_high: the smallest that doesn't.
         beyond: by how much the slope differs there.
         noise: relative noise of the forward's values, a bound over |f|.
-        bias: likewise, with rounding that shows only at larger steps, and may be shape rather than noise: it
-            speaks against a mismatch, never for a pass.
+        bias: likewise, including rounding that shows only at larger steps. This may be shape rather than
+            noise: it can prevent a mismatch, but never justify a pass.
         value: the largest |f| near the point: f itself may be 0 there.
-        depth: the powers of two by which the steps stood nearer.
+        depth: the powers of two by which the steps were nearer.
     """
 
     slope: Float
@@ -89,7 +89,7 @@ class Resolution:
 
     @staticmethod
     def empty(size: int) -> Resolution:
-        """Return a resolution of nothing, to be filled by `put`."""
+        """Return an empty resolution, to be filled by `put`."""
         none = np.full(size, np.nan)
         false = np.zeros(size, dtype=bool)
         return Resolution(
@@ -124,7 +124,7 @@ class Resolution:
 
 
 def resolve(series: Series) -> Resolution:
-    """Resolve some elements: jump before kink before slope, noise last."""
+    """Resolve some elements: test for a jump, then a kink, then a slope; noise last."""
     is_jump = find_jumps(series)
     settled = _slope(series)
     noise = series.at.error.min(axis=0)
@@ -145,7 +145,7 @@ def resolve(series: Series) -> Resolution:
     uncertainty = np.where(is_kink, kinks.uncertainty, settled.uncertainty)
     is_singular = _diverges(series) & ~is_kink
     is_known = np.isfinite(uncertainty) & ~is_jump & ~is_singular
-    # An intermediate's rounding shows at the larger noise points only. A kink or a jump isn't noise.
+    # An intermediate's rounding shows only at the larger noise points. A kink or a jump isn't noise.
     middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
     is_smooth = ~(is_kink | is_jump)
     noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
@@ -184,7 +184,7 @@ def resolve(series: Series) -> Resolution:
 
 
 def _sharper(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
-    """Take a slope that one rung's rounding held down from the rungs above, with the noise that it takes."""
+    """Take a slope that one rung's rounding kept low from the rungs above, with the noise required."""
     with np.errstate(all="ignore"):
         is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > ENOUGH * np.abs(settled.slope))
     if not is_blunt.any():
@@ -197,7 +197,7 @@ def _sharper(series: Series, settled: Settled, noise: Float, louder: Float) -> t
 
 
 def _slope(series: Series) -> Settled:
-    """Settle central differences; one-sided ones where only one side is finite, or f bends like |x|x."""
+    """Settle central differences, or one-sided ones where only one side is finite or f bends like |x|x."""
     at, first = series.at, series.sentinels
     central = settle(at.slope, at.noise, at.is_central, first)
     once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED)
@@ -230,14 +230,14 @@ def _noise_of_movement(series: Series) -> Float:
 
 
 def _most_noise(series: Series) -> Float:
-    """Return the most noise that is believed without having been measured a few ulp around the point."""
+    """Return the largest noise that is accepted without having been measured a few ulp around the point."""
     known = series.at.error[series.sentinels]
-    # Rounding of an intermediate is believed whatever the output's size, where it is seen.
+    # Rounding of an intermediate is accepted, whatever the output's size, where it is seen.
     return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * known, GRAINS * series.grain))
 
 
 def _why_not(series: Series) -> np.ndarray:
-    """Name what keeps a slope from being found."""
+    """Say what prevents a slope from being found."""
     at = series.at
     usable = at.is_usable.sum(axis=0)
     is_singular = _diverges(series)
@@ -272,7 +272,7 @@ def _value_nearby(series: Series) -> Float:
 
 
 def _local(series: Series, slope: Float) -> tuple[Float, Float]:
-    """Return the slope of the shortest sentinel if its noise leaves room for doubt, else of the longest."""
+    """Return the slope of the shortest sentinel that is clear of noise, else of the longest."""
     at, last = series.at, max(series.sentinels - 1, 0)
     with np.errstate(all="ignore"):
         use_first = np.abs(at.slope[0] - slope) > 3 * at.noise[0]

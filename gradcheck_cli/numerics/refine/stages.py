@@ -1,4 +1,4 @@
-"""The two stages: the first pass settles what it can, and the second stage refines the rest."""
+"""The two stages: the first pass decides what it can, and the second stage refines the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.refine.staircase import Flatness, find_fine_stairs, find_flatness
 from gradcheck_cli.numerics.tolerance import row_scale
-from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, says_something
+from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, is_conclusive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
 
-# With more doubtful elements than this, a few of them are refined first. Where one of those is wrong, so is
-# the Jacobian, and what the first pass says is good enough for the others.
+# If more elements than this are in doubt, a few of them are refined first. If one of these is wrong, so is
+# the Jacobian, and the first pass is accurate enough for the others.
 _MANY = 20_000
 _FIRST_SLOTS = 16
 _FIRST_ELEMENTS = 4_000
@@ -42,7 +42,8 @@ class Judgement:
         evaluations: points at which the function was evaluated.
         method: "central", or "ladder" if any column needed the second stage, or "complex_step".
         noisy: number of elements whose relative tolerance was widened, since the forward is noisy.
-        is_sparse: whether the function keeps to the sparsity it was judged by; if not, all of this is void.
+        is_sparse: whether the function has the sparsity that it was judged with; if not, the judgement is
+            void.
     """
 
     verdict: npt.NDArray[np.int8]
@@ -80,7 +81,7 @@ def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: 
     reason = np.zeros(problem.shape, dtype=np.int8)
     with np.errstate(all="ignore"):
         error = np.abs(analytic - numeric)
-        agrees = (error <= allowed) & says_something(analytic, numeric, allowed, problem.working)
+        agrees = (error <= allowed) & is_conclusive(analytic, numeric, allowed, problem.working)
     is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
     stairs = find_flatness(problem, first, is_zero)
     is_zero &= (stairs != Flatness.ROUNDED)[:, None]
@@ -109,7 +110,7 @@ def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: 
 
 
 def without_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> Judgement:
-    """Return the verdicts, inconclusive where the slope of stairs finer than the first step passed."""
+    """Return the verdicts, inconclusive where a slope passed that may be that of finer stairs."""
     on_stairs = find_fine_stairs(problem, np.where(judged.verdict == Verdict.PASS, judged.numeric, 0.0))
     undone = on_stairs[:, None] & (judged.verdict == Verdict.PASS) & (analytic != 0)
     return replace(
@@ -122,7 +123,7 @@ def without_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) ->
 def _trust_first_pass(
     first: FirstPass, judged: Judgement, unsure: npt.NDArray[np.bool_], analytic: Float
 ) -> None:
-    """Settle what only the first pass has seen: wrong where the error is clear, else not known."""
+    """Decide elements that only the first pass has seen: wrong if the error is clear, else unknown."""
     with np.errstate(all="ignore"):
         error = np.abs(analytic - judged.numeric)
         beyond = ~(error <= judged.allowed + MISMATCH_MARGIN * judged.uncertainty)
@@ -136,7 +137,7 @@ def _trust_first_pass(
 def _in_turn(
     doubtful: npt.NDArray[np.bool_], judged: Judgement, analytic: Float
 ) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yield the doubtful elements to refine: all at once, or, of many, the worst of a few slots first."""
+    """Yield the doubtful elements to refine: all at once or, if many, the worst of a few slots first."""
     if not doubtful.any():
         return
     if np.count_nonzero(doubtful) <= _MANY:
@@ -147,7 +148,7 @@ def _in_turn(
     error = np.where(doubtful, np.nan_to_num(error, nan=0.0), -1.0)
     worst = np.argsort(error.max(axis=0))[-_FIRST_SLOTS:]
     chosen = np.zeros(doubtful.shape, dtype=bool)
-    # Of a sparse Jacobian a slot's elements are of many columns: the worst rows stand for them.
+    # In a sparse Jacobian a slot's elements are of many columns: the worst rows stand for them.
     rows = np.argsort(error[:, worst].max(axis=1))[-max(1, _FIRST_ELEMENTS // _FIRST_SLOTS) :]
     chosen[np.ix_(rows, worst)] = True
     chosen &= doubtful
@@ -158,7 +159,7 @@ def _in_turn(
 def _refine(
     problem: Problem, first: FirstPass, judged: Judgement, chosen: npt.NDArray[np.bool_], analytic: Float
 ) -> int:
-    """Refine some elements within the judgement, and return how many were noisy."""
+    """Refine some elements of the judgement, and return how many were noisy."""
     rows, where = by_column(chosen)
     if not rows.size:
         return 0

@@ -1,9 +1,9 @@
 """Tells a flat function from a staircase, which is flat at small steps and moves at large ones.
 
-A zero gradient is right for a flat function, but on a staircase differences can't tell: the steps may be
-meant (floor), or be what is left of a slope (a forward that computes in float16 inside). A staircase goes on:
+A zero gradient is right for a flat function. On a staircase differences can't tell: the steps may be meant
+(floor), or be what is left of a slope (a forward that computes in float16 inside). A staircase continues:
 beyond its first riser there are more, about as tall, with treads between them. The edge of a clip or of a
-relu, beyond which the function slopes, is none, nor is the single jump of a kink's derivative.
+relu, beyond which the function slopes, is none, and neither is the single jump of a kink's derivative.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ if TYPE_CHECKING:
 # The probe moves every input at once by this part of its scale, up or down at random.
 PROBE = 1 / 16
 EVEN_ODDS = 0.5
-# Rows that the probe moves are looked at over ranges a factor of four apart, on a grid each. The widest is
-# eight probes to both sides, half of the scale: what happens at 0 is none of the business of what is far from
-# it. The narrowest is the step that is known to be flat. Of stairs there are at least three in one of these,
-# and so at most twelve: less than half of the 32 intervals. All rows share the grids: many cost no more.
+# Rows that the probe moves are examined over ranges a factor of four apart, with one grid for each. The
+# widest range is eight probes to both sides, half of the scale: what happens at 0 doesn't concern points far
+# from it. The narrowest is the step that is known to be flat. In one of these ranges, stairs have at least
+# three steps, and so at most twelve: less than half of the 32 intervals. All rows share the grids, so many
+# rows cost no more.
 WIDEST = 8.0
 NARROWER = 4.0
 INTERVALS = 32
 RISERS = 3
-CLIMBS = 0.8  # the part of all rises that a slope's stairs keep (empirical): all of them, but for rounding
-RISER = 4.0  # errors of a value, that a rise is no rounding
-# Risers are of one height: within twice of each other, as those of a rounding are on both sides of a power of
-# two; a little more for what rounds them.
+CLIMBS = 0.8  # how much of all rises a slope's stairs keep (empirical): all of them, except for rounding
+RISER = 4.0  # errors of a value, above which a rise is no rounding
+# Risers have the same height to within a factor of two, as those of a rounding have on both sides of a power
+# of two; a little more allows for their own rounding.
 ALIKE = 2.1
 
-# Stairs of a slope are found along other directions too; a pool's jumps, that once looked like some, seldom.
+# Stairs of a slope are found along other directions too; a pool's jumps, which may look like some once,
+# seldom are.
 OTHER_WAYS = 2
 
 # A row that is no larger than this many roundings of its output's largest element, and moves by no more, is
-# what is left of terms that cancel (a Sobel filter where the border is a mirror). The slope that half of the
-# scale may hide then is 64 u of that element over the scale: of what the table grants, a part in 10,000.
+# what cancelling terms leave (a Sobel filter where the border is a mirror). The slope that half of the scale
+# may hide then is 64 u of that element over the scale: a part in 10,000 of what the table allows.
 CANCELLED = 16.0
 
 # Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
-# steps below that, of which the least is 64 ulp of x; and a movement of eight roundings that isn't there.
+# steps below that are tried, the smallest of which is 64 ulp of x, for a missing movement of eight roundings.
 FINE = (-46, -43, -40, -37)
 FINE_ULP = 16.0
 
@@ -56,7 +58,7 @@ FINE_ULP = 16.0
 class Flatness(IntEnum):
     """What lies beyond the flat neighbourhood of a row."""
 
-    FLAT = 0  # nothing moves, or it does so some way off: a kink, or a jump
+    FLAT = 0  # nothing moves, or only at some distance: a kink, or a jump
     STAIRS = 1
     ROUNDED = 2  # a slope too small for the first pass to see
 
@@ -93,14 +95,14 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     is_left = base <= left
     error = np.where(is_left, np.maximum(left / RISER, error), error)
     with np.errstate(all="ignore"):
-        # Where rounding alone explains the flat part, the slope goes on beneath it; as far as it may reach,
-        # twice the step that is still flat.
+        # If rounding alone explains the flat part, the slope continues below it, as far as twice the step
+        # that is still flat.
         is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
     is_stair = _has_stairs(problem, rows, direction, narrow, error)
     if not problem.may_round and is_stair.any():
         # The gradient of an element that becomes the largest of three windows of a pool, one after the other,
         # climbs as well, by upstreams that happen to be alike; along other directions it doesn't. Stairs that
-        # stand for a slope climb along nearly all of them.
+        # stand for a slope climb along nearly all directions.
         again = np.flatnonzero(is_stair)
         for _ in range(OTHER_WAYS):
             other = _draw_direction(problem)
@@ -121,22 +123,22 @@ def _draw_direction(problem: Problem) -> Float:
 
 
 def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
-    """Say which rows stay put at a tiny step, bit by bit, where their Jacobian says that they move.
+    """Say which rows stay exactly the same at a tiny step although their Jacobian says that they move.
 
     Args:
         problem: the function.
         jacobian: (m, slots).
 
     Returns:
-        (m,); nothing in less than float64, whose steps are seldom far above its rounding.
+        (m,); no rows in less than float64, whose steps are seldom far above its rounding.
     """
     found = np.zeros(problem.shape[0], dtype=bool)
     if problem.working is not FLOAT64 or not found.size or not problem.chosen.size:
         return found
     sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
     here, room = problem.chosen, problem.domain.take(problem.chosen)
-    # Rounding of the inputs moves a row by this, times their unit roundoff. Less may be lost on the way to a
-    # value that is smaller, as where a mean is subtracted.
+    # Rounding of the inputs moves a row by this, times their unit roundoff. A value that is smaller may lose
+    # this movement on the way, for example where a mean is subtracted.
     rounded = np.maximum(
         problem.size_of_terms, (np.abs(jacobian) * np.abs(problem.sampler.point)[problem.table]).sum(axis=1)
     )
@@ -155,7 +157,7 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
 def _has_stairs(
     problem: Problem, rows: np.ndarray, direction: Float, narrow: float, error: Float
 ) -> np.ndarray:
-    """Say which rows go up or down by even steps, at some range."""
+    """Say which rows rise or fall by even steps, over some range."""
     found = np.zeros(rows.size, dtype=bool)
     reach = WIDEST
     while reach >= narrow:
@@ -167,13 +169,13 @@ def _has_stairs(
             tallest = height.max(axis=0)
             least = np.where(is_riser, height, np.inf).min(axis=0)
             count = is_riser.sum(axis=0)
-            # A ramp at the range's end rises from one interval to the next; a stair has a tread between.
+            # A ramp at the end of the range rises from one interval to the next; a stair has a tread between.
             adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
             is_even = (tallest <= ALIKE * least) & (count >= RISERS) & (count < INTERVALS / 2)
             is_even &= adjoining <= count / RISERS / 2
             if not problem.may_round:
-                # What goes back as well hides no slope: the elements of a pool, of which each is now the
-                # largest, now not. A sum of roundings may do so too.
+                # A function that also goes back hides no slope: the elements of a pool, each of which is
+                # sometimes the largest. A sum of roundings may do so too.
                 net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
                 is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
         found |= is_even

@@ -1,4 +1,4 @@
-"""Results as one line for each thing found, for `grep`: where, what, verdict, numbers; then the summary."""
+"""Results as one line per finding, for `grep`: place, name, verdict, numbers; then the summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def to_concise(report: Report) -> str:
     """Render a report as lines `file:line: op · pair: status CODE name: numbers`, one for each pair.
 
-    What else isn't right (a check, an error, a change since the baseline) has a line of its own.
+    Other findings (a check, an error, a change since the baseline) have a line of their own.
     """
     lines = [
         concise_line(finding)

@@ -1,4 +1,4 @@
-"""The coverage of hand-written gradients: as lines after the table, as JSON, and as Markdown."""
+"""The coverage of hand-written gradients, as lines after the table, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ def headline(coverage: GradientCoverage) -> str:
 
 
 def _share(coverage: GradientCoverage) -> str:
-    # Rounded down: 100 % is said of all of them alone.
+    # Rounded down: 100 % means all of them.
     return f"{int(coverage.percent * 10) / 10:.1f} %"
 
 
 def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> list[Text]:
-    """Lay out a line of counts and, if asked, one for each gradient that isn't covered.
+    """Lay out a line of counts and, if requested, one for each gradient that isn't covered.
 
     Args:
         coverage: what was measured.
         width: columns there are.
-        missing: whether to name those that aren't covered; where too few are, they are named anyway.
+        missing: whether to name those that aren't covered; if too few are covered, they are named in any
+            case.
     """
     lines = []
     if missing or coverage.falls_short:
@@ -66,7 +67,7 @@ def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> 
 
 
 def branch_lines(report: Report) -> list[Text]:
-    """Lay out a line of counts where a share of the sides of branches must be seen."""
+    """Lay out a line of counts if a share of the sides of branches is required."""
     seen, every = report.sides
     unknown = sum(bool(case.sides_unknown) for case in report.cases)
     if report.branch_fail_under is None or not (every or unknown):
@@ -93,7 +94,7 @@ def coverage_json(coverage: GradientCoverage) -> str:
 
 
 def coverage_markdown(coverage: GradientCoverage) -> str:
-    """Render it as Markdown: what isn't covered first, then the rest, folded."""
+    """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
     lines = [f"### {escape(headline(coverage))}", ""]
     heading = ("", "gradient", "where", "cases or reason")
     for is_covered in (False, True):

@@ -1,4 +1,4 @@
-"""Faults of specs for people and for programs: with the line they are in, as JSON, annotations, SARIF."""
+"""Faults of specs, for people and for programs: with their line, as JSON, annotations or SARIF."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from gradcheck_cli.errors import Fault
 
 _LIMIT = 16 * MIB
-_WIDEST = 200  # columns of a line that is shown
-# What ends a value that stands within brackets on its line.
+_WIDEST = 200  # columns of a quoted line
+# The end of a value within brackets.
 _END = re.compile(r"[,}\]]|\s+#|\s*$")
 
 
 def excerpt(fault: Fault) -> list[str]:
-    """Return the line that a fault is in and a caret under it; nothing where the line can't be shown."""
+    """Return the line of a fault with a caret under its place; nothing if the line can't be shown."""
     if not fault.line:
         return []
     try:
@@ -49,7 +49,7 @@ def excerpt(fault: Fault) -> list[str]:
 
 
 def _span(text: str, fault: Fault) -> tuple[int, int]:
-    """Return where in a line a fault's place is: its value, or its key where that is at fault."""
+    """Return where a fault is in its line: at its value, or at its key if that is at fault."""
     at, last_match = 0, None
     for part in re.findall(r"[^.\[\]]+", fault.place):
         match = re.compile(rf"(?<![\w.-])['\"]?{re.escape(part)}['\"]?\s*:\s*").search(text, at)
@@ -72,7 +72,7 @@ def faults_json(faults: Sequence[Fault]) -> str:
 
 
 def faults_github(faults: Sequence[Fault], root: Path) -> str:
-    """Render faults as GitHub's workflow commands, an annotation each."""
+    """Render faults as GitHub's workflow commands, one annotation each."""
     lines = []
     for fault in faults:
         properties = {
@@ -114,6 +114,6 @@ def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def told(faults: Sequence[Fault]) -> str:
-    """Return every fault with the line it is in."""
+def with_excerpts(faults: Sequence[Fault]) -> str:
+    """Return every fault together with its line."""
     return "\n".join(line for fault in faults for line in (str(fault), *map(clean, excerpt(fault))))

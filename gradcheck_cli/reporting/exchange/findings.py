@@ -1,6 +1,6 @@
 """A report as a flat list of findings, for JUnit, GitHub, Markdown, SARIF and the pages.
 
-It decides nothing: whether a finding fails the run is what the report's own exit code goes by.
+It decides nothing: whether a finding fails the run follows from the report's own exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gradcheck_cli.reporting.codes import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
-from gradcheck_cli.reporting.terminal.search_words import inputs_of, tried
+from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What a finding does to the run."""
+    """What a finding means for the run."""
 
     PASSED = "passed"
     FAILED = "failed"  # exit 1
@@ -42,7 +42,7 @@ class Outcome(Enum):
     SKIPPED = "skipped"
 
 
-# Kinds of errors that are mended in the spec, or start there.
+# Kinds of errors that are corrected in the spec, or start there.
 _ABOUT_THE_SPEC = frozenset({"import", "attribute", "op_type", "outputs", "values", "pairs"})
 _IN_THE_CODE = frozenset({Change.DRIFTED, Change.GRADIENT, Change.BROKE})
 BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
@@ -50,20 +50,20 @@ BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a report says: of a pair, a check, an error, a warning, or the run.
+    """One statement of a report, about a pair, a check, an error, a warning, or the run.
 
     Attributes:
-        rule: what kind of thing it is, a stable word: "mismatched", "error/import", "check/linearity",
-            "precision", "baseline/drifted", "unchecked", ...
-        outcome: what it does to the run.
-        name: what it is about, within its case: a pair's label, `check linearity`, `case`.
+        rule: its kind, a stable word: "mismatched", "error/import", "check/linearity", "precision",
+            "baseline/drifted", "unchecked", ...
+        outcome: what it means for the run.
+        name: its subject within the case: a pair's label, `check linearity`, `case`.
         title: one line.
-        text: all there is to say, several lines; empty where nothing is.
-        file: where to look, as the report names it; empty where nowhere.
+        text: the details, in several lines; may be empty.
+        file: the place to look, as the report names it; empty if there is none.
         line: 1-based; 0 for the whole file.
         case: the case it belongs to.
         pair: the pair it is about.
-        code: what kind of finding it is; `None` of what passed.
+        code: its code; `None` for what passed.
     """
 
     rule: str
@@ -84,12 +84,12 @@ class Finding:
 
     @property
     def case_name(self) -> str:
-        """`op · case · dtype · mode`, less what is as it is by default; empty where there's no case."""
+        """`op · case · dtype · mode`, without default values; empty if there is no case."""
         return "" if self.case is None else name_of(self.case)
 
 
 def findings_of(report: Report) -> tuple[Finding, ...]:
-    """Return everything that a report found, case by case, then what concerns the whole run."""
+    """Return everything that a report found, case by case, then the findings about the whole run."""
     findings: list[Finding] = []
     for case in report.cases:
         findings += _of_case(case, report)
@@ -111,24 +111,24 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
 
 
 def name_of(case: CaseResult) -> str:
-    """Return `op · case · dtype · mode`, less what is as it is by default."""
+    """Return `op · case · dtype · mode`, without default values."""
     return named(case.op, case.case, case.dtype, case.mode)
 
 
 def named(op: str, case: str, dtype: str, mode: str) -> str:
-    """Return `op · case · dtype · mode`, less what is as it is by default."""
+    """Return `op · case · dtype · mode`, without default values."""
     usual = {"default", "float64", "graph"}
     return " · ".join([op, *(part for part in (case, dtype, mode) if part not in usual)])
 
 
 def place(text: str) -> tuple[str, int]:
-    """Split `path:line`; the line is 0 where there is none."""
+    """Split `path:line`; the line is 0 if there is none."""
     path, _, line = text.rpartition(":")
     return (path, int(line)) if path and line.isdecimal() else (text, 0)
 
 
 def relative(file: str, root: Path) -> str:
-    """Return a file's path from the repository's root, with `/`; as it is where it lies outside."""
+    """Return a file's path relative to the repository's root, with `/`; unchanged if it lies outside."""
     path = Path(file)
     try:
         return (Path.cwd() / path).resolve().relative_to(root.resolve()).as_posix()
@@ -137,7 +137,7 @@ def relative(file: str, root: Path) -> str:
 
 
 def _of_case(case: CaseResult, report: Report) -> Iterator[Finding]:
-    whole = case.status is Status.SKIPPED  # of which nothing was checked
+    whole = case.status is Status.SKIPPED  # nothing in it was checked
     for pair in case.pairs:
         yield _of_pair(case, pair, strict=report.strict or whole)
     for check in case.checks:
@@ -152,7 +152,7 @@ def _of_case(case: CaseResult, report: Report) -> Iterator[Finding]:
         yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
     if case.search is not None and case.search.found is None:
         file, line = place(case.spec)
-        text = tried(case.search)
+        text = search_summary(case.search)
         yield Finding("search", Outcome.PASSED, "search", text, text, file, line, case)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
@@ -174,7 +174,7 @@ def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
     outcome = _outcome(pair.status, strict=strict)
     words = str(pair.status).replace("_", " ")
     note = f": {pair.note}" if pair.note else ""
-    # Where it is right there is nothing to look at but what was asked.
+    # If it is right, there is nothing to see except what was requested.
     file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
     text = (
         ""
@@ -193,7 +193,7 @@ def pair_lines(pair: PairResult) -> list[str]:
         error, allowed, ratio = named_numbers(pair).values()
         lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
     if pair.worst is not None:
-        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        analytic, numeric = layout.format_distinctly(pair.worst.analytic, pair.worst.numeric)
         where = (
             f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
             f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
@@ -205,10 +205,10 @@ def pair_lines(pair: PairResult) -> list[str]:
 
 
 def found_lines(case: CaseResult, pair: PairResult) -> list[str]:
-    """Return where a search found that a pair is wrong, and what it tried, a line each."""
+    """Return where a search found a pair to be wrong, and what it tried, one line each."""
     if case.search is None or case.search.found is None or pair.status is not Status.MISMATCHED:
         return []
-    return [tried(case.search), *inputs_of(case.search.found)]
+    return [search_summary(case.search), *inputs_of(case.search.found)]
 
 
 def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
@@ -225,7 +225,7 @@ def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Finding:
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"
-    file, line = place(finding.spec)  # of what has vanished: there's nothing else left
+    file, line = place(finding.spec)  # for something that was deleted, this is all that is left
     if case is not None:
         about_code = finding.change in _IN_THE_CODE and case.source
         file, line = place(case.source if about_code else case.spec)
@@ -274,7 +274,7 @@ def first_line(text: str) -> str:
 
 
 def _of_frames(frames: tuple[str, ...]) -> tuple[str, int] | None:
-    """Return file and line of the innermost of the user's own frames, `path:line: in function`."""
+    """Return file and line of the innermost of the user's own frames, from `path:line: in function`."""
     for frame in reversed(frames):
         head, _, rest = frame.partition(": in ")
         file, line = place(head)

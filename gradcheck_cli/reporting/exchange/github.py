@@ -1,4 +1,4 @@
-"""Results as GitHub's workflow commands, which its runner turns into annotations on a change's lines."""
+"""Results as GitHub's workflow commands, which the runner turns into annotations on the changed lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import Report
 
 _LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
-# GitHub shows ten annotations of a kind for a step: what says the same of one place takes one of them.
+# GitHub shows ten annotations of a kind for each step, so findings with the same text and place share one.
 _MAX_LINES = 20
 
 
@@ -27,14 +27,14 @@ class _Place(NamedTuple):
 
 
 def to_github(report: Report, root: Path) -> str:
-    """Render what isn't right as workflow commands: an annotation for each case and place, errors first.
+    """Render what isn't right as workflow commands: one annotation for each case and place, errors first.
 
     Args:
         report: the run.
-        root: the repository's folder: GitHub knows files by their path from there.
+        root: the repository's folder: GitHub names files relative to it.
 
     Returns:
-        The text, a command a line; empty where all is right.
+        The text, one command per line; empty if everything is right.
     """
     groups: dict[_Place, list[Finding]] = {}
     for finding in findings_of(report):

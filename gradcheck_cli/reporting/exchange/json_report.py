@@ -1,4 +1,4 @@
-"""The JSON report (DESIGN §6): how each result is written, and how a report is read back, or refused."""
+"""The JSON report (DESIGN §6): how each result is written, and how a report is read back or refused."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _numbered(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str | No
 
 
 def _printed(case: CaseResult) -> object:
-    """Return what a case that isn't green printed, as far as that was caught."""
+    """Return the caught output of a case that isn't green."""
     if case.status in _GREEN or not case.output:
         return None
     return {"lines": case.output, "file": case.output_file or None}
 
 
 def _unfold_case(content: Object, place: str) -> Object:
-    """Return a case's mapping with the fields that are written in another form."""
+    """Return a case's mapping with its specially written fields in their plain form."""
     for key in ("output", "not_differentiated"):
         if key not in content:
             raise TypeFault(f"{place} lacks {key!r}")
@@ -75,7 +75,7 @@ def _unfold_case(content: Object, place: str) -> Object:
 
 
 def _require_agreement(case: CaseResult, place: str) -> None:
-    """Refuse a case that is called green, though nothing of it was checked, or something isn't green."""
+    """Refuse a case that is called green although nothing in it was checked, or something isn't green."""
     if case.status not in _GREEN:
         return
     statuses = {*(pair.status for pair in case.pairs), *(check.status for check in case.checks)}
@@ -89,8 +89,8 @@ def _require_agreement(case: CaseResult, place: str) -> None:
         raise TypeFault(f"{place}.status must not be {case.status}: {why}")
 
 
-# The order of keys is that of reports so far. A new field needs nothing here: it is written after these, and
-# named under `absent` if reports that lack it shall still be read.
+# The order of keys is that of earlier reports. A new field needs nothing here: it is written after these. It
+# is named under `absent` if reports without it must still be readable.
 LAYOUTS: serial.Layouts = {
     Report: Layout(
         order=(
@@ -197,10 +197,10 @@ def to_json(report: Report, exit_code: int | None = None) -> str:
 
     Args:
         report: the run.
-        exit_code: the process's exit code where an option such as `--strict` changed it.
+        exit_code: the process's exit code, if an option such as `--strict` changed it.
 
     Returns:
-        The text; it holds no NaN or Infinity literal, so that every JSON reader takes it.
+        The text; it contains no NaN or Infinity literal, so every JSON reader accepts it.
     """
     return json.dumps(to_dict(report, exit_code), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -215,7 +215,7 @@ def read_report(file: Path) -> Report:
     """Read a report that `--report json=FILE` wrote.
 
     Raises:
-        UsageError: it can't be read, isn't such a report, or doesn't add up to what it says of itself.
+        UsageError: it can't be read, isn't such a report, or its parts don't add up to its own totals.
     """
     try:
         text = read_plain(file, _LIMIT)
@@ -241,7 +241,7 @@ def read_report(file: Path) -> Report:
 
 
 def _require_sums(content: Object, report: Report) -> None:
-    """Refuse a report of which a part was changed or lost: it says what its parts add up to."""
+    """Refuse a report of which a part was changed or lost: its parts don't add up to its totals."""
     for key, expected in (("summary", report.summary), ("exit_code", report.exit_code)):
         if key not in content:
             raise TypeFault(f"it lacks {key!r}")

@@ -1,4 +1,4 @@
-"""Results as JUnit XML as pytest writes it: a test case per pair, and one per other thing that failed."""
+"""Results as JUnit XML in pytest's form: a test case per pair, and one for each other failure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings
 if TYPE_CHECKING:
     from gradcheck_cli.results import Report
 
-# XML 1.0, production 2: what may stand in a document at all. The rest has no escape, so it is spelt out.
+# XML 1.0, production 2: the characters that may occur in a document. The rest has no escape, so it is spelt
+# out.
 _ALLOWED = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))
 
 
 def to_junit(report: Report, *, now: datetime | None = None) -> str:
     """Render a report as JUnit XML.
 
-    What failed is a `failure`, what couldn't be decided or run an `error`. JUnit has a time for each test
-    case, a run only for each of its own: the pairs of a case share its time evenly.
+    What failed is a `failure`; what couldn't be decided or run is an `error`. JUnit has a time for each test
+    case, which is a pair here; the pairs of a case share its time evenly.
 
     Args:
         report: the run.
-        now: when it was; default this moment.
+        now: the time of the run; default: now.
 
     Returns:
         The text, ending in a newline.
@@ -62,7 +63,7 @@ def _add(suite: ET.Element, finding: Finding, seconds: float) -> None:
     case = finding.case
     name = finding.name
     if case is not None:
-        # As pytest has parameters in brackets; what is as usual is left out.
+        # In brackets, like pytest's parameters; default values are left out.
         parts = [part for part in (case.dtype, case.mode) if part not in ("float64", "graph")]
         name = f"{case.case}[{'-'.join([*parts, finding.name])}]"
     element = ET.SubElement(

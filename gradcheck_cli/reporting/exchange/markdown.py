@@ -24,19 +24,20 @@ _MARKS = {
     Outcome.PASSED: "✅",
 }
 _ORDER = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED)
-# GitHub takes a summary of 1 MiB for a step, and drops all of a longer one: a row is at most some 500 bytes.
+# GitHub accepts a summary of 1 MiB per step, and drops a longer one completely; a row has at most some 500
+# bytes.
 MAX_ROWS = 800
-# What CommonMark, its tables, and GitHub's references and emoji could read as more than text; at a line's
-# start, lists and headings too.
+# Characters that CommonMark, its tables, or GitHub's references and emoji could interpret; at the start of a
+# line, lists and headings too.
 _SPECIAL = re.compile(r"[\\`*_\[\]|~#@!]|:(?=[\w+-]+:)|^[-+=]|(?<=^\d)[.)]")
 
 
 def to_markdown(report: Report, root: Path) -> str:
-    """Render a report as Markdown with tables as GitHub has them.
+    """Render a report as Markdown with GitHub's tables.
 
     Args:
         report: the run.
-        root: the repository's folder, from which places are named.
+        root: the repository's folder; places are named relative to it.
 
     Returns:
         The text, ending in a newline.
@@ -91,7 +92,7 @@ def to_markdown(report: Report, root: Path) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text so that Markdown shows it as it is, in a table's cell too; lines are broken by `<br>`."""
+    """Return text so that Markdown shows it literally, also in a table's cell; lines are broken by `<br>`."""
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "<br>".join(_SPECIAL.sub(r"\\\g<0>", line) for line in layout.lines_of(plain))
 
@@ -112,7 +113,7 @@ def _row(finding: Finding, pair: PairResult) -> Sequence[str]:
 
 
 def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table, with an empty line after it; of cells that are Markdown."""
+    """Lay out a table, followed by an empty line; its cells are Markdown."""
     lines = [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
     lines += _limited([f"| {' | '.join(row)} |" for row in rows], "rows")
     return [*lines, ""]

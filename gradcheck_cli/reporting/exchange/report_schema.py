@@ -1,4 +1,4 @@
-"""The JSON Schema of the JSON report, made of the results' own types, so that it can't drift."""
+"""The JSON Schema of the JSON report, made from the results' own types, so that it can't drift."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Schema = dict[str, Any]
 _NUMBER: Schema = {"$ref": "#/$defs/number"}
 _TEXT: Schema = {"type": "string"}
 _CODE: Schema = {"type": ["string", "null"], "pattern": "^GC[0-9]{3}$"}
-# What is written in another form than its field has, or beside the fields.
+# Parts that are written in another form than the field's, or in addition to the fields.
 _WRITTEN: dict[type, dict[str, Schema]] = {
     Report: {
         "schema_version": {"const": SCHEMA_VERSION},
@@ -61,7 +61,7 @@ _WRITTEN: dict[type, dict[str, Schema]] = {
 def report_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of what `--report json=FILE` writes.
 
-    Fields may be added in later versions, so that unknown ones are allowed.
+    Later versions may add fields, so unknown ones are allowed.
     """
     definitions: dict[str, Schema] = {
         "number": {
@@ -108,7 +108,7 @@ def _of(kind: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401, P
     if is_dataclass(kind):
         name = typing.cast("type", kind).__name__
         if name not in definitions:
-            definitions[name] = {}  # it stands before those that it refers to
+            definitions[name] = {}  # it precedes the definitions that it refers to
             definitions[name] = _object(typing.cast("type", kind), definitions)
         return {"$ref": f"#/$defs/{name}"}
     if issubclass(kind, Enum):

@@ -26,7 +26,7 @@ def to_sarif(report: Report, root: Path) -> str:
 
     Args:
         report: the run.
-        root: the repository's folder: places are paths from there, under `%SRCROOT%`.
+        root: the repository's folder; places are paths relative to it, under `%SRCROOT%`.
 
     Returns:
         The text, ending in a newline.
@@ -62,7 +62,7 @@ def _code(finding: Finding) -> Code:
 
 
 def rule_of(code: Code) -> dict[str, object]:
-    """Return a code as SARIF describes a rule, with its page as help."""
+    """Return a code as a SARIF rule, with its page as help."""
     page = page_of(code).partition("\n")[2].strip()
     rule: dict[str, object] = {
         "id": code.number,
@@ -92,14 +92,14 @@ def _result(finding: Finding, rule: int, root: Path) -> dict[str, object]:
 
 
 def artifact(file: str) -> dict[str, str]:
-    """Return a URI: relative to the root where the file is below it."""
+    """Return a URI, relative to the root if the file is below it."""
     if file.startswith("/"):
         return {"uri": f"file://{quote(file, errors='surrogateescape')}"}
     return {"uri": quote(file, errors="surrogateescape"), "uriBaseId": "%SRCROOT%"}
 
 
 def _identity(finding: Finding) -> str:
-    """Return what identifies a result from one run to the next: neither its line nor its numbers."""
+    """Return what identifies a result from run to run: neither its line nor its numbers."""
     case = finding.case
     parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
     text = json.dumps([finding.rule, *parts, finding.name])

@@ -1,1 +1,1 @@
-"""Results as a page to look at: one HTML file that fetches nothing."""
+"""Results as one HTML file that loads nothing from elsewhere."""

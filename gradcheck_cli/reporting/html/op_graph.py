@@ -1,6 +1,6 @@
-"""The ops between an input and an output as a graph in layers, around the op to blame: what stands where.
+"""Lays out the ops between an input and an output as a graph in layers, around the op to blame.
 
-The template writes the SVG, so that names are escaped and colours are the page's own.
+The template writes the SVG, so names are escaped and colours are the page's own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.figure import PathOp
 
-MOST_NODES = 40  # more than that is no longer read, but searched
+MOST_NODES = 40  # nobody reads a larger graph as a whole
 _NEAR = 6  # edges from the op to blame: a chain then fits a screen
 _WIDTH, _HEIGHT = 138, 42  # of an op, for two lines of text
-_SMALL = 40  # the width of "…", which stands for ops that aren't drawn
+_SMALL = 40  # the width of "…", which represents ops that aren't drawn
 _GAP, _LAYER = 16, 68  # between neighbours; from a layer to the next
 _SWEEPS = 8
-_MOST_LETTERS = 18  # that fit an op's width
+_MOST_LETTERS = 18  # the letters that fit an op's width
 _MARKS = {str(Status.PASSED): "✓", str(Status.MISMATCHED): "✗", str(Status.INCONCLUSIVE): "?"}
 _OWN_GRADIENT = re.compile(r" at (?!.*tensorflow/python/)(?:.*[/\\])?([^/\\]+:\d+)$")
 
-# A node: an op by its index; else the input, the output, "…" before or after an op, or a bend of a long edge.
+# A node: an op by its index; or the input, the output, "…" before or after an op, or a bend of a long edge.
 _Key = tuple[str, int, int]
 _INPUT: _Key = ("input", 0, 0)
 _OUTPUT: _Key = ("output", 0, 0)
@@ -36,7 +36,7 @@ _OUTPUT: _Key = ("output", 0, 0)
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A box: its corner, its size, two lines of text, and all there is to say."""
+    """A box: its corner, its size, two lines of text, and the full description."""
 
     x: float
     y: float
@@ -62,7 +62,7 @@ class OpGraph:
 
 
 def graph_of(path: Sequence[PathOp], input_name: str, output_name: str) -> OpGraph | None:
-    """Lay out the ops of a path around the first that is to blame; `None` where their edges aren't known."""
+    """Lay out the ops of a path around the first one to blame; `None` if their edges aren't known."""
     if not any(op.reads for op in path):
         return None
     kept = _nearest(path)
@@ -103,7 +103,7 @@ def _nearest(path: Sequence[PathOp]) -> set[int]:
     found = [index for index, op in enumerate(path) if op.status == str(Status.MISMATCHED)][:MOST_NODES]
     found = found or [len(path) - 1]
     distance = dict.fromkeys(found, 0)
-    for index in found:  # grows as it is walked
+    for index in found:  # grows during the loop
         for other in near[index]:
             if other not in distance and distance[index] < _NEAR and len(found) < MOST_NODES:
                 distance[other] = distance[index] + 1
@@ -112,7 +112,7 @@ def _nearest(path: Sequence[PathOp]) -> set[int]:
 
 
 def _edges(path: Sequence[PathOp], kept: set[int]) -> list[tuple[_Key, _Key]]:
-    """Return the edges between what is drawn, each once; "…" stands for neighbours that aren't."""
+    """Return the edges between drawn nodes, each once; "…" represents neighbours that aren't drawn."""
     found: dict[tuple[_Key, _Key], None] = {}
     for index, op in enumerate(path):
         for read in op.reads:
@@ -127,7 +127,7 @@ def _edges(path: Sequence[PathOp], kept: set[int]) -> list[tuple[_Key, _Key]]:
 
 
 def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
-    """Put each node below all that it reads; what closes a loop is left out of that."""
+    """Put each node below all nodes that it reads; edges that would close a loop are ignored."""
     sources = defaultdict(list)
     for source, target in edges:
         sources[target].append(source)
@@ -142,7 +142,7 @@ def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
     for edge in edges:
         for key in edge:
             place(key, frozenset({key}))
-    for source, target in edges:  # the "…" before an op is right above it
+    for source, target in edges:  # the "…" before an op is directly above it
         if source[0] == "before":
             layers[source] = max(0, layers[target] - 1)
     return layers
@@ -151,7 +151,7 @@ def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
 def _with_bends(
     edges: Sequence[tuple[_Key, _Key]], layers: Mapping[_Key, int]
 ) -> tuple[list[list[_Key]], list[tuple[_Key, _Key]]]:
-    """Return the nodes of each layer, and edges that go from one to the next: long ones have bends."""
+    """Return the nodes of each layer, and edges between adjacent layers: long edges have bends."""
     rows: list[list[_Key]] = [[] for _ in range(1 + max(layers.values()))]
     for key, depth in layers.items():
         rows[depth].append(key)
@@ -176,7 +176,7 @@ def _neighbours(edges: Sequence[tuple[_Key, _Key]]) -> tuple[dict[_Key, list[_Ke
 
 
 def _order(rows: list[list[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> None:
-    """Sort each layer by the mean place of its neighbours, down and up: few edges cross then.
+    """Sort each layer by the mean position of its neighbours, down and up, so that few edges cross.
 
     References:
         Sugiyama, Tagawa, Toda: Methods for visual understanding of hierarchical system structures (1981).
@@ -191,13 +191,14 @@ def _order(rows: list[list[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> None:
 
 
 def _spread(rows: Sequence[Sequence[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, float]:
-    """Return each node's centre: near the mean of its neighbours, and beside those of its layer."""
+    """Return each node's centre: near the mean of its neighbours, and beside the nodes of its layer."""
     above, below = _neighbours(edges)
     centre = dict.fromkeys((key for row in rows for key in row), 0.0)
     for sweep in range(_SWEEPS):
         for row in reversed(rows) if sweep % 2 else rows:
             wanted = [_mean([centre[other] for other in above[key] + below[key]], centre[key]) for key in row]
-            # The mean of two layouts without overlaps has none: one packs from the left, one from the right.
+            # The mean of two layouts without overlaps has no overlaps: one packs from the left, the other
+            # from the right.
             from_left = _packed(row, wanted)
             from_right = [-x for x in _packed(row[::-1], [-x for x in wanted[::-1]])][::-1]
             centre.update(
@@ -207,7 +208,7 @@ def _spread(rows: Sequence[Sequence[_Key]], edges: Sequence[tuple[_Key, _Key]]) 
 
 
 def _packed(row: Sequence[_Key], wanted: Sequence[float]) -> list[float]:
-    """Return centres that are as wanted, or further right where there is no room."""
+    """Return the requested centres, moved to the right where there is no room."""
     centres: list[float] = []
     for index, (key, x) in enumerate(zip(row, wanted, strict=True)):
         if index:
@@ -270,6 +271,6 @@ def _node(key: _Key, centre: float, depth: int, path: Sequence[PathOp], ends: tu
 
 
 def _short(text: str) -> str:
-    """Return a text that fits a box: of a long one its end, which tells one scope from another."""
+    """Return a text that fits a box; from a long one its end, which distinguishes scopes."""
     text = layout.clean(text)
     return text if len(text) <= _MOST_LETTERS else f"…{text[1 - _MOST_LETTERS :]}"

@@ -1,4 +1,4 @@
-"""A report as one HTML page: verdict, a table of pairs, and what isn't a plain pass with its pictures."""
+"""A report as one HTML page: verdict, a table of pairs, and pictures of what isn't a plain pass."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ COLUMNS = (
     ("ratio", "number"),
 )
 MISSING = "pictures need matplotlib: pip install matplotlib"
-# Each takes a fifth of a second to draw and 80 KB: nobody looks at more before mending the first.
+# Each takes a fifth of a second to draw and 80 KB, and nobody looks at more before correcting the first.
 MOST_DRAWN = 24
 _MOST_WRONG = 8
 _MOST_DETAILS = 1000
@@ -63,8 +63,8 @@ def to_html(report: Report, root: Path) -> str:
     """Render a report as one HTML page that fetches nothing.
 
     Args:
-        report: the run; pairs that aren't a plain pass have a `figure` where it was asked for pictures.
-        root: the repository's folder, from which places are named.
+        report: the run; pairs that aren't a plain pass have a `figure` if pictures were requested.
+        root: the repository's folder; places are named relative to it.
 
     Returns:
         The page.
@@ -84,7 +84,7 @@ def to_html(report: Report, root: Path) -> str:
         for finding in findings
         if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
     ]
-    # The gravest first: of thousands a page lays out the first few hundred until it is asked for all.
+    # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
     rows = [
         _row(finding, anchors[id(finding)] if anchors[id(finding)] in shown else "")
         for finding in sorted(pairs, key=_gravity)
@@ -111,13 +111,13 @@ def to_html(report: Report, root: Path) -> str:
 
 
 def render(template: str, **context: Any) -> str:  # noqa: ANN401 (whatever a template names)
-    """Render a template, with the style and the script that every page holds in itself."""
+    """Render a template, with the style and the script that every page contains."""
     frame = {"style": Markup(_asset("style.css")), "script": Markup(_asset("page.js"))}  # noqa: S704 (our own)
     return _environment().get_template(template).render(**frame, **context)
 
 
 def words_of(status: Status) -> str:
-    """Return a status as people read it."""
+    """Return a status in readable words."""
     return str(status).replace("_", " ")
 
 
@@ -133,7 +133,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Return what stands in a page; control characters are spelt out, since browsers show none."""
+    """Return text for a page; control characters are spelt out, since browsers show none."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return "\n".join(layout.lines_of(value))
@@ -158,7 +158,7 @@ def _gravity(finding: Finding) -> int:
 
 
 def _is_telling(finding: Finding) -> bool:
-    """Whether there is something to look at: not a plain pass, and not what nobody checked."""
+    """Whether there is something to see: neither a plain pass nor something that wasn't checked."""
     pair = finding.pair
     if pair is None or pair.status is Status.SKIPPED:
         return False
@@ -166,7 +166,7 @@ def _is_telling(finding: Finding) -> bool:
 
 
 def _verdict(report: Report) -> str:
-    """Say in a few words how the run ended."""
+    """Say briefly how the run ended."""
     summary = report.summary
     wrong = summary["mismatched"] + summary["unexpected_pass"]
     if report.interrupted:
@@ -184,13 +184,13 @@ def _verdict(report: Report) -> str:
 
 
 def counts_of(report: Report) -> str:
-    """Count ops, cases, pairs, and what became of them, as the last line of a table does."""
+    """Count ops, cases, pairs, and their outcomes, as in the last line of a table."""
     lines = summary_lines(report, width=layout.MAX_WIDTH)
     return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
 
 
 def _told(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
-    """Return what the page says of a finding that has no row of its own, or that comes first."""
+    """Return the page's text for a finding that has no row of its own, or that comes first."""
     where = relative(finding.file, root) if finding.file else ""
     name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
     return {
@@ -230,7 +230,7 @@ def _both(finding: Finding) -> tuple[CaseResult, PairResult]:
 
 
 def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
-    """Return what there is to see of one pair."""
+    """Return what a page shows about one pair."""
     case, pair = _both(finding)
     code = code_of_pair(pair)
     figure = pair.figure
@@ -238,7 +238,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     checks = [check for check in case.checks if code_of_check(check) is not None]
     path = () if figure is None else figure.path
     graph = graph_of(path, pair.input, pair.output)
-    # An op's gradient is told as `grad at ops.py:12`; TensorFlow's own can't be read from here.
+    # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
     blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
     sources = [*blamed, case.source]
     return {
@@ -259,7 +259,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "wrong": [] if figure is None or figure.map is None else _wrong(figure.map),
         "path": path,
         "graph": graph,
-        # What is in the graph for those who can't see it, and whatever isn't right.
+        # The content of the graph as text, and whatever isn't right.
         "listed": [
             op
             for index, op in enumerate(path)
@@ -283,7 +283,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture on its way into a template: drawn by us, so that its SVG is no text."""
+    """A picture for a template; its SVG is our own, so it isn't escaped."""
 
     title: str
     words: str
@@ -291,14 +291,14 @@ class Drawn:
 
     @staticmethod
     def of(picture: Picture) -> Drawn:
-        """Return a picture whose SVG goes into the page as it is: matplotlib escapes what it writes."""
-        return Drawn(picture.title, picture.words, Markup(picture.svg))  # noqa: S704 (as said)
+        """Return a picture whose SVG goes into the page unchanged: matplotlib escapes what it writes."""
+        return Drawn(picture.title, picture.words, Markup(picture.svg))  # noqa: S704 (our own SVG)
 
 
 def _pictures(
     pair: PairResult, figure: Figure | None, case: CaseResult, *, is_drawn: bool
 ) -> tuple[Sequence[Picture], str]:
-    """Draw a pair, or say why it isn't."""
+    """Draw a pair, or say why it isn't drawn."""
     on_demand = (
         f"gradcheck show {place(case.spec)[0]} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
     )
@@ -317,12 +317,12 @@ def _pictures(
 
 
 def needs_slopes(pair: PairResult) -> bool:
-    """Whether the slopes from either side tell something: at a kink, or where no slope was settled on."""
+    """Whether the slopes on either side are informative: at a kink, or where no slope was settled on."""
     return bool(pair.kinks) or pair.status is Status.INCONCLUSIVE
 
 
 def _wrong(drawn: HeatMap) -> list[dict[str, str]]:
-    """List the cells that are furthest off: what heat maps show, for who can't see them."""
+    """List the cells that are furthest off: the content of heat maps, for readers who can't see them."""
     cells = [
         (share, row, column)
         for row, line in enumerate(drawn.share)
@@ -353,7 +353,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Source:
-    """A gradient function as it is written, and where."""
+    """The text of a gradient function, and its place."""
 
     place: str
     lines: list[SourceLine] = field(default_factory=list)
@@ -377,7 +377,7 @@ def _indent(line: str) -> int:
 
 
 def _source(where: str, root: Path) -> Source | None:
-    """Return the lines around a gradient function's first; `None` where they can't be read."""
+    """Return the lines around a gradient function's first line; `None` if they can't be read."""
     file, line = place(where)
     if not line:
         return None

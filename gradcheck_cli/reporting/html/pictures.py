@@ -1,6 +1,6 @@
 """Pictures of a pair, by matplotlib: heat maps of its Jacobians, its ladder of steps, slopes at a kink.
 
-In SVG, text stays text and lines take the page's own colour, so that one picture serves light and dark.
+In SVG, text stays text and lines have the page's own colour, so one picture serves light and dark mode.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.figure import Figure, HeatMap, Ladder
 
-# Stands for the page's own colour until the SVG is done.
+# Stands for the page's own colour until the SVG is complete.
 _INK = "#010203"
 _BLUE, _ORANGE, _RED = "#3b7dd8", "#c77700", "#d43f3a"
 _STYLE = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9,
-    "text.parse_math": False,  # a `$` in somebody's name is a dollar
+    "text.parse_math": False,  # a `$` in a name is a dollar sign
     "axes.unicode_minus": False,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
 }
 _MOST_TICKS = 8
-# Left, bottom, width and height of the axes within a drawing, whose layout would take as long as the rest.
+# Left, bottom, width and height of the axes in a drawing; an automatic layout would take as long as the rest.
 _ROOM = {"ladder": (0.23, 0.16, 0.73, 0.68), "slopes": (0.23, 0.16, 0.73, 0.68)}
 _ROOM_OF_MAP = (0.19, 0.2, 0.68, 0.76)
 _MOST_LETTERS = 16  # cells along an edge that are large enough for a letter
-_LEAST_SHARE = 1e-4  # of what is allowed: less is as good as right
+_LEAST_SHARE = 1e-4  # as a share of what is allowed: anything smaller is as good as right
 
 
 class Picture(NamedTuple):
-    """A drawing, with what it shows in words, for who can't see it."""
+    """A drawing, with its content in words for readers who can't see it."""
 
     title: str
     words: str
@@ -54,12 +54,12 @@ class Picture(NamedTuple):
 
 
 def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
-    """Draw all that a figure holds.
+    """Draw the contents of a figure.
 
     Args:
         label: the pair.
         figure: its data.
-        kinks: whether slopes from one side are to be shown.
+        kinks: whether to show one-sided slopes.
     """
     with mpl.rc_context(_STYLE):
         return [
@@ -69,7 +69,7 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
 
 
 def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
-    """Return all that a figure holds as one PNG or SVG file, on white."""
+    """Return the contents of a figure as one PNG or SVG file, on white."""
     with mpl.rc_context({**_STYLE, **{key: "black" for key, ink in _STYLE.items() if ink == _INK}}):
         parts = _parts(figure, kinks=kinks)
         canvas = Canvas(figsize=(3.4 * len(parts), 3.2), layout="constrained", facecolor="white")
@@ -89,7 +89,7 @@ class _Part(NamedTuple):
     data: HeatMap | Ladder
 
     def draw(self, axes: Axes) -> None:
-        """Draw it into axes of its own."""
+        """Draw it on separate axes."""
         from gradcheck_cli.figure import HeatMap
 
         if isinstance(self.data, HeatMap):
@@ -138,7 +138,7 @@ def _drawn(figure: Figure, *, kinks: bool) -> Iterable[tuple[str, str, Canvas]]:
 
 
 def _svg(canvas: Canvas, salt: str) -> str:
-    """Return a drawing as an SVG element; ids are its own, so that several stand on one page."""
+    """Return a drawing as an SVG element; its ids are unique, so that several fit on one page."""
     stream = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt}):
         FigureCanvasSVG(canvas).print_figure(stream, format="svg", metadata={"Date": None, "Creator": None})
@@ -154,7 +154,7 @@ def _extreme(values: tuple[tuple[float, ...], ...], of: type | object) -> str:
 
 def _draw_map(axes: Axes, drawn: HeatMap, kind: str) -> None:
     rows, columns = len(drawn.rows), len(drawn.columns)
-    axes.patch.set_facecolor("#888888")  # where there is no number
+    axes.patch.set_facecolor("#888888")  # for missing numbers
     if kind == "share":
         share = np.array(drawn.share)
         shown = np.clip(share, _LEAST_SHARE, None)
@@ -188,7 +188,7 @@ def _name_ticks(axis: object, names: tuple[str, ...], step: int) -> None:
 
 
 def _plain_powers(axis: object) -> None:
-    """Name powers of ten as `1e-05`: without mathematics, text is what it says."""
+    """Write powers of ten as `1e-05`: mathematical text is switched off."""
     axis.set_major_locator(LogLocator(numticks=6))  # type: ignore[attr-defined]
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # type: ignore[attr-defined]
     axis.set_minor_locator(NullLocator())  # type: ignore[attr-defined]
@@ -234,6 +234,6 @@ def _draw_slopes(axes: Axes, ladder: Ladder) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    """Name the lines above the axes, where they hide nothing; behind them is the page itself."""
+    """Put the legend above the axes, where it hides nothing, without a background."""
     axes.patch.set_alpha(0)
     axes.legend(fontsize=7, frameon=False, loc="lower left", bbox_to_anchor=(-0.05, 1.0), ncols=2)

@@ -44,7 +44,7 @@ def to_html(old: Side, new: Side, findings: Sequence[BaselineFinding]) -> str:
     changes: dict[Key, BaselineFinding] = {}
     for finding in sorted(
         findings, key=lambda finding: not finding.is_failure
-    ):  # of several, a failure is what is shown
+    ):  # of several changes, a failure is shown
         changes.setdefault((finding.op, finding.case, finding.dtype, finding.mode, finding.pair), finding)
     before, after = _pairs(old[1]), _pairs(new[1])
     rows = [

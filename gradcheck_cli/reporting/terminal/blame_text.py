@@ -1,4 +1,4 @@
-"""Which op of a forward is to blame, as text that fits a width, or as JSON."""
+"""The op of a forward that is to blame, as text that fits a width, or as JSON."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 STYLES = {Status.PASSED: "green", Status.MISMATCHED: "bold red", Status.INCONCLUSIVE: "bold yellow"}
-MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all
+MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them
 
 
 def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80) -> list[Text]:
-    """Lay out what was found: a heading and a sentence for each output, and the other ops in doubt.
+    """Lay out the result: a heading and a sentence for each output, and the other ops in doubt.
 
     Args:
-        case: where it comes from.
+        case: the case.
         path_blames: one for each output.
         width: columns there are.
 
@@ -61,7 +61,7 @@ def _counts(blame: Blame) -> str:
 
 
 def blame_json(case: Case, path_blames: Sequence[PathBlame], exit_code: int) -> str:
-    """Render what was found as JSON text, every op included."""
+    """Render the result as JSON text, with every op."""
     content = {
         "schema_version": 1,
         "op": case.op,

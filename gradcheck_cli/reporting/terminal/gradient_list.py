@@ -34,9 +34,9 @@ def gradients_json(
     """Render entries as JSON text.
 
     Args:
-        entries: what to list.
+        entries: the entries to list.
         specs: name of an entry -> the specs that cover it.
-        tensorflow_version: TensorFlow's own.
+        tensorflow_version: TensorFlow's version.
         op_types: how many op types it has in all.
 
     Returns:
@@ -74,7 +74,7 @@ def gradients_table(
     """Lay out entries as a table and a line of counts.
 
     Args:
-        entries: what to list.
+        entries: the entries to list.
         specs: name of an entry -> the specs that cover it; `None` leaves the column out.
         op_types: how many op types TensorFlow has in all.
         width: columns there are; `None` (a pipe) keeps each entry on one line, for grep.
@@ -95,7 +95,7 @@ def gradients_table(
             padded = [layout.pad(cell, size) for cell, size in zip(row, widths, strict=True)]
             lines.append(Text("  ".join(padded).rstrip(), style=style))
             continue
-        # Op type and status in front, the rest below where it doesn't fit beside them.
+        # Op type and status come first; the rest goes below if it doesn't fit beside them.
         first = layout.pad(row[0], widths[0]) + "  " + layout.pad(row[1], widths[1])
         parts = [first, *(cell for cell in row[2:] if cell)]
         lines += [
@@ -116,7 +116,7 @@ def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:
 
 def _columns(entry: GradientEntry, specs: Covering | None) -> list[str]:
     where = f"{entry.file}:{entry.line}" if entry.file else ""
-    # The file tells the module: the table has no room for both.
+    # The file shows the module: the table has no room for both.
     row = [entry.name, entry.status, entry.function.rpartition(":")[2], where]
     if specs is not None:
         row.append(" ".join(specs.get(entry.name, ())))

@@ -1,4 +1,4 @@
-"""One pair's Jacobian, analytic and numeric, as text that fits a terminal or as JSON that holds it whole."""
+"""One pair's Jacobian as text that fits a terminal, as JSON with all elements, or as a heat map of blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.text import Text
 
 from gradcheck_cli.checking.ops.packing import index_of, part_of
 from gradcheck_cli.checking.verdicts.summary import RANK
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_view import PairView
+    from gradcheck_cli.figure import HeatMap
     from gradcheck_cli.spec.case import Case
 
     Matrix = npt.NDArray[np.inexact]
 
-MAX_ROWS = 24  # a terminal's height; two matrices of it still scroll by in one piece
+MAX_ROWS = 24  # a terminal's height; two matrices of this size still fit on one screen with scrolling
 MAX_SLICES = 8
 MAX_DIFFERENCES = 10
 _WORDS = {
@@ -42,13 +44,13 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
     """Render a pair's Jacobian, or the row of one output element, as JSON text; nothing is elided.
 
     Args:
-        case: where it comes from.
+        case: the case.
         view: the pair.
-        index: the output element whose row is asked for, shaped like the input; `None` for all rows.
+        index: the output element whose row is requested, shaped like the input; `None` for all rows.
 
     Returns:
-        The text, ending in a newline; complex numbers are `[re, im]`. Rows are those of an upstream of 1;
-        of a complex output those of 1j are under `imaginary`.
+        The text, ending in a newline; complex numbers are `[re, im]`. Rows are those for an upstream of 1;
+        for a complex output, those for 1j are under `imaginary`.
     """
     whole: list[dict[str, object]] = [
         {name: plain(_matrix(view, values, index, part).tolist()) for name, values in _arrays(view).items()}
@@ -104,14 +106,14 @@ def jacobian_text(
     """Render a pair's Jacobian, or the row of one output element, as text.
 
     Args:
-        case: where it comes from.
+        case: the case.
         view: the pair.
-        index: the output element whose row is asked for, shaped like the input; `None` for all rows.
-        width: columns there are; what doesn't fit is elided, with a notice.
+        index: the output element whose row is requested, shaped like the input; `None` for all rows.
+        width: columns there are; rows and columns that don't fit are left out, with a notice.
 
     Returns:
         The text: a heading, the analytic values, the numeric ones, which elements don't simply pass, and what
-        `run` says of the pair.
+            `run` says about the pair.
     """
     title, output = view.label, view.output.name
     if index is not None:
@@ -157,7 +159,7 @@ def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shaped_lines(values: Matrix, name: str, width: int) -> list[str]:
-    """Lay out values of any rank: as one matrix up to rank two, else slice by slice."""
+    """Lay out values of any rank: up to rank two as one matrix, otherwise slice by slice."""
     if values.ndim <= 2:  # noqa: PLR2004 (a matrix's rank)
         return _matrix_lines(np.atleast_2d(values), lambda _row: "", width)
     lines = []
@@ -180,7 +182,7 @@ def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) ->
     shown_rows = min(rows, MAX_ROWS)
     names = [row_name(row) for row in range(shown_rows)]
     margin = 2 + max(layout.cells(name) for name in names)
-    # No column is narrower than two blanks and a digit: more than this many never fit.
+    # No column is narrower than two blanks and a digit, so more columns than this never fit.
     texts = [[_short(value) for value in row[: width // 3]] for row in matrix[:shown_rows]]
     widths = [2 + max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
     shown_columns = _fitting(widths, width - margin, columns)
@@ -202,7 +204,7 @@ def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) ->
 
 
 def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
-    """Return how many columns fit, at least one; all of them need no room for the mark of elision."""
+    """Return how many columns fit, at least one; if all do, the mark of omission needs no room."""
     if len(widths) == columns and sum(widths) <= room:
         return columns
     used = 0
@@ -214,7 +216,7 @@ def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
 
 
 def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:
-    """List the elements that don't simply pass, the gravest first, with what is allowed."""
+    """List the elements that don't simply pass, the gravest first, with the allowed error."""
     rows = view.rows(index)
     arrays = {name: values[rows] for name, values in _arrays(view).items()}
     verdict = view.found.verdict[rows]
@@ -237,7 +239,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
     ]
     lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
     for row, column in places[order[:MAX_DIFFERENCES]]:
-        first, second = layout.apart(
+        first, second = layout.format_distinctly(
             arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()
         )
         at = int(rows[row])
@@ -260,7 +262,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
 
 
 def _verdict_lines(view: PairView, width: int) -> list[str]:
-    """Say what `run` says of the pair, over all sample points, and of its case where that fails."""
+    """Say what `run` says about the pair, over all sample points, and about its case if that fails."""
     result = view.result
     said = verdict_text(result.status, code_of_pair(result)).plain
     messages = [f"run: {said}" + (f"  {result.note}" if result.note else "")]
@@ -286,3 +288,55 @@ def _short(value: np.inexact) -> str:
     if isinstance(item, complex):
         return f"{item.real:.6g}{item.imag:+.6g}j"
     return f"{item:.6g}"
+
+
+_HALF = "▀"
+_CLEAR = 0.01  # as a share of what is allowed: clearly right
+_COLOURS = {"x": "red", "?": "yellow", "k": "magenta"}
+_KEY = (
+    ("right by far", "blue"),
+    ("within what is allowed", "cyan"),
+    ("kink", "magenta"),
+    ("undecided", "yellow"),
+    ("wrong", "red"),
+)
+
+
+def heat_lines(drawn: HeatMap, *, coloured: bool) -> list[Text]:
+    """Lay out a heat map.
+
+    Args:
+        drawn: the cells.
+        coloured: whether there are colours; otherwise a letter in each cell says the same.
+    """
+    rows, columns = len(drawn.rows), len(drawn.columns)
+    margin = max(layout.cells(name) for name in drawn.rows)
+    lines = []
+    if not coloured:
+        for name, verdicts in zip(drawn.rows, drawn.verdicts, strict=True):
+            lines.append(Text(f"  {layout.pad(layout.clean(name), margin)}  {verdicts}"))
+    else:
+        for top in range(0, rows, 2):
+            line = Text(f"  {layout.pad(layout.clean(drawn.rows[top]), margin)}  ")
+            for column in range(columns):
+                below = f" on {_colour(drawn, top + 1, column)}" if top + 1 < rows else ""
+                line.append(_HALF, style=_colour(drawn, top, column) + below)
+            lines.append(line)
+    first, last = layout.clean(drawn.columns[0]), layout.clean(drawn.columns[-1])
+    lines.append(Text(f"  {'':{margin}}  {first}" + (f" to {last}" if columns > 1 else "")))
+    if drawn.row_step * drawn.column_step > 1:
+        lines.append(Text(f"  a cell is the worst of {drawn.row_step} x {drawn.column_step} elements"))
+    key = Text("  ")
+    if coloured:
+        for word, colour in _KEY:
+            key += Text("■ ", style=colour) + Text(f"{word}  ")
+    else:
+        key += Text(". right  k kink  ? undecided  x wrong")
+    return [*lines, key]
+
+
+def _colour(drawn: HeatMap, row: int, column: int) -> str:
+    verdict = drawn.verdicts[row][column]
+    if verdict in _COLOURS:
+        return _COLOURS[verdict]
+    return "blue" if drawn.share[row][column] <= _CLEAR else "cyan"

@@ -1,4 +1,4 @@
-"""Lines of text that fit a width: cleaning, wrapping, and numbers in few characters.
+"""Lines of text that fit a width: cleaning, wrapping, and short numbers.
 
 Everything is a `rich.text.Text` or a plain string, never markup: an op named `[bold]` prints as it is.
 """
@@ -15,12 +15,12 @@ from gradcheck_cli import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-clean = visible.clean  # under which name whoever lays out text knows it
+clean = visible.clean  # the name under which layout code uses it
 
-# Past this many columns a time at the right edge is too far from what it times.
+# Beyond this many columns, a time at the right edge is too far from the text that it belongs to.
 MAX_WIDTH = 110
-# The digits after the point in `%.3e` tell a gradient that is off by a thousandth from a right one; a
-# smaller difference asks for more, up to what float64 holds.
+# The digits of `%.3e` distinguish a gradient that is off by a thousandth from a right one; a smaller
+# difference needs more, up to what float64 holds.
 DIGITS = 3
 MAX_DIGITS = 16
 
@@ -59,7 +59,7 @@ def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "
 
 
 def pack(parts: Sequence[str], *, separator: str, width: int, indent: int) -> list[str]:
-    """Put parts on as few lines as they fit, whole; a part wider than the line stands on its own."""
+    """Put parts on as few lines as possible; a part wider than the line gets its own line."""
     lines = [parts[0]]
     for part in parts[1:]:
         longer = lines[-1] + separator + part
@@ -82,7 +82,7 @@ def cells(text: str) -> int:
 
 
 def pad(text: str, width: int) -> str:
-    """Return `text` filled up to `width` columns."""
+    """Return `text` padded to `width` columns."""
     return text + " " * (width - cells(text))
 
 
@@ -98,7 +98,7 @@ def scientific(value: complex, digits: int = DIGITS) -> str:
     return f"{value:.{digits}e}"
 
 
-def apart(first: complex, second: complex) -> tuple[str, str]:
+def format_distinctly(first: complex, second: complex) -> tuple[str, str]:
     """Format two numbers alike, with as many digits as it takes to see that they differ."""
     for digits in range(DIGITS, MAX_DIGITS + 1):
         texts = scientific(first, digits), scientific(second, digits)
@@ -108,7 +108,7 @@ def apart(first: complex, second: complex) -> tuple[str, str]:
 
 
 def element(name: str, index: Sequence[int], part: str = "") -> str:
-    """Name an element: `y[2,5]`, or `y` for a scalar; `re y[0]` where it is a complex one's real part."""
+    """Name an element: `y[2,5]`, or `y` for a scalar; `re y[0]` for the real part of a complex element."""
     where = f"{name}[{','.join(map(str, index))}]" if index else name
     return f"{part} {where}" if part else where
 

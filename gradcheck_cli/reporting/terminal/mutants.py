@@ -1,4 +1,4 @@
-"""What became of gradients that were corrupted on purpose, as a table, JSON or CSV."""
+"""The outcome of gradients that were corrupted on purpose, as a table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Tally:
-    """How many corruptions there were of each kind, by outcome; and the cases that couldn't be tried."""
+    """How many corruptions of each kind there were, by outcome; and the cases that couldn't be tried."""
 
     by_kind: Mapping[str, Mapping[str, int]]
     untried: int
 
     @classmethod
     def of(cls, report: Report) -> Tally:
-        """Count a report's."""
+        """Count those of a report."""
         by_kind: dict[str, Counter[str]] = {}
         for _, mutant in _mutants(report):
             by_kind.setdefault(mutant.corruption, Counter())[mutant.outcome] += 1
@@ -55,16 +55,16 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """How many corruptions there were, those out of sight included."""
+        """How many corruptions there were, including those that no point could show."""
         return sum(sum(counts.values()) for counts in self.by_kind.values())
 
     def count(self, outcome: str) -> int:
-        """Return how many of all kinds ended so."""
+        """Return how many of all kinds had this outcome."""
         return sum(counts.get(outcome, 0) for counts in self.by_kind.values())
 
     @property
     def share(self) -> float | None:
-        """The share that was called a mismatch; `None` where none was tried."""
+        """The share that was called a mismatch; `None` if none was tried."""
         return self.count(CAUGHT) / self.total if self.total else None
 
 
@@ -75,7 +75,7 @@ def _mutants(report: Report) -> Iterator[tuple[CaseResult, Mutant]]:
 
 
 def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
-    """Lay out what was missed of one case, or all of it; nothing where there's nothing to tell."""
+    """Lay out the missed corruptions of one case, or all of them; nothing if there is nothing to report."""
     shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != CAUGHT]
     untried = _untried(case)
     if not shown and not untried:
@@ -93,7 +93,7 @@ def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[T
 
 
 def _untried(case: CaseResult) -> str:
-    """Say why a case, or some pair of it, wasn't tried; empty where all of it was."""
+    """Say why a case, or one of its pairs, wasn't tried; empty if everything was."""
     if case.error is not None:
         return f"not tried: {case.error.kind}: {case.error.message}"
     if case.status is Status.SKIPPED and not case.pairs:

@@ -25,11 +25,11 @@ VERDICTS = {
     Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
     Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
 }
-# The columns are all of one element, the worst: its error, what was allowed of it, and the one by the other.
+# The columns all concern one element, the worst: its error, the allowed error, and their ratio.
 NUMBERS = ("error", "allowed", "ratio")
 _WIDTHS = (len("disconnected"), len("1.0e-300"), len("1.0e-300"))  # of their columns, two blanks before each
 NUMBERS_WIDTH = sum(2 + width for width in _WIDTHS)
-# A gradient that is off by more is called so by its ratio.
+# An error larger than this is described by its ratio.
 _MOST_TOLD = 10.0
 INDENT = 2
 MIN_LABEL = 10
@@ -37,14 +37,14 @@ MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
 
 
 def verdict_text(status: Status, code: Code | None) -> Text:
-    """Return the word of a verdict, and the number that `gradcheck explain` takes."""
+    """Return the word for a verdict, with the number that `gradcheck explain` takes."""
     word, style = VERDICTS[status]
     text = Text().append(word, style=style)
     return text if code is None else text.append(f" {code.number}", style=style.removeprefix("bold "))
 
 
 def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
-    """Lay out a case's pairs: a heading, and a row each, in columns where there's room for them.
+    """Lay out a case's pairs: a heading and a row each, in columns if there is room for them.
 
     Args:
         case: the case.
@@ -61,7 +61,7 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         return folded
     known = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
     widest = max([len("pair"), *known])
-    # A few blanks less after the labels, where a note then stands beside its verdict.
+    # Slightly fewer blanks after the labels, so that a note fits beside its verdict.
     notes = [
         INDENT + NUMBERS_WIDTH + 2 + verdict.cell_len + 2 + layout.cells(_note(pair))
         for pair, verdict in zip(case.pairs, verdicts, strict=True)
@@ -77,7 +77,7 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
 
 
 def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -> list[Text]:
-    """Lay out a pair's row; a label wider than its column and a note too long take lines of their own."""
+    """Lay out a pair's row; a label wider than its column, or a note that is too long, gets its own lines."""
     lines = []
     if layout.cells(label) > column:
         lines.append(Text(" " * INDENT + label))
@@ -121,7 +121,7 @@ def _columns(texts: Sequence[str]) -> str:
 
 
 def named_numbers(pair: PairResult) -> dict[str, str]:
-    """Return what a table shows of a pair's worst element, by the names of its columns."""
+    """Return the numbers of a pair's worst element in a table, by the names of its columns."""
     ratio = "-" if pair.ratio is None else f"{pair.ratio:.1e}"
     return dict(zip(NUMBERS, (f"{pair.error:.3e}", f"{pair.bound:.1e}", ratio), strict=True))
 
@@ -159,7 +159,7 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         )
         lines += layout.wrap(message, width=width, indent=4)
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
-        analytic, numeric = layout.apart(pair.worst.analytic, pair.worst.numeric)
+        analytic, numeric = layout.format_distinctly(pair.worst.analytic, pair.worst.numeric)
         where = (
             f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
             f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"

@@ -1,6 +1,6 @@
-"""Results as a table per case and one summary line, for a person; computes nothing.
+"""Results as a table per case and one summary line, for people; computes nothing.
 
-A case prints as soon as it ends, so nothing here may depend on the cases that follow.
+A case is printed as soon as it ends, so nothing here may depend on later cases.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from gradcheck_cli.covered import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
-from gradcheck_cli.reporting.terminal.search_words import inputs_of, tried
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, SearchResult, Work
+    from gradcheck_cli.results import (
+        CaseError,
+        CaseResult,
+        CheckResult,
+        Counterexample,
+        Report,
+        SearchResult,
+        Work,
+    )
 
 SUMMARY_ORDER = (
     (Status.PASSED, "passed"),
@@ -28,18 +35,18 @@ SUMMARY_ORDER = (
     (Status.ERROR, "error"),
     (Status.SKIPPED, "skipped"),
 )
-_NEVER = 3  # sides that a table names; `--verbose` and the reports have all
+_NEVER = 3  # sides that a table names; `--verbose` and the reports name all
 GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
 
 
 def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
-    """Lay out one case: a heading, a row per pair, and what there is to say about each.
+    """Lay out one case: a heading, a row per pair, and notes on each.
 
     Args:
         case: the case.
         width: columns there are; a label or a path wider than that isn't cut.
-        verbose: also show passed checks, methods, counts of evaluations and uncertainties, and what cases
-            printed that are all right.
+        verbose: also show passed checks, methods, counts of evaluations and uncertainties, and the output of
+            cases that are all right.
 
     Returns:
         The lines.
@@ -62,7 +69,7 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.output and (verbose or case.status not in GREEN):
         lines += _output(case)
     if case.status not in GREEN and case.reproduce:
-        # Never wrapped: it is there to be copied.
+        # Never wrapped: it is meant to be copied.
         lines.append(Text(f"    reproduce: {layout.clean(case.reproduce)}"))
     return lines
 
@@ -70,10 +77,10 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
 def summary_lines(
     report: Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
 ) -> list[Text]:
-    """Lay out the run's last line: how many ops, cases and pairs, and what became of them.
+    """Lay out the run's last line: how many ops, cases and pairs there were, and their outcome.
 
-    It is one line wherever that fits. `exit_code` is the process's, where an option changed it. With
-    `verbose`, a line before it says how many evaluations an input element cost.
+    It is one line if that fits. `exit_code` is the process's, if an option changed it. With `verbose`, a line
+    before it says how many evaluations an input element cost.
     """
     failed = report.exit_code if exit_code is None else exit_code
     width = min(width, layout.MAX_WIDTH)
@@ -119,7 +126,7 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     room = width - len(duration) - 2
     parts = [layout.clean(part) for part in parts]
     packed = layout.pack(parts, separator=" · ", width=room, indent=4)
-    if len(packed) > 1:  # what the case is on one line, how it was run on the next
+    if len(packed) > 1:  # the description of the case on one line, and how it was run on the next
         rest = layout.pack(["    " + parts[2], *parts[3:]], separator=" · ", width=room, indent=4)
         packed = layout.pack(parts[:2], separator=" · ", width=width, indent=4) + rest
     lines = [Text(line, style="bold") for line in packed]
@@ -128,7 +135,7 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
 
 
 def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
-    """Name the outputs that have no pair, what was held while the inputs moved, and sides never taken."""
+    """Name the outputs without a pair, what was held while the inputs moved, and sides never taken."""
     lines = []
     if case.not_differentiated:
         named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
@@ -143,14 +150,14 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
 
 
 def search_lines(search: SearchResult, width: int) -> list[Text]:
-    """Say what a search tried, and what it found."""
-    lines = layout.wrap(tried(search), width=width, indent=2)
+    """Say what a search tried and what it found."""
+    lines = layout.wrap(search_summary(search), width=width, indent=2)
     found = [] if search.found is None else inputs_of(search.found)
     return [*lines, *(Text(f"    {layout.clean(one)}") for one in found)]
 
 
 def _beside_checks(case: CaseResult, width: int) -> list[Text]:
-    """Name the checks that passed without a word, and what the case cost."""
+    """Name the checks that passed without a message, and the cost of the case."""
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
     messages += [f"work: {_work(case.work)}"] if case.work.calls else []
@@ -187,9 +194,9 @@ def _check(check: CheckResult, width: int) -> list[Text]:
 
 
 def _output(case: CaseResult) -> list[Text]:
-    """Lay out what the user's code printed: its last lines, and where all of it is."""
+    """Lay out the user's output: its last lines, and the file with all of it."""
     where = f" (all of it: {layout.clean(case.output_file)})" if case.output_file else ""
-    # Never wrapped, like the frames: it is as its author laid it out.
+    # Never wrapped, like the frames: its layout is the author's.
     lines = [Text(f"    printed last{where}:" if case.output_file else "    printed:")]
     for line in case.output:
         lines += [Text(f"      {part}", style="dim") for part in layout.lines_of(line)]
@@ -200,10 +207,32 @@ def _error(error: CaseError, width: int) -> list[Text]:
     first, *rest = error.message.splitlines() or [""]
     verdict = verdict_text(Status.ERROR, code_of_error(error))
     lines = layout.wrap(f"{verdict.plain}  {error.kind}: {first}", width=width, indent=2)
-    # A wrapped line has no style of its own: that of the verdict is put in front again.
+    # A wrapped line has no style of its own, so that of the verdict is added again.
     lines[0] = Text("  ") + verdict + Text(lines[0].plain[2 + len(verdict.plain) :])
     for line in rest:
         lines += layout.wrap(line, width=width, indent=4)
     for frame in error.traceback:
         lines += [Text(f"      {line}", style="dim") for line in layout.lines_of(frame)]
     return lines
+
+
+def search_summary(search: SearchResult) -> str:
+    """Say what a search tried, and whether it found anything."""
+    if search.refused:
+        return f"search: this case isn't searched: {search.refused}"
+    text = (
+        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
+        f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
+    )
+    if search.spoilt:
+        text += f", a gradient not finite at {search.spoilt}"
+    return f"{text}: {'nothing found' if search.found is None else 'found'}"
+
+
+def inputs_of(found: Counterexample) -> list[str]:
+    """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
+    shapes = dict(found.shapes)
+    return [
+        f"{name} = {value}" + (f", shape {list(shapes[name])}" if name in shapes else "")
+        for name, value in found.inputs
+    ]

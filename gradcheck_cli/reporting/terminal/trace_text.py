@@ -1,4 +1,4 @@
-"""A backward pass, op by op, as a table that folds to a width, or as JSON."""
+"""A backward pass, op by op, as a table that adapts to a width, or as JSON."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 HEADINGS = ("op", "type", "upstream in", "local", "gradient out")
-LEFT = 2  # so many columns, from the first, hold words; the others numbers
+LEFT = 2  # how many columns, from the first, contain words; the others contain numbers
 
 
 def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[Text]:
-    """Say what a backward pass is of: spec, op, dtype, case, and the pair."""
+    """Return the heading of a backward pass: spec, op, dtype, case and pair."""
     parts = [case.path, case.op, case.dtype]
     if case.name != "default":
         parts.append(f"case {case.name}")
@@ -37,9 +37,9 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
     """Lay out backward passes.
 
     Args:
-        case: where they come from.
+        case: the case.
         passes: one for each output.
-        width: columns there are; a table that is wider is folded, each op onto lines of its own.
+        width: columns there are; a wider table is folded, with separate lines for each op.
 
     Returns:
         The lines.
@@ -56,7 +56,7 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
         if pass_trace.left_out:
             what = layout.count(pass_trace.left_out, "Identity op")
             lines += layout.wrap(
-                f"left out: {what}, passing on what flows in (--type Identity)",
+                f"left out: {what}, which only pass their upstream on (--type Identity)",
                 width=width,
                 indent=2,
                 style="dim",
@@ -66,7 +66,7 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
 
 def _table(pass_trace: PassTrace, width: int) -> list[Text]:
     if not pass_trace.ops:
-        return [Text("  no op on the way")]
+        return [Text("  no op on the path")]
     rows = [_rows(op) for op in pass_trace.ops]
     widths = [
         max(layout.cells(row[column]) for row in [HEADINGS, *[part for parts in rows for part in parts]])
@@ -82,7 +82,7 @@ def _table(pass_trace: PassTrace, width: int) -> list[Text]:
 
 
 def _rows(op: TracedOp) -> list[tuple[str, ...]]:
-    """Return an op's rows: as many as it has upstreams or gradients, whichever are more."""
+    """Return an op's rows: as many as the larger number of its upstreams and gradients."""
     count = max(len(op.upstreams), len(op.gradients), 1)
     rows: list[tuple[str, ...]] = []
     for place in range(count):
@@ -115,7 +115,7 @@ def _folded(op: TracedOp, width: int) -> list[Text]:
 
 
 def _below(op: TracedOp, width: int) -> list[Text]:
-    """Say where an op's gradient is written, and what first appears in it."""
+    """Return the place of an op's gradient, and what first appears in it."""
     place = op.place
     function_text = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
     lines = layout.wrap(f"gradient function: {function_text}", width=width, indent=4, style="dim")
@@ -129,7 +129,7 @@ def _below(op: TracedOp, width: int) -> list[Text]:
 
 
 def _tensor(summary: TensorSummary | None) -> str:
-    """Render a tensor: all of it where it is small, else shape, norm and range."""
+    """Return a tensor as text: its values if it is small, else shape, norm and range."""
     if summary is None:
         return "None"
     if summary.values is not None:
@@ -175,7 +175,7 @@ def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
 
 
 def place_json(place: OpPlace) -> dict[str, object]:
-    """Return an op and where its gradient is, as JSON holds it; the gradient is null where there is none."""
+    """Return an op and the place of its gradient as JSON; the gradient is null if there is none."""
 
     def function(name: str, file: str, line: int) -> dict[str, object] | None:
         return {"function": name, "file": file or None, "line": line or None} if name else None

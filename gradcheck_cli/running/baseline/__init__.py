@@ -1,1 +1,1 @@
-"""What each pair was like when somebody last looked, and what has changed since."""
+"""The baseline: what each pair was like when it was last accepted, and what has changed since."""

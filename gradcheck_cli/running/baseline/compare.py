@@ -1,4 +1,4 @@
-"""What has changed between a baseline and a run, and which changes fail the gate."""
+"""Finds what has changed between a baseline and a run, and which changes fail the gate."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from gradcheck_cli.gate import Projection
     from gradcheck_cli.running.baseline.locked_pair import Key, LockedPair
 
-# An error has drifted when it is this many times larger than it was, and than what moves it by itself: the
-# numeric value's own uncertainty, and rounding in another order. Rounding is taken as 10^-4 of the tolerance:
-# a tolerance of 1e-6 then shows a drift beyond 1e-9, more than any refactoring of float64 code causes.
+# An error has drifted if it is this many times larger than it was, and than its own random movements: the
+# numeric value's uncertainty, and rounding in another order. Rounding is taken as 10^-4 of the tolerance: a
+# tolerance of 1e-6 then shows a drift beyond 1e-9, which is more than any refactoring of float64 code causes.
 GROWTH = 10.0
 _ROUNDING = 1e-4
 # A tolerance is computed from the spec's numbers and from data: equal ones may differ by rounding.
 _SAME = 1e-6
 _ROUNDED = 1.01  # the baseline keeps three digits
-# Where two rules can't be compared, because a written atol gave way to the scaled one: the allowed error
-# depends on which element is the worst, so that only a larger change counts.
+# For two rules that can't be compared, because one has an absolute tolerance and the other a scaled one: the
+# allowed error depends on which element is the worst, so only a larger change counts.
 _LOOSER = 10.0
 
 
@@ -36,7 +36,7 @@ def compare(
     is_expected: Callable[[LockedPair], bool] = lambda _: True,
     breaks: bool = False,
 ) -> tuple[BaselineFinding, ...]:
-    """Compare a run with what is remembered.
+    """Compare a run with a baseline.
 
     Args:
         old: the baseline.
@@ -49,7 +49,7 @@ def compare(
         The findings, sorted by op, case and pair.
     """
     findings: list[BaselineFinding] = []
-    reported: set[Key] = set()  # what concerns a whole case is reported with the first of its pairs
+    reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs
     renamed = _renamed(old, new, is_expected)
     for key, pair in old.items():
         if key in renamed:
@@ -81,7 +81,7 @@ def compare(
 def _renamed(
     old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], is_expected: Callable[[LockedPair], bool]
 ) -> dict[Key, Key]:
-    """Find pairs whose op or case is gone under one name and new under another, by their fingerprints.
+    """Find pairs whose op or case has been renamed, by their fingerprints.
 
     Drawn values depend on the op's name, so this recognises only pairs whose inputs are written down. If
     several fit, none is chosen.
@@ -133,7 +133,7 @@ def _changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator[tupl
             yield Change.WEAKENED, f"was {_words(old)}, and is skipped now"
         elif breaks and old.status in GREEN:
             yield Change.BROKE, f"was {_words(old)}, and is {_words(new)} now"
-        return  # the run's own verdict says the rest
+        return  # the run's own verdict says this
     if breaks and old.status not in GREEN:
         yield Change.MENDED, f"was {_words(old)}, and is {_words(new)} now"
     if old.status is Status.PASSED and new.status is Status.EXPECTED_MISMATCH:
@@ -163,7 +163,7 @@ def _less(old: LockedPair, new: LockedPair) -> str:
 def _moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
     """Yield how a gradient that was right, and still is, has changed."""
     analytic, forward = _moved(old, new)
-    if forward:  # errors and gradients are then those of another function
+    if forward:  # errors and gradients then belong to another function
         what = "the forward and the gradient have changed" if analytic else "the forward has changed"
         errors = f" (error {old.error:.1e} -> {new.error:.1e})"
         yield (Change.BOTH if analytic else Change.FORWARD), what + errors
@@ -186,7 +186,7 @@ def _drift_limit(old: LockedPair, new: LockedPair) -> float:
 
 
 def _loosened(old: LockedPair, new: LockedPair) -> str:
-    """Say how a tolerance is wider than it was; empty if it isn't."""
+    """Say how a tolerance is wider than before; empty if it isn't."""
     before, after = old.tolerance, new.tolerance
     if before is None or after is None:
         return ""

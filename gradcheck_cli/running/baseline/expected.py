@@ -1,4 +1,4 @@
-"""Which pairs a run should have had: a missing pair is gone, was left out, or was never asked for."""
+"""Which pairs a run should have had: a missing pair was deleted, not selected, or never requested."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def selection_of(
     options: Sequence[str] = (),
     modes: Sequence[str] = (),
 ) -> Selection:
-    """Record what a run was asked for.
+    """Record what was requested of a run.
 
     Args:
         cases: the run's results.
         loaded: all cases of the specs in the paths, selected or not.
         paths: the files and folders.
-        options: what narrows them down, in words.
-        modes: the modes that were asked for on the command line.
+        options: the options that select among them, in words.
+        modes: the modes given on the command line.
     """
     done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
     loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
@@ -45,7 +45,7 @@ class Expected:
     """Tells whether a pair that isn't in a report should have been in it."""
 
     def __init__(self, report: Report) -> None:
-        """Read what the run was asked for; everything, if the report doesn't say."""
+        """Read what was requested of the run; everything, if the report doesn't say."""
         self._selection = report.selection
         if self._selection is not None:
             self._left_out = set(self._selection.left_out)
@@ -53,7 +53,7 @@ class Expected:
         self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
 
     def __call__(self, entry: LockedPair) -> bool:
-        """Whether it should have been in it."""
+        """Whether the pair should have been in the report."""
         if self._selection is None:
             return True
         if self._selection.modes and entry.mode not in self._selection.modes:
@@ -62,7 +62,7 @@ class Expected:
         if key in self._done:
             return True  # the case ran, and this pair wasn't in it
         if key in self._left_out:
-            return False  # not selected, or not done, or it couldn't be checked: said elsewhere
+            return False  # not selected, not done, or not checkable: said elsewhere
         # The case or its spec was deleted from a path that was to be checked.
         file = Path(entry.spec).resolve()
         return any(folder in (file, *file.parents) for folder in self._folders)
@@ -76,7 +76,7 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
         after: the newer one.
 
     Returns:
-        The changes, sorted; and how many pairs of `before` weren't asked for in `after`.
+        The changes, sorted; and how many pairs of `before` weren't requested in `after`.
     """
     old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)

@@ -55,7 +55,7 @@ class Update:
 
 
 def read_lock(file: Path) -> dict[Key, LockedPair]:
-    """Read a lock file; specs are named from the working directory.
+    """Read a lock file; its specs are named relative to the working directory.
 
     Raises:
         UsageError: it can't be read, or has faults, of which the first ten are listed.
@@ -67,7 +67,7 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
         raise UsageError(f"{file}: can't be read: {error.strerror or error}.{hint}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: isn't UTF-8: {error}") from error
-    # Not splitlines: a name may hold what Unicode calls a line's end.
+    # Not splitlines: a name may contain what Unicode calls a line's end.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     _require_merged(file, lines)
     if lines[0] != HEADER:
@@ -96,15 +96,15 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
 def update_pairs(
     old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
 ) -> tuple[dict[Key, LockedPair], Update]:
-    """Return what a lock file is to hold after a run, and what that changes.
+    """Return the new content of a lock file after a run, and what changes.
 
     The line of a pair that hasn't changed stays the same to the last digit, so that a diff shows only
-    changes. A pair that isn't right isn't added; what is remembered of it stays.
+    changes. A pair that isn't right isn't added; its old line stays.
 
     Args:
-        old: what it holds.
+        old: its present content.
         new: what the run found.
-        is_gone: whether a pair that isn't in the run is to be forgotten.
+        is_gone: whether a pair that isn't in the run is removed.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
     kept = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
@@ -130,8 +130,8 @@ def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
     """Return a lock file's text.
 
     Args:
-        entries: what it is to hold.
-        folder: the folder of the lock file: specs are named from there.
+        entries: its content.
+        folder: the folder of the lock file: specs are named relative to it.
     """
     lines = [_line(entries[key], folder) for key in sorted(entries)]
     return "".join(f"{line}\n" for line in [HEADER, *lines])
@@ -157,7 +157,7 @@ def _line(entry: LockedPair, folder: Path) -> str:
         content["sides"] = list(entry.sides)
     if entry.tolerance is not None:
         tolerance = entry.tolerance
-        # Not rounded: the next run would take a rounded tolerance for a loosened one.
+        # Not rounded: the next run would take a rounded tolerance as a loosened one.
         content |= {"rtol": tolerance.rtol, "scaled": tolerance.scaled, "atol": tolerance.atol}
     if entry.fingerprint is not None:
         content["analytic"] = [_projection(projection) for projection in entry.fingerprint.analytic]
@@ -174,7 +174,7 @@ def _projection(projection: Projection) -> str:
 
 
 def _require_merged(file: Path, lines: Sequence[str]) -> None:
-    """Refuse a file with git's marks of a conflict, and say how to resolve it."""
+    """Refuse a file with git's conflict markers, and say how to resolve the conflict."""
     for line_number, line in enumerate(lines, start=1):
         if line.startswith(_CONFLICT):
             raise UsageError(
@@ -188,7 +188,7 @@ def _read(content: object, folder: Path) -> LockedPair:
     """Read a line's content.
 
     Raises:
-        ValueError: it isn't a pair's.
+        ValueError: it isn't a pair's line.
     """
     if not isinstance(content, dict):
         raise TypeFault("it must be a mapping")
@@ -220,7 +220,7 @@ def _read(content: object, folder: Path) -> LockedPair:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line as it is written; what a pair may lack is `None`."""
+    """A line as it is written; a missing part of a pair is `None`."""
 
     op: str
     case: str

@@ -1,4 +1,4 @@
-"""What is remembered of one pair, from a lock file or from an earlier report."""
+"""What a lock file or an earlier report says about one pair."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class LockedPair:
 
     Attributes:
         op: the op's name.
-        case: the case's.
-        dtype: the case's; one case may be there in several.
+        case: the case's name.
+        dtype: the case's dtype; a case may occur with several.
         mode: graph, eager, ...
-        pair: its label.
+        pair: the pair's label.
         spec: the spec's file.
         status: its verdict.
         connected: whether its gradient is a tensor.
@@ -94,7 +94,7 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
 
 
 def _error(pair: PairResult) -> float:
-    """Return the error of the element that `noise` is of; `max_abs_error` may be that of another element."""
+    """Return the error of the same element as `noise`; `max_abs_error` may belong to another one."""
     if pair.worst is None:
         return pair.max_abs_error
     difference = pair.worst.analytic - pair.worst.numeric

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
 _OWN = Path(__file__).resolve().parents[2]  # each machine has its own gradcheck
-_DAY_ONE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file knows
+_DAY_ONE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file
 
 
 @dataclass(frozen=True)
 class CodeFolder:
-    """A folder of specs, with whatever else of the project their code imports.
+    """A folder of specs, with the other files of the project that their code imports.
 
     Attributes:
         digest: SHA-256 of all paths and contents.
         archive: a zip file; its paths are absolute ones without the leading slash.
-        path: further folders, absolute, in which modules are looked for.
+        path: further absolute folders on the module path.
     """
 
     digest: str
@@ -52,8 +52,8 @@ class CodeFolder:
 def pack(cases: Sequence[Case]) -> CodeFolder:
     """Pack what the cases of one folder need: the folder, and what its code imports from elsewhere.
 
-    Of what lies elsewhere, a module's whole package is taken along. Installed packages aren't: they must be
-    installed on the other machine.
+    For a module elsewhere, its whole package is packed. Installed packages aren't: they must be installed on
+    the other machine.
 
     Raises:
         CaseFailedError: it is too large to be sent.
@@ -79,7 +79,7 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder, without those that tools keep there for themselves."""
+    """Yield the files of a folder, except those that tools keep there for themselves."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [
             name
@@ -92,7 +92,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _with_package(file: Path) -> Iterable[Path]:
-    """Return the files of the outermost package that a file is part of; the file itself, if of none."""
+    """Return the files of the outermost package that contains a file, or the file itself."""
     top = None
     for parent in file.parents:
         if not (parent / "__init__.py").is_file():
@@ -102,14 +102,14 @@ def _with_package(file: Path) -> Iterable[Path]:
 
 
 def _zipped(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
-    """Return the digest of files and the archive that holds them."""
+    """Return the digest of files and the archive that contains them."""
     digest, room, target = hashlib.sha256(), LIMIT, io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             content = b""
             with suppress(
                 OSError
-            ):  # gone meanwhile, no plain file or not ours to read: who needs it will say so
+            ):  # deleted, no plain file or unreadable: the code that needs it will say so
                 if not file.is_file():
                     continue
                 room -= file.stat().st_size
@@ -127,7 +127,7 @@ def _zipped(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
 
 
 def lay_out(digest: str, archive: bytes, store: Path) -> Path:
-    """Unpack an archive in a folder for it in `store`, unless it is there already; return that folder."""
+    """Unpack an archive in its folder in `store`, unless it is there already; return that folder."""
     root = store / digest
     if not root.exists():
         store.mkdir(parents=True, exist_ok=True)
@@ -141,8 +141,8 @@ def lay_out(digest: str, archive: bytes, store: Path) -> Path:
     return root
 
 
-def moved(case: Case, root: Path) -> Case:
-    """Return a case as one of a folder that was laid out below `root`."""
+def relocate(case: Case, root: Path) -> Case:
+    """Return a case as a case of a folder that was unpacked below `root`."""
 
     def tensor(spec: InputSpec) -> InputSpec:
         path = str(spec.source.arguments.get("path", ""))

@@ -1,4 +1,4 @@
-"""The connection to a Dask cluster, or to one made for it: who is there, with which versions."""
+"""The connection to a Dask cluster, an existing or a temporary one: its workers and their versions."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _ANSWERS = 10.0  # seconds for a scheduler to answer
-_JOINS = 30.0  # seconds for a worker to be there
-_LEFT = 60.0  # seconds for another worker to come where none is left
-_LOOKS = 2.0  # seconds between two looks at how many workers there are
-_LEAVES = 0.5  # seconds for the connection to be closed
-_TTL = "30s"  # without a sign of life for so long, a worker of our own cluster counts as lost
+_JOINS = 30.0  # seconds for a worker to join
+_LEFT = 60.0  # seconds to wait for another worker when none is left
+_LOOKS = 2.0  # seconds between two counts of the workers
+_LEAVES = 0.5  # seconds for the connection to close
+_TTL = "30s"  # without a sign of life for this long, a worker of our own cluster counts as lost
 
 
 class Cluster(NamedTuple):
     """Which Dask cluster to use.
 
     Attributes:
-        address: of the scheduler, `HOST:PORT`; empty for a cluster of its own on this machine.
-        jobs: how many workers a cluster of its own has.
+        address: of the scheduler, `HOST:PORT`; empty for a temporary cluster on this machine.
+        jobs: how many workers a temporary cluster has.
         allows_skew: whether versions there may differ from those here.
     """
 
@@ -50,7 +50,7 @@ class Connection:
         client: Dask's.
         where: the cluster, in words.
         count: how many workers there were, when they were counted last.
-        resources: the names of those that some worker offers.
+        resources: the names of the resources that some worker offers.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -58,7 +58,7 @@ class Connection:
 
         Raises:
             UsageError: Dask isn't installed.
-            CaseFailedError: there's no scheduler, or no worker, or some lack something.
+            CaseFailedError: there is no scheduler or no worker, or some workers lack something.
         """
         try:
             from distributed import Client
@@ -68,7 +68,7 @@ class Connection:
             ) from error
         for name in logging.root.manager.loggerDict:
             if name.startswith("distributed"):
-                logging.getLogger(name).setLevel(logging.CRITICAL)  # what it would say, we say
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # we report what it would
         self.where = cluster.address or "this machine"
         self._cluster = None if cluster.address else _own_cluster(cluster.jobs)
         try:
@@ -92,7 +92,7 @@ class Connection:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _fleet(self, *, allows_skew: bool) -> Fleet:
-        """Return the workers' descriptions, after all of them were found to have what a case needs."""
+        """Return the workers' descriptions, after checking that all of them have what a case needs."""
         try:
             self.client.wait_for_workers(1, timeout=_JOINS)
             fleet = Fleet.of(_within(_JOINS, partial(self.client.run, describe, on_error="return")))
@@ -108,7 +108,7 @@ class Connection:
         return fleet
 
     def _watch(self) -> None:
-        """Look again and again whether there is a scheduler, and whether it has workers."""
+        """Check repeatedly whether there is a scheduler, and whether it has workers."""
         while not self._is_closed.wait(_LOOKS):
             with suppress(Exception):  # no answer
                 self.count = len(self.client.nthreads())
@@ -117,7 +117,7 @@ class Connection:
                     self._seen = self._answered
 
     def require(self) -> None:
-        """Raise `WorkersLostError` where nobody is left who could end what is open."""
+        """Raise `WorkersLostError` if nobody is left who could finish the open tasks."""
         now = time.monotonic()
         if now - self._answered > _LEFT:
             raise WorkersLostError(f"the Dask scheduler at {self.where} doesn't answer any more")
@@ -127,13 +127,13 @@ class Connection:
             )
 
     def close(self, futures: Sequence[Future[Any]]) -> None:
-        """Cancel what still runs, leave the cluster, and end one that was made for this."""
+        """Cancel what still runs, leave the cluster, and end it if it is temporary."""
         self._is_closed.set()
         for step in (
             partial(self.client.cancel, list(futures), force=True),
             partial(self.client.close, timeout=_LEAVES),
         ):
-            with suppress(Exception):  # a scheduler that is gone hears of nothing, and needn't
+            with suppress(Exception):  # a dead scheduler can't be told, and needn't be
                 _within(_ANSWERS, step)
         if self._cluster is not None:
             with suppress(Exception):  # likewise
@@ -151,10 +151,10 @@ def _own_cluster(jobs: int) -> LocalCluster:
 
 
 def _within(seconds: float, call: Callable[[], Value]) -> Value:
-    """Call a function of Dask's that may wait for somebody who never answers.
+    """Call a Dask function that may wait for ever for an answer.
 
     Raises:
-        TimeoutError: it took too long; it may go on.
+        TimeoutError: it took too long; it may still be running.
     """
     answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
 

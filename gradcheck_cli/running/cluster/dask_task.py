@@ -1,7 +1,7 @@
-"""What a Dask worker does: checks the cases of one document, in a process forked for them as anywhere.
+"""What a Dask worker does: it checks the cases of one document, in a process forked for them, as everywhere.
 
-The worker's own process only waits. Beside it stands a fork server that has imported TensorFlow; it serves
-one document after another, of one run and the next, until nobody has asked for it for a while.
+The worker's own process only waits. A fork server beside it has imported TensorFlow. It serves one document
+after another, of this run and the next, until it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distributed import Reschedule, get_worker
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running.cluster import wire
-from gradcheck_cli.running.cluster.code_folder import below, lay_out, moved
+from gradcheck_cli.running.cluster.code_folder import below, lay_out, relocate
 from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.spec.case import Case
 
-TOPIC = "gradcheck"  # of the events with which a worker reports what it has begun
-_IDLE = 60.0  # an unused fork server ends after so many seconds
+TOPIC = "gradcheck"  # the topic of the events with which a worker reports what it has started
+_IDLE = 60.0  # an unused fork server ends after this many seconds
 _RUNNING = ("running", "paused", "closing_gracefully")  # states in which a worker's tasks go on
 _MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
 
 
 @dataclass(frozen=True)
 class Order:
-    """A document to be checked, as it is sent: all of it plain.
+    """A document to check, as it is sent: plain values only.
 
     Attributes:
-        run: what tells this run from others.
-        document: its number in the run.
+        run: identifies this run.
+        document: its index in the run.
         cases: as `wire` writes them.
         timeout: seconds for a case that sets no time of its own.
         memory: bytes for a process; `None` for half of the machine's.
-        directory: the working directory, absolute, as of the machine that sends this.
+        directory: the absolute working directory of the machine that sends this.
         path: further folders of modules, likewise.
         digest: of the code folder.
-        versions: which the worker must have; empty for any.
+        versions: the versions that the worker must have; empty for any.
     """
 
     run: str
@@ -72,23 +72,23 @@ class Order:
 
 
 def check_document(order: bytes, archive: bytes) -> bytes:
-    """Check the cases of a document on the Dask worker that this runs in.
+    """Check the cases of a document on the Dask worker that runs this.
 
     Args:
         order: an `Order`, as JSON.
         archive: the code folder.
 
     Returns:
-        JSON: `worker`, `host`, and `results` with what they have `printed`, by number; or a `failure`, why
-        this worker can't check anything.
+        JSON: `worker`, `host`, and `results` with their `printed` output, by index; or a `failure`, which
+            says why this worker can't check anything.
 
     Raises:
-        Reschedule: the task was cancelled, or this worker is to end.
+        Reschedule: the task was cancelled, or this worker must end.
     """
     document_order = Order(**json.loads(order))
     worker = get_worker()
     there = {"worker": str(worker.name), "host": platform.node()}
-    tell(worker, document_order, {"name": there["worker"], "host": there["host"]})
+    report_start(worker, document_order, {"name": there["worker"], "host": there["host"]})
     try:
         outcome = _checked(worker, document_order, archive)
     except GradcheckError as error:
@@ -117,8 +117,8 @@ class _Found(NamedTuple):
     printed: dict[int, str]
 
 
-def tell(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
-    """Tell whoever sent the order that a document has begun, or a case of it; Dask adds its `worker`."""
+def report_start(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
+    """Tell the sender of the order that a document, or a case of it, has begun; Dask adds its `worker`."""
     worker.log_event(TOPIC, {"run": document_order.run, "document": document_order.document, **what})
 
 
@@ -145,13 +145,13 @@ def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
     results: dict[int, CaseResult] = {}
     is_done = False
     try:
-        for event in workers.run([moved(case, root) for case in cases], place=place):
+        for event in workers.run([relocate(case, root) for case in cases], place=place):
             if isinstance(event, Started):
-                tell(worker, document_order, {"case": event.index, "name": str(worker.name)})
+                report_start(worker, document_order, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
                 results[event.index] = event.result
             if not _is_wanted(worker, key):
-                raise Reschedule  # for whoever still wants it, elsewhere
+                raise Reschedule  # another worker runs it, if it is still wanted
         is_done = True
         return _found(workers.tensorflow_version, results)
     finally:
@@ -159,7 +159,7 @@ def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
 
 
 def _is_wanted(worker: Worker, key: Hashable) -> bool:
-    """Whether somebody still waits for the task: it may be cancelled, or its worker told to go."""
+    """Whether somebody still waits for the task: it may have been cancelled, or its worker told to end."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
 
@@ -180,7 +180,7 @@ _Key = tuple[float, "int | None", str]
 
 
 class _Servers:
-    """The fork servers of this process: those that its threads use, and those that wait to be used."""
+    """The fork servers of this process: those that its threads use, and idle ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -188,7 +188,7 @@ class _Servers:
         self._idle: dict[LocalWorkers, tuple[Path, threading.Timer]] = {}
 
     def take(self, key: _Key) -> tuple[LocalWorkers, Path]:
-        """Return workers with these limits, and the folder that they keep output in."""
+        """Return workers with these limits, and the folder for their output."""
         timeout, memory, store = key
         with self._lock:
             for workers, (output, timer) in self._idle.items():
@@ -215,7 +215,7 @@ class _Servers:
     def _end(self, workers: LocalWorkers) -> None:
         with self._lock:
             output, _ = self._idle.pop(workers, (None, None))
-            if output is None:  # taken just now
+            if output is None:  # taken a moment ago
                 return
             del self._keys[workers]
         workers.close()

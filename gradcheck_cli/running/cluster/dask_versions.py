@@ -1,4 +1,4 @@
-"""Which versions a Dask worker has, compared with those here, before anything runs there."""
+"""Compares a Dask worker's versions with those here, before anything runs there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAMES = ("Python", "gradcheck", "NumPy", "TensorFlow")
 MISSING = "none"
-# TensorFlow under the names that it is distributed by.
+# The names under which TensorFlow is distributed.
 _TENSORFLOW = (
     "tensorflow",
     "tensorflow-cpu",
@@ -30,9 +30,9 @@ _TENSORFLOW = (
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Return the versions of this process, by what is installed: TensorFlow isn't imported.
+    """Return the versions of this process's packages, from their metadata: TensorFlow isn't imported.
 
-    Of Python, the first two parts: no other changes a result.
+    For Python only the first two parts are returned: the rest never changes a result.
     """
     python = ".".join(platform.python_version_tuple()[:2])
     return dict(zip(NAMES, (python, __version__, _installed("numpy"), _installed(*_TENSORFLOW)), strict=True))
@@ -48,16 +48,16 @@ def _installed(*names: str) -> str:
 
 
 def describe(dask_worker: Worker) -> dict[str, Any]:
-    """Return the versions and the resources of the Dask worker in which this runs."""
+    """Return the versions and the resources of the Dask worker that runs this."""
     return {"versions": versions(), "resources": sorted(dask_worker.state.total_resources)}
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the workers of a cluster said of themselves.
+    """What the workers of a cluster reported about themselves.
 
     Attributes:
-        versions: of each worker, by its address.
+        versions: each worker's versions, by address.
         resources: the names of the resources that some worker offers.
     """
 
@@ -78,10 +78,10 @@ class Fleet:
         )
 
     def complaint(self, *, allows_skew: bool = False) -> str:
-        """Say which workers can't be used, and why, as a table; empty where all can.
+        """Say which workers can't be used, and why, as a table; empty if all can.
 
         Args:
-            allows_skew: whether versions may differ. What isn't installed at all is always missed.
+            allows_skew: whether versions may differ. A missing package is always reported.
         """
         here = versions()
         lacking = any(there[name] == MISSING for there in self.versions.values() for name in NAMES)

@@ -1,7 +1,7 @@
-"""Workers of a Dask cluster: each document is a task there, and Dask decides where and when.
+"""Workers of a Dask cluster: each document is a task there, and Dask decides where and when it runs.
 
-What Dask has, it does: it queues tasks, sends code to each worker once, notices that a worker is gone and
-runs anew what ran there. Ours is to count how often, to compare versions, and to put it all in words.
+Dask queues tasks, sends code to each worker once, notices that a worker is gone, and repeats the tasks that
+ran there. This module counts the attempts, compares versions, and reports all of it in words.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
     Event = Started | Ended | Waited
 
-_ATTEMPTS = 3  # at a document: what was lost with its worker is tried twice more
-_TICK = 0.5  # seconds between two looks at the clock
+_ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more
+_TICK = 0.5  # seconds between two checks of the time
 
 
 @dataclass
 class _Document:
-    """One document's cases, and who has begun it: `begun` names the workers."""
+    """One document's cases, and the workers that have started it, in `begun`."""
 
     number: int
     cases: list[Numbered]
     future: Future[Any] | None = None
     begun: list[str] = field(default_factory=list)
     runs_on: str = ""  # the address of the last of them
-    counted: int = 0  # of `begun`, those before it was submitted last
+    counted: int = 0  # how many of `begun` came before it was last submitted
 
 
 class DaskWorkers:
@@ -67,10 +67,10 @@ class DaskWorkers:
         isolate: bool = False,
         output: Path | None = None,
     ) -> None:
-        """Keep what is asked for; connecting is `run`'s.
+        """Keep the options; `run` connects.
 
         Args:
-            cluster: which one.
+            cluster: the cluster to use.
             limits: what a case may take.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
@@ -84,7 +84,7 @@ class DaskWorkers:
         self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
         self._open: dict[int, _Document] = {}
         self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
-        self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which
+        self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which case
 
     @property
     def tensorflow_version(self) -> str:
@@ -118,7 +118,7 @@ class DaskWorkers:
         self._codes = {}
 
     def _next(self) -> Callable[[], Iterator[Event]]:
-        """Return what handles the next event, or the lack of one for a while."""
+        """Return the handler of the next event, or of the lack of one for a while."""
         try:
             return self._news.get(timeout=_TICK)
         except queue.Empty:
@@ -143,7 +143,7 @@ class DaskWorkers:
             connection.close(futures)
 
     def _connect(self) -> Connection:
-        """Return the connection, made as it is asked for first."""
+        """Return the connection, which is made when it is first needed."""
         if self._connection is None:
             self._connection = Connection(self._cluster)
             from gradcheck_cli.running.cluster.dask_task import TOPIC
@@ -153,14 +153,14 @@ class DaskWorkers:
         return self._connection
 
     def _send_code(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
-        """Have the cluster hold a code folder: a task's result, since Dask makes that anew if it is lost."""
+        """Make the cluster hold a code folder as a task's result, which Dask computes again if it is lost."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
             future = client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
         return code, future
 
     def _submit(self, client: Client, document: _Document) -> None:
-        """Have a document checked; those that were submitted earlier come first."""
+        """Submit a document; those that were submitted earlier come first."""
         from gradcheck_cli.running.cluster.dask_task import Order, check_document
 
         cases = [numbered_case.case for numbered_case in document.cases]
@@ -191,13 +191,13 @@ class DaskWorkers:
     def _resources_for(self, cases: Sequence[Case]) -> frozenset[str]:
         """Return the resources that cases need: GPU for `device: GPU:0`.
 
-        Where no worker offers it, any will do: a case says itself that there's no such device.
+        If no worker offers it, any worker will do: the case itself reports that there is no such device.
         """
         devices = {case.device.partition(":")[0] for case in cases if case.device is not None}
         return frozenset(devices & self._connect().resources)
 
     def _on_event(self, event: tuple[float, Any]) -> None:
-        """Take an event of this run, of another or of the scheduler; Dask's thread calls this."""
+        """Handle an event of this run, of another or of the scheduler; Dask's thread calls this."""
         _, message = event
         if message.get("action") == "remove-worker":
             self._news.put(partial(self._on_lost, message["worker"]))
@@ -205,15 +205,15 @@ class DaskWorkers:
             self._news.put(partial(self._on_begun, message))
 
     def _fetch(self, document: _Document, future: Future[Any]) -> None:
-        """Fetch what has become of a task; a thread of Dask's calls this."""
+        """Fetch the outcome of a task; one of Dask's threads calls this."""
         try:
             answer = future.result()
-        except BaseException as error:  # noqa: BLE001 (whatever a worker, or the way there, raises)
+        except BaseException as error:  # noqa: BLE001 (whatever a worker, or the connection to it, raises)
             answer = error
         self._news.put(partial(self._on_answer, document, future, answer))
 
     def _idle(self) -> Iterator[Event]:
-        """Look whether somebody is left who could end what is open."""
+        """Check whether anybody is left who could finish the open tasks."""
         self._connect().require()
         yield Waited()
 
@@ -228,17 +228,17 @@ class DaskWorkers:
             return
         document.begun.append(f"{message['name']} on {message['host']}")
         document.runs_on = message["worker"]
-        if len(document.begun) > _ATTEMPTS:  # its loss went by unheard
+        if len(document.begun) > _ATTEMPTS:  # its loss went unnoticed
             yield from self._give_up(document)
 
     def _on_lost(self, address: str) -> Iterator[Event]:
-        """Handle the loss of a worker: Dask repeats what ran there, if it may be repeated."""
+        """Handle the loss of a worker: Dask repeats what ran there if it may be repeated."""
         for document in list(self._open.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
 
     def _on_answer(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
-        """Deal with the end of a task: results, or the loss of whoever was to have them."""
+        """Handle the end of a task: its results, or the loss of its worker."""
         if document.future is not future or document.number not in self._open:
             return
         connection = self._connect()
@@ -262,7 +262,7 @@ class DaskWorkers:
     def _results(self, document: _Document, answer: dict[str, Any]) -> Iterator[Event]:
         if "failure" in answer:
             failure = f"Dask worker {answer['worker']} on {answer['host']}: {answer['failure']}"
-            if not self._version:  # nothing has run yet
+            if not self._version:  # no case has run yet
                 raise CaseFailedError("workers", failure)
             raise WorkersLostError(failure)
         self._version = self._version or answer["tensorflow"]
@@ -296,7 +296,7 @@ class DaskWorkers:
 
 
 def _name_worker(result: CaseResult) -> CaseResult:
-    """Say of a module that wasn't found where it wasn't: on another machine than the user's."""
+    """For a module that wasn't found, say where: on another machine than the user's."""
     error = result.error
     if error is None or "ModuleNotFoundError" not in error.message:
         return result

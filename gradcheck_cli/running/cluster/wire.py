@@ -1,6 +1,6 @@
-"""Cases and results as JSON and back, exactly. They travel to machines that may have another gradcheck.
+"""Cases and results as JSON and back, exactly. They are sent to machines that may have another gradcheck.
 
-No pickle: a value of another version's would be read as something else, or not at all, without a word.
+Pickle isn't used: it would read another version's value as something else, or fail, without a clear message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `tuple[int, ...]`)
-    """Yield the dataclasses and enumerations that values of some types are made of."""
+    """Yield the dataclasses and enumerations that occur in values of some types."""
     waiting, yielded = list(kinds), set[type]()
     while waiting:
         kind = waiting.pop()
@@ -35,14 +35,14 @@ def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `t
         waiting += typing.get_args(kind)
 
 
-# The types that may come, by their names.
+# The types that may be received, by name.
 _TYPES: dict[str, Any] = {
     f"{kind.__module__.removeprefix('gradcheck_cli.')}.{kind.__name__}": kind
     for kind in _parts_of(Case, CaseResult)
 }
 _NAMES: dict[type, str] = {kind: name for name, kind in _TYPES.items()}
-_KIND, _VALUE = "~", "is"  # the keys of a mapping that stands for a value JSON has no type for
-# The types that JSON has none for, by their names.
+_KIND, _VALUE = "~", "is"  # the keys of a mapping that represents a value of a type that JSON lacks
+# The types that JSON lacks, by name.
 _BUILT: dict[str, type] = {
     "float": float,
     "complex": complex,
@@ -53,14 +53,14 @@ _BUILT: dict[str, type] = {
 
 
 class WireError(GradcheckError):
-    """What came isn't what this gradcheck knows: another version wrote it."""
+    """The message isn't one that this gradcheck knows: another version wrote it."""
 
 
 def dumps(value: object) -> str:
     """Return a value of cases or results, or a list of them, as JSON.
 
     Raises:
-        TypeError: it holds what neither has.
+        TypeError: it contains a value of another type.
     """
     return json.dumps(plain(value, mark=_tagged), allow_nan=False, ensure_ascii=False)
 
@@ -69,13 +69,13 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
     """Return the value that `dumps` has written.
 
     Raises:
-        WireError: another version wrote it, which has other types, or other fields.
+        WireError: another version wrote it, with other types or other fields.
     """
     return _value(json.loads(text))
 
 
 def _tagged(value: object, form: Any) -> object:  # noqa: ANN401 (JSON)
-    """Return a mapping in place of a value that JSON has no type for: the type's name, and the content."""
+    """Return the mapping for a value of a type that JSON lacks: the type's name, and the content."""
     kind = type(value)
     if isinstance(value, dict):
         if _KIND not in value and all(isinstance(key, str) for key in value):
@@ -103,5 +103,5 @@ def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
         return _TYPES[kind](inner)
     try:
         return _TYPES[kind](**inner)
-    except TypeError as error:  # a field that isn't known here, or one that must be there and isn't
+    except TypeError as error:  # an unknown field, or a required one that is missing
         raise WireError(f"this gradcheck's {kind} is another: {error}.") from None

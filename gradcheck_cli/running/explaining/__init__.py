@@ -1,1 +1,1 @@
-"""What explains a verdict while the case is open: the op to blame, and figures."""
+"""Explains a verdict while the case is open: the op to blame, and figures."""

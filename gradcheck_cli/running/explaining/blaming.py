@@ -1,4 +1,4 @@
-"""Blame for a case that is open to its user's code: path by path, and after a mismatch by itself."""
+"""Finds the op to blame in a case that is open: path by path, and automatically after a mismatch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.checking.blame.path_blame import find_blame
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
     from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
-# Of a case with more mismatched pairs the first are looked at: each takes a backward pass of its own.
+# If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
-# Seconds after which no further pair is looked at: a case has a time limit, and its verdict mustn't
-# be lost to what explains it.
+# Seconds after which no further pair is examined: a case has a time limit, and its explanation must not cost
+# it the verdict.
 LONG = 15.0
 
 
 @dataclass(frozen=True)
 class PathBlame:
-    """Blame for one output and the inputs that were looked at, at the sample point that shows most.
+    """Blame for one output and some inputs, at the sample point that shows most.
 
     Attributes:
         output: the output's name.
         inputs: the inputs' names.
-        sample: number of the sample point.
-        blame: what was found.
+        sample: index of the sample point.
+        blame: the verdicts on the ops.
     """
 
     output: str
@@ -62,11 +62,11 @@ def blame_path(
     """Find the op to blame between an output and some inputs.
 
     Args:
-        output: number of the output.
-        numbers: numbers of the inputs.
-        samples: numbers of the sample points; the first at which an op is named is the last to be looked at.
+        output: index of the output.
+        numbers: indices of the inputs.
+        samples: indices of the sample points; the search ends at the first at which an op is named.
         opener: opens the case.
-        declared: look at the ops in the declared dtypes, not in float64.
+        declared: check the ops in the declared dtypes, not in float64.
 
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
@@ -100,7 +100,7 @@ def _of_form(error: GradientFormError) -> Blame:
     """Blame the op whose gradient has the wrong form.
 
     Raises:
-        CaseFailedError: which op that is can't be told.
+        CaseFailedError: the op isn't known.
     """
     if error.place is None:
         raise CaseFailedError("gradient", error.message) from error
@@ -109,15 +109,15 @@ def _of_form(error: GradientFormError) -> Blame:
     )
 
 
-def hold_to_run(
+def compare_with_run(
     found: Sequence[PathBlame], findings: Findings, label: str | None = None
 ) -> tuple[PathBlame, ...]:
-    """Leave undecided what is right op by op where a run fails.
+    """Mark paths as undecided whose ops are all right although a run fails.
 
     Args:
-        found: what was found of each path.
-        findings: what a run finds of the case.
-        label: the pair that was asked for, whose verdict alone counts then, beside the case's checks.
+        found: the findings on each path.
+        findings: a run's findings on the case.
+        label: the requested pair: then only its verdict and the case's checks count.
     """
     checks = [f"check {one.name}: {one.message}" for one in findings.checks if one.status in _FAILS]
     held = []
@@ -137,7 +137,7 @@ _FAILS = FAILING | UNDECIDED
 
 
 def _details(pair: PairResult) -> str:
-    """Say what is known of a failing pair."""
+    """Describe a failing pair."""
     told = pair.message or "; ".join(pair.diagnosis)
     return f" ({told})" if told else ""
 
@@ -146,7 +146,7 @@ _RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
 
 
 def _no_truth(case: Case, random_types: Sequence[str]) -> str:
-    """Say why differences of the forward aren't what its gradients are meant to be, if so."""
+    """Say why differences of the forward aren't what its gradients should be; empty if they are."""
     if case.reference is not None:
         return (
             "the gradient is meant to be that of the spec's 'reference', not of the forward: the ops of the "
@@ -158,15 +158,15 @@ def _no_truth(case: Case, random_types: Sequence[str]) -> str:
 
 
 def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
-    """Add to each mismatched pair of a forward of several ops which of them is to blame.
+    """For a forward of several ops, add to each mismatched pair the op that is to blame.
 
     Args:
         case: the case.
-        findings: what its check found.
-        opener: what opened it for the check: what a factory built, and what was drawn, stays the same.
+        findings: the findings of its check.
+        opener: the opener of the check, so that the results of a factory and the draws stay the same.
         spent: seconds that the check took.
     """
-    # A raw op, or a forward under one custom gradient, is one op: the pair says it all.
+    # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
     is_one = BINDINGS[case.binding].is_one_op or case.forward is None
     orders = (2,) if is_one or case.reference is not None else (1, 2)
     wrong = [
@@ -194,20 +194,20 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
 
 
 def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opener)
-    """Whether a pair's way is a single op, so that the pair says it all."""
+    """Whether a pair's path is a single op, so that the pair says everything."""
     from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
     pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
-    if pair is None or pair[1] >= op.traced.at.count:  # of second order, or by a variable
+    if pair is None or pair[1] >= op.traced.at.count:  # of second order, or with respect to a variable
         return False
     try:
         return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
-    except Exception:  # noqa: BLE001 (what can't be walked is no single op)
+    except Exception:  # noqa: BLE001 (a path that can't be followed is no single op)
         return False
 
 
 def _command(case: Case, label: str) -> str:
-    """Return the command that looks for the op to blame."""
+    """Return the command that finds the op to blame."""
     if case.path.startswith("<"):
         return "write the spec to a file, and run 'gradcheck blame' of it"
     words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
@@ -215,7 +215,7 @@ def _command(case: Case, label: str) -> str:
 
 
 def _line(case: Case, label: str, opener: GraphOpener) -> str:
-    """Return what is to be said of a pair; nothing where its way is a single op."""
+    """Return the line for a pair; empty if its path is a single op."""
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
     try:
@@ -223,7 +223,7 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
         cut_off = _cut_off(_stops(op, output, [number]))
         if cut_off:
             return cut_off
-        if number >= op.traced.at.count:  # a variable: no tensor that the ops could be followed from
+        if number >= op.traced.at.count:  # a variable: ops aren't followed from it
             return ""
         found = blame_path(output, [number], points(case), opener).blame
     except CaseFailedError as error:
@@ -234,14 +234,14 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
 
 
 def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[UnheldStop]:
-    """Return the `stop_gradient`s that keep a gradient from being differentiated; none of a plain forward."""
+    """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
     if not op.outputs[output].of:
         return []
     return [stop for number in numbers for stop in op.unheld_stops(output, number)]
 
 
 def _cut_off(stops: Sequence[UnheldStop]) -> str:
-    """Name the `stop_gradient`s behind which a gradient is right once, and wrong twice."""
+    """Name the `stop_gradient`s behind which the gradient is right and its own gradient is wrong."""
     if not stops:
         return ""
     places = ", ".join(dict.fromkeys(stop.place for stop in stops))

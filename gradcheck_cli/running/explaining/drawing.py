@@ -1,4 +1,4 @@
-"""Draw figures of an open case's pairs: of those that a reader will look at."""
+"""Draws figures of an open case's pairs: of those that a reader will look at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.verdicts.figure_data import figure_of, is_plain, ladder_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import PathOp
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
-DOUBTFUL = "doubtful"  # what `Case.drawn` says for all pairs that aren't a plain pass
-# Of a case with more such pairs the first are drawn, and no more after so many seconds.
+DOUBTFUL = "doubtful"  # the value of `Case.drawn` for all pairs that aren't a plain pass
+# If a case has more such pairs, only the first ones are drawn, and no more after this many seconds.
 _MOST = 12
 _LONG = 15.0
 _MOST_OPS = 200  # of a path
@@ -33,7 +33,7 @@ def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
 
     Args:
         findings: what the check found.
-        opener: what opened the case for it.
+        opener: the opener of the check.
     """
     case = opener.case
     is_wanted = (
@@ -69,12 +69,12 @@ def _figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Fi
 
 
 def _path(opener: CaseOpener[Any], place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
-    """Return the ops between output and input with what blame says of each, in the order of the forward."""
+    """Return the ops between output and input with their verdicts, in the order of the forward."""
     try:
         found = blame_path(place[0], [place[1]], [sample], opener).blame
-    except Exception:  # noqa: BLE001 (what can't be drawn is left out; the verdict stands)
+    except Exception:  # noqa: BLE001 (a path that can't be drawn is left out; the verdict stands)
         return ()
-    # Blame goes backward. Of a long path, the part around the first op that is named.
+    # Blame goes backward. From a long path, the part around the first named op is drawn.
     ops, last = found.ops[::-1], len(found.ops) - 1
     guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
     first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))

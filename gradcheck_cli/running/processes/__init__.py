@@ -1,1 +1,1 @@
-"""Processes on this machine in which cases run."""
+"""The local processes in which cases run."""

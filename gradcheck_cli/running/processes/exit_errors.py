@@ -1,4 +1,4 @@
-"""Errors of cases whose process ended: a crash, a time limit, a lack of memory."""
+"""Errors of cases whose process ended: by a crash, a time limit or a lack of memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GENERATED = "__autograph_generated_file"
 
 
 def error_of_timeout(seconds: float, stacks: str) -> CaseError:
-    """Say that a case took too long, and where it was, by faulthandler's stacks."""
+    """Return the error of a case that took too long, with its place from faulthandler's stacks."""
     return CaseError(
         "timeout",
         f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
@@ -36,21 +36,21 @@ def error_of_timeout(seconds: float, stacks: str) -> CaseError:
 
 
 def error_of_output(limit: int) -> CaseError:
-    """Say that a case filled the disk with what it printed."""
+    """Return the error of a case that printed too much."""
     return CaseError("crash", f"printed more than {format_size(limit)}, and was ended. Print less.")
 
 
 def error_of_exit(
     code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool
 ) -> CaseError:
-    """Say how a process ended that should have gone on.
+    """Return the error of a case whose process ended too early.
 
     Args:
         code: its exit code; below 0 a signal.
         output: the last lines that it printed.
         stacks: what faulthandler wrote.
         memory: its limit, in bytes.
-        for_memory: whether the kernel killed some process for memory meanwhile.
+        for_memory: whether the kernel killed a process for lack of memory in that time.
     """
     frames = user_frames(stacks)
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
@@ -62,7 +62,7 @@ def error_of_exit(
 
 
 def with_limit(error: CaseError, memory: int | None) -> CaseError:
-    """Add the memory limit, and what to do, to an error of kind "memory"; return others as they are."""
+    """Add the memory limit and a remedy to an error of kind "memory"; return others unchanged."""
     if error.kind != "memory" or memory is None:
         return error
     limit = f"The process may use {format_size(memory)} (--memory). Make the inputs smaller, or give it more."
@@ -79,9 +79,9 @@ def signal_name(number: int) -> str:
 
 
 def user_frames(stacks: str) -> tuple[str, ...]:
-    """Return the user's own frames in faulthandler's stacks, outermost first, in the form of a traceback's.
+    """Return the user's own frames in faulthandler's stacks, outermost first, in the form of a traceback.
 
-    Of a function that AutoGraph rewrote, only its name is known, and the line of its new form.
+    For a function that AutoGraph rewrote, only its name and the line of its new form are known.
     """
     lines: list[str] = []
     for match in reversed(list(_FRAME.finditer(stacks))):

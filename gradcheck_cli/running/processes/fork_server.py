@@ -1,7 +1,7 @@
-"""The process that imports TensorFlow once, runs nothing of it, and forks a process for each task.
+"""The process that imports TensorFlow once, runs none of it, and forks a process for each task.
 
-It is the program that `ForkServer` in `forking` starts; what passes between the two is described there.
-docs/decisions/0010 says why it isn't multiprocessing's.
+It is the program that `ForkServer` in `forking` starts; their messages are described there.
+docs/decisions/0010 says why multiprocessing's isn't used.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from multiprocessing.connection import Connection
 from gradcheck_cli.running.processes import process
 from gradcheck_cli.running.processes.messages import Exit
 
-# An order says what to do, for which task. FORK brings the task's descriptors along.
+# An order says what to do, and for which task. FORK is sent with the task's descriptors.
 ORDER = struct.Struct("<cq")
 FORK, KILL, DUMP = b"f", b"k", b"d"
-# What the server reports, with the task where it's about one.
+# The server's reports, with the task if they concern one.
 READY, BROKEN, EXITED = "ready", "broken", "exited"
 DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
 
 
 def serve(orders: int, reports: int, scratch: str) -> None:
-    """Import TensorFlow, then fork whenever that is ordered, until whoever orders is gone.
+    """Import TensorFlow, then fork whenever that is ordered, until the other end is closed.
 
     Args:
         orders: descriptor of the socket that orders come from.
         reports: descriptor of the connection that reports go to.
         scratch: folder for the temporary files of tasks; removed at the end.
     """
-    process.end_with_parent()  # nobody would notice its death during the import
+    process.end_with_parent()  # nobody would notice the parent's death during the import
     server = _Server(socket.socket(fileno=orders), Connection(reports), scratch)
     try:
         version = _load()
-    except BaseException as error:  # noqa: BLE001 (whatever it is: the parent tells the user)
+    except BaseException as error:  # noqa: BLE001 (any error: the parent tells the user)
         server.report((BROKEN, f"{type(error).__name__}: {error}"))
         return
     process.end_with_parent(signal_number=0)
@@ -55,8 +55,8 @@ def serve(orders: int, reports: int, scratch: str) -> None:
 
 
 def _load() -> str:
-    """Import whatever a case needs. No op may run: a process that ran one can't fork any more."""
-    gc.disable()  # an import makes little garbage, and much that would be looked through in vain
+    """Import everything that a case needs. No op may run: a process that has run one can't fork any more."""
+    gc.disable()  # an import makes little garbage, and many objects that would be searched in vain
     from gradcheck_cli.running import session  # noqa: F401 (imported for the children)
     from gradcheck_cli.running.processes import task  # noqa: F401 (as above)
     from gradcheck_cli.tensorflow_backend import startup
@@ -74,7 +74,7 @@ class _Server:
         self._tasks: dict[int, int] = {}  # pid -> task
 
     def report(self, message: tuple[object, ...]) -> None:
-        with suppress(OSError):  # the parent is gone; reading the next order will show it
+        with suppress(OSError):  # the parent is gone, as reading the next order will show
             self._reports.send(message)
 
     def serve(self) -> None:
@@ -91,7 +91,7 @@ class _Server:
                 return
 
     def _obey(self, own_descriptors: tuple[int, ...]) -> bool:
-        """Carry out one order; return whether there can be another."""
+        """Carry out one order; return whether more may come."""
         try:
             order, descriptors, _, _ = socket.recv_fds(self._orders, ORDER.size, DESCRIPTORS)
         except OSError:
@@ -112,7 +112,7 @@ class _Server:
         parent = os.getpid()
         try:
             with warnings.catch_warnings():
-                # Python 3.12 warns of any thread; those of a TensorFlow that ran nothing hold no lock.
+                # Python 3.12 warns about any thread; those of a TensorFlow that ran nothing hold no lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
         except OSError as error:
@@ -127,17 +127,17 @@ class _Server:
                 from gradcheck_cli.running.processes.task import run_task
 
                 code = run_task(descriptors, parent, f"{self._scratch}/{task}")
-            except BaseException:  # noqa: BLE001 (goes into the file of what the process has printed)
+            except BaseException:  # noqa: BLE001 (goes into the file of the process's output)
                 traceback.print_exc()
             finally:
-                os._exit(code)  # the server's own frames and exit handlers are none of the child's business
+                os._exit(code)  # the server's own frames and exit handlers don't concern the child
         for descriptor in descriptors:
             os.close(descriptor)
         if pid > 0:
             self._tasks[pid] = task
 
     def _reap(self) -> None:
-        """Report the tasks that have ended, and end whatever they left running."""
+        """Report the tasks that have ended, and kill whatever they left running."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -146,11 +146,11 @@ class _Server:
             if ended is None:
                 break
             if ended.si_pid in self._tasks:
-                process.kill_group(ended.si_pid)  # before its number is free for another process
+                process.kill_group(ended.si_pid)  # before its number can be reused for another process
             _, status = os.waitpid(ended.si_pid, 0)
             task = self._tasks.pop(ended.si_pid, None)
             if not self._tasks:
-                self._kill_children()  # in sessions of their own; now they can't belong to a task that runs
+                self._kill_children()  # in other sessions; they can't belong to a running task
             if task is not None:
                 self.report((EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
 
@@ -169,7 +169,7 @@ class _Server:
                 os.wait()
             except ChildProcessError:
                 break
-            self._kill_children()  # those that the process that just ended has left behind
+            self._kill_children()  # those that the ended process has left behind
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""The parent's end of the fork server: starts it, gives it orders, ends it with all that it has started."""
+"""The parent's end of the fork server: starts it, sends it orders, and ends it with everything it started."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from gradcheck_cli.running.processes.limits import hold_to_one_thread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Modules are looked for where this process looks for them, not in the working directory first.
+# Modules are searched where this process searches them, not in the working directory first.
 _PROGRAM = """
 import sys
 sys.path[:] = {path!r}
 from gradcheck_cli.running.processes.fork_server import serve
 serve({orders}, {reports}, {scratch!r})
 """
-_LOOKING = 0.5  # seconds between two looks at whether it was stopped
+_LOOKING = 0.5  # seconds between two checks whether it was stopped
 _STOPPED = ("T", "t")  # by a signal, by a debugger
-_PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to be gone
+_PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to end
 
 
 class ForkServer:
-    """A fork server. It starts when this object is made, and imports TensorFlow meanwhile.
+    """A fork server. It starts when this object is made, and imports TensorFlow in the background.
 
     Attributes:
-        reports: where its reports come from: `(READY, version)` or `(BROKEN, message)`, then one
+        reports: the connection with its reports: `(READY, version)` or `(BROKEN, message)`, then one
             `(EXITED, Exit)` for each task.
     """
 
@@ -46,15 +46,15 @@ class ForkServer:
         """Start the process.
 
         Args:
-            writes_bytecode: whether Python may keep what is imported compiled. It compares a file's size and
-                its time in seconds, so it can miss a change that is saved within the same second.
+            writes_bytecode: whether Python may write compiled modules. It compares a file's size and its time
+                in seconds, so it can miss a change that is saved within the same second.
         """
         ours, theirs = socket.socketpair()
         receiving, sending = os.pipe()
         self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
         environment = dict(os.environ)
         hold_to_one_thread(environment)
-        # The processes of a server share a GPU; without this, the first takes all of its memory.
+        # The processes of a server share a GPU; without this, the first one takes all of its memory.
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if not writes_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -65,10 +65,10 @@ class ForkServer:
             self._process = subprocess.Popen(  # noqa: S603 (our own program)
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
-                stdout=None if sys.stderr is None else 2,  # results aren't its to print
+                stdout=None if sys.stderr is None else 2,  # it must not print to the results
                 pass_fds=(theirs.fileno(), sending),
                 env=environment,
-                start_new_session=True,  # Ctrl-C is for this process to answer
+                start_new_session=True,  # only this process handles Ctrl-C
             )
         os.close(sending)
         ours.settimeout(_PATIENCE)  # a server that reads no orders must not block this process
@@ -80,7 +80,7 @@ class ForkServer:
         """Return TensorFlow's version once it is imported there.
 
         Raises:
-            CaseFailedError: it can't be.
+            CaseFailedError: it can't be imported.
         """
         try:
             while not self.reports.poll(_LOOKING):
@@ -94,37 +94,37 @@ class ForkServer:
         return str(text)
 
     def fork(self, task: int, descriptors: Sequence[int]) -> None:
-        """Have a process forked for a task, with descriptors, which may be closed here then."""
+        """Order a fork for a task, with descriptors, which may then be closed here."""
         message = ORDER.pack(FORK, task)
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-        with suppress(OSError):  # as in _order
+        with suppress(OSError):  # as in `_order`
             self._orders.sendmsg([message], [rights])
 
     def dump(self, task: int) -> None:
-        """Have a task's process write where it is to its file for stacks."""
+        """Make a task's process write its stacks to its file."""
         self._order(DUMP, task)
 
     def kill(self, task: int) -> None:
-        """End a task's process and all that it has started; the report of its exit follows."""
+        """Kill a task's process and everything that it has started; the report of its exit follows."""
         self._order(KILL, task)
 
     def wake(self) -> None:
-        """Continue the server if somebody has stopped it: everything waits for it."""
+        """Continue the server if somebody has stopped it, since everything waits for it."""
         with suppress(OSError, IndexError):
             state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
             if state in _STOPPED and self._process.returncode is None:
                 self._process.send_signal(signal.SIGCONT)
 
     def give_up(self) -> None:
-        """Kill a server that doesn't follow orders. Its reports end, and another takes its place."""
-        self._process.kill()  # which takes its children along
+        """Kill a server that doesn't follow orders. Its reports end, and another one takes its place."""
+        self._process.kill()  # its children end with it
 
     def _order(self, what: bytes, task: int) -> None:
-        with suppress(OSError):  # the server is gone: the end of its reports says so
+        with suppress(OSError):  # the server is gone, as the end of its reports says
             self._orders.sendall(ORDER.pack(what, task))
 
     def close(self) -> None:
-        """End the server, and everything that it has started."""
+        """End the server and everything that it has started."""
         if self.reports.closed:
             return
         self.wake()
@@ -132,10 +132,10 @@ class ForkServer:
         with suppress(OSError):
             self._is_ready = self._is_ready or self.reports.poll()
         try:
-            # While it still imports, it has no children, and there's nothing to wait for.
+            # While it still imports, it has no children, so there is nothing to wait for.
             self._process.wait(_PATIENCE if self._is_ready else 0)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # which takes its children along
+            self._process.kill()  # its children end with it
             self._process.wait()
         self.reports.close()
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -16,19 +16,19 @@ DEFAULT_TIMEOUT = 60.0  # seconds; DESIGN §3
 _CGROUP = Path("/sys/fs/cgroup")
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?)(i?b)?", re.IGNORECASE)
-# What threads NumPy's libraries start is read from here, once, as they are loaded.
+# NumPy's libraries read the number of their threads from here, once, when they are loaded.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 class Limits(NamedTuple):
-    """What a case may take: seconds, where its spec doesn't say, and bytes of memory; `None` for any."""
+    """What a case may use: seconds, if its spec doesn't say, and bytes of memory; `None` for no limit."""
 
     timeout: float = DEFAULT_TIMEOUT
     memory: int | None = None
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: by its affinity, and by its container's quota."""
+    """Return how many cores this process may use, by its affinity and by its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # no such file, or "max"
         quota, period = (_CGROUP / "cpu.max").read_text().split()
@@ -37,9 +37,9 @@ def usable_cores() -> int:
 
 
 def default_jobs() -> int:
-    """Return how many processes check cases unless somebody says: a core each.
+    """Return the default number of processes that check cases: one for each core.
 
-    0, which is in-process, on anything but Linux: TensorFlow isn't known to survive a fork there.
+    It is 0, which means in-process, on anything but Linux: TensorFlow isn't known to survive a fork there.
     """
     return usable_cores() if sys.platform == "linux" else 0
 
@@ -55,7 +55,7 @@ def default_memory() -> int | None:
 
 
 def size_of(text: str) -> int | None:
-    """Read `4GiB`, `4G`, `512 MB` (all in powers of 1024) or a number of bytes; `None` if it's no size."""
+    """Read `4GiB`, `4G`, `512 MB` (all in powers of 1024) or a number of bytes; `None` for anything else."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
@@ -64,7 +64,7 @@ def size_of(text: str) -> int | None:
 
 
 def format_size(size: float) -> str:
-    """Return a number of bytes as a person reads it: `4.0 GiB`."""
+    """Return a number of bytes in a readable form: `4.0 GiB`."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 2**10:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
@@ -73,11 +73,11 @@ def format_size(size: float) -> str:
 
 
 def hold_to_one_thread(environment: MutableMapping[str, str]) -> None:
-    """Have NumPy's libraries take one thread in a process that starts with this environment.
+    """Make NumPy's libraries use one thread in a process that starts with this environment.
 
     One process runs on each core, which leaves none for further threads. This must be done wherever cases
-    run: sums that another number of threads adds up differ in their last digits, and results must not depend
-    on where they were computed.
+    run: the last digits of sums depend on the number of threads, and results must not depend on where they
+    were computed.
     """
     for name in _THREADS:
         environment.setdefault(name, "1")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.processes.messages import Place
     from gradcheck_cli.spec.case import Case
 
-_TICK = 0.5  # seconds between two looks at how much is printed
+_TICK = 0.5  # seconds between two checks of how much is printed
 
 
 class LocalWorkers:
     """Runs cases in processes of this machine.
 
-    Whatever happens in a process stays there: a crash, an endless loop, a changed working directory, seeds,
-    modules. Only the case that was running is lost; the rest of its document goes on in a new process.
+    A crash, an endless loop, a changed working directory, seeds and modules affect only the process where
+    they happen. Only the running case is lost; the rest of its document continues in a new process.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LocalWorkers:
         self._suspects: deque[list[Numbered]] = (
             deque()
         )  # documents that were running when a fork server was killed
-        self._is_alone = False  # whether a suspect is running
+        self._is_alone = False  # whether a suspect is running, alone
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
         self._version = ""
@@ -119,8 +119,8 @@ class LocalWorkers:
         pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
         talking = [task.connection for task in self._running.values() if task.is_open]
         ready = wait([self._server.reports, *talking], max(pause, 0.0))
-        # If waiting took longer than asked for, the machine was paused, and the processes with it. Its clock
-        # went on, so they get that time back.
+        # If waiting took longer than requested, the machine was paused, and the processes with it. Its clock
+        # went on, so the processes get that time back.
         stood_still = time.monotonic() - now - max(pause, 0.0)
         if stood_still > 0:
             for task in self._running.values():
@@ -169,8 +169,8 @@ class LocalWorkers:
     def _replace_server(self) -> Iterator[Event]:
         """Start another server in place of one that was killed, by a process that it forked or from outside.
 
-        A process that ran alone is to blame. Where several ran, each of their documents runs again, alone, to
-        see which of them kills the server.
+        A process that ran alone is to blame. If several ran, each of their documents runs again, alone, to
+        find out which of them kills the server.
         """
         self._server.close()
         self._server = ForkServer(writes_bytecode=self._writes_bytecode)
@@ -178,7 +178,7 @@ class LocalWorkers:
         lost, self._running = self._running, {}
         if len(lost) == 1:
             ((task_id, task),) = lost.items()
-            message = "the process that forked this one was killed, and this one with it."
+            message = "the process that forked this one was killed, which ended this one as well."
             yield from self._on_exit(task, Exit(task_id, 1, message))
             return
         for task in lost.values():

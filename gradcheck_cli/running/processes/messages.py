@@ -1,4 +1,4 @@
-"""What passes between the parent, the fork server and the processes that it forks; imports nothing heavy."""
+"""The messages between the parent, the fork server and the processes that it forks; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Task:
     """What a process is to do.
 
     Attributes:
-        cases: are checked in this order.
+        cases: the cases, in the order in which they are checked.
         memory: the most bytes that the process may use; `None` sets no limit.
         listing: only open the cases, and say which pairs they have.
         place: where to do that; `None` for the current directory.
@@ -36,7 +36,7 @@ class Task:
 
 
 class Message(NamedTuple):
-    """A case has started; with a result, it has ended; with a share, that much of it is done.
+    """A case has started; with a result, it has ended; with a share, that part of it is done.
 
     `printed` is how many bytes of output there were by then.
     """
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """How a task's process ended: as in `subprocess`, a code below 0 is a signal."""
+    """How a task's process ended. As in `subprocess`, a negative code is a signal."""
 
     task: int
     code: int

@@ -1,4 +1,4 @@
-"""What code prints in a process of its own: caught in a file, of which the last lines are shown."""
+"""A process's output: it is written to a file, of which the last lines are shown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
-LINES = 10  # shown of what a failed case has printed
-_WIDEST = 400  # characters of a line
-_TAIL = 4096  # bytes that are searched for them
+LINES = 10  # shown of a failed case's output
+_WIDEST = 400  # characters per line
+_TAIL = 4096  # bytes that are searched for these lines
 _CHUNK = 2**20
 
 
 class Output:
-    """The file that a process prints to. It has no name, so nothing is ever left of it."""
+    """The file that a process prints to. It has no name, so nothing is ever left behind."""
 
     def __init__(self) -> None:
         """Make the file."""
@@ -35,7 +35,7 @@ class Output:
         return os.fstat(self._file.fileno()).st_size
 
     def tail(self, start: int, end: int) -> tuple[tuple[str, ...], bool]:
-        """Return the last lines between two offsets in the file, and whether they are all there is."""
+        """Return the last lines between two offsets in the file, and whether there are no others."""
         first = max(start, end - _TAIL)
         text = os.pread(self._file.fileno(), max(end - first, 0), first).decode(errors="replace")
         lines = text.rstrip().splitlines()
@@ -43,11 +43,11 @@ class Output:
         return tuple(line.rstrip()[:_WIDEST] for line in lines[-LINES:]), is_all
 
     def text(self) -> str:
-        """Return all that the file holds, but no more than a chunk of it."""
+        """Return the file's content, up to the size of a chunk."""
         return os.pread(self._file.fileno(), _CHUNK, 0).decode(errors="replace")
 
     def copy(self, path: Path, start: int, end: int) -> None:
-        """Write what lies between two offsets of the file to `path`."""
+        """Write the part of the file between two offsets to `path`."""
         with path.open("wb") as target:
             while start < end:
                 chunk = os.pread(self._file.fileno(), min(_CHUNK, end - start), start)
@@ -62,14 +62,14 @@ class Output:
 
 
 class OutputFolder:
-    """The folder in which the output of failed cases is kept. It is made when there is something to keep."""
+    """The folder for the output of failed cases. It is created when there is something to keep."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Keep it in `folder`, or in a new one among the system's temporary files."""
+        """Use `folder`, or a new folder among the system's temporary files."""
         self._folder = folder
 
     def keep(self, case: Case, output: Output, start: int, end: int) -> str:
-        """Copy a case's output to a file of its own, and return its path; empty if it can't be written."""
+        """Copy a case's output to its own file, and return its path; empty if the file can't be written."""
         with suppress(OSError):
             path = self._file_of(case)
             output.copy(path, start, end)
@@ -77,7 +77,7 @@ class OutputFolder:
         return ""
 
     def keep_text(self, case: Case, text: str) -> str:
-        """Write what a case has printed on another machine, and return the path; empty if it can't be."""
+        """Write a case's output from another machine to a file, and return its path; empty if that fails."""
         with suppress(OSError):
             path = self._file_of(case)
             path.write_text(text, encoding="utf-8")

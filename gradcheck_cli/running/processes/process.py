@@ -1,4 +1,4 @@
-"""What a process asks the system for: to end with its parent, a memory limit, an early OOM kill."""
+"""What a process requests from the system: to end with its parent, a memory limit, an early OOM kill."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# Makes a process say where it is (faulthandler); one that hardly anybody else uses.
+# Makes a process write its stacks (faulthandler); hardly any other program uses this signal.
 DUMP_SIGNAL = signal.SIGXCPU
-_OOM_SCORE = "500"  # of 1000: half of the memory on top of what the process really has
+_OOM_SCORE = "500"  # of 1000: half of the memory in addition to what the process really uses
 
 
 def end_with_parent(*, signal_number: int = signal.SIGKILL) -> None:
@@ -33,7 +33,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def prefer_as_oom_victim() -> None:
-    """Have the kernel kill this process, not the run or another program, where memory runs out."""
+    """Prefer this process as the kernel's victim when memory runs out, not the run or another program."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
@@ -41,8 +41,8 @@ def prefer_as_oom_victim() -> None:
 def limit_memory(size: int | None) -> None:
     """Let allocations fail beyond `size` bytes of a process's own memory: heap, stacks, private mappings.
 
-    Files and libraries that are mapped don't count, nor does address space that is only reserved, of which
-    CUDA and XLA take far more than they use.
+    Mapped files and libraries don't count, and neither does reserved address space, of which CUDA and XLA
+    take far more than they use.
     """
     if size is None or sys.platform != "linux":
         return
@@ -55,13 +55,13 @@ def limit_memory(size: int | None) -> None:
 
 
 def flush_c() -> None:
-    """Write out what C code has printed and still holds in its buffers."""
+    """Write out what C code has printed but still holds in its buffers."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 
 
 def times_memory_ran_out() -> int:
-    """Return how often the kernel has killed a process for memory since it started; 0 if it doesn't say."""
+    """Return how often the kernel has killed a process for lack of memory since it started; 0 if unknown."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             name, _, value = line.partition(" ")

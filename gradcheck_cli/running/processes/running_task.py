@@ -1,4 +1,4 @@
-"""The parent's view of a process that checks cases: what it has sent and printed, and its limits."""
+"""The parent's view of a process that checks cases: its messages, its output and its limits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 _STARTING = 60.0  # seconds from a process's fork to its first case
-_DUMPING = 0.3  # seconds that a process gets to write where it is, before it is killed
+_DUMPING = 0.3  # seconds for a process to write its stacks before it is killed
 _KILLING = 10.0  # seconds from the order to kill a process to the report of its exit
 _LEAVING = 5.0  # seconds from a process's last result to its end
-_MOST_OUTPUT = 2**30  # bytes; the disk belongs to others too
+_MOST_OUTPUT = 2**30  # bytes; other programs need the disk too
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
@@ -40,7 +40,7 @@ class Numbered:
 
 
 class TaskOptions(NamedTuple):
-    """How a process works off its cases; see `Task`."""
+    """How a process works through its cases; see `Task`."""
 
     limits: Limits
     listing: bool = False
@@ -51,20 +51,20 @@ class RunningTask:
     """One process, from its fork to its exit.
 
     Attributes:
-        connection: where its messages come from.
-        is_open: whether more may come.
+        connection: the connection with its messages.
+        is_open: whether more messages may come.
         left: the cases that have not ended; the first of them is running.
     """
 
     def __init__(
         self, server: ForkServer, task_id: int, cases: Sequence[Numbered], options: TaskOptions
     ) -> None:
-        """Have the process forked."""
+        """Order the fork of the process."""
         self.left = list(cases)
         self.is_open = True
         self._server, self._id, self._limits = server, task_id, options.limits
         self._output, self._stacks = Output(), Output()
-        self._offset = 0  # where the output of the case that runs begins
+        self._offset = 0  # where the output of the running case begins
         self._began = time.monotonic()
         self._deadline = self._began + _STARTING
         self._seconds = _STARTING  # how long the deadline allowed
@@ -80,17 +80,17 @@ class RunningTask:
             self.connection.send(Task(work, options.limits.memory, options.listing, options.place))
 
     def receive(self) -> Message | None:
-        """Return the next message that has come, if there is one."""
+        """Return the next message, if one has arrived."""
         try:
             if self.is_open and self.connection.poll():
                 message: Message = self.connection.recv()
                 return message
-        except Exception:  # noqa: BLE001 (the end, or what no pickle is: the user's code may write there too)
+        except Exception:  # noqa: BLE001 (the end, or no pickle: the user's code may write there too)
             self.is_open = False
         return None
 
     def start(self, message: Message) -> Numbered:
-        """Note that the next case has started; return it."""
+        """Record that the next case has started; return it."""
         numbered = self.left[0]
         self._given_up = self._kill_at = None
         self._offset = message.printed
@@ -101,7 +101,7 @@ class RunningTask:
         return numbered
 
     def finish(self, message: Message, result: CaseResult, kept: OutputFolder) -> Ended:
-        """Note that the running case has ended; return its end, with what it printed."""
+        """Record that the running case has ended; return its `Ended`, with its output."""
         numbered = self.left.pop(0)
         self._given_up = self._kill_at = None
         self._deadline = time.monotonic() + _LEAVING
@@ -131,12 +131,12 @@ class RunningTask:
             self._kill_at = now
 
     def outlives_its_end(self, now: float) -> bool:
-        """Whether it should have been killed by now: the fork server doesn't respond."""
+        """Whether it should have ended by now: the fork server doesn't respond."""
         return self._is_killed and self._kill_at is not None and now >= self._kill_at + _KILLING
 
     @property
     def next_look(self) -> float:
-        """When it is to be looked at again, whatever it sends."""
+        """When it must be checked again, whatever it sends."""
         if self._kill_at is None:
             return self._deadline
         return self._kill_at + _KILLING if self._is_killed else self._kill_at
@@ -168,7 +168,7 @@ class RunningTask:
         )
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close its files."""
         self.connection.close()
         self._output.close()
         self._stacks.close()

@@ -1,4 +1,4 @@
-"""What a forked process does: checks the cases of one document, and sends each result as it comes."""
+"""What a forked process does: it checks the cases of one document, and sends each result when it is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gradcheck_cli.checking.case_progress import listening
+from gradcheck_cli.checking.case_progress import listen_to_progress
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import process
@@ -33,8 +33,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     """Run a task in this process, which was forked for it and ends with it.
 
     Args:
-        descriptors: the connection on which the task comes and results go, and the files for output and
-            for stacks.
+        descriptors: the connection for the task and its results, and the files for output and for stacks.
         parent: the process that forked this one.
         scratch: folder for its temporary files.
 
@@ -42,7 +41,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
         The exit code.
     """
     connection, output, stacks = descriptors
-    os.setsid()  # a group of its own: it can be killed with all it starts, and gets no Ctrl-C
+    os.setsid()  # a group of its own: it can be killed with everything it starts, and gets no Ctrl-C
     process.end_with_parent()
     if os.getppid() != parent:
         return 1
@@ -52,7 +51,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     sys.stdout, sys.stderr = _printing_to(output, 1), _printing_to(output, 2)
     faulthandler.enable(file=stacks)
     faulthandler.register(process.DUMP_SIGNAL, file=stacks, all_threads=True)
-    # AutoGraph's files are removed as Python exits; this process ends by os._exit.
+    # AutoGraph's files are removed when Python exits, but this process ends by os._exit.
     Path(scratch).mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     _Runner(Connection(connection), output).run()
@@ -62,7 +61,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
 def _printing_to(output: int, descriptor: int) -> TextIO:
     """Redirect a descriptor to a file, and return a text stream on it."""
     os.dup2(output, descriptor)
-    # By lines: what a process printed before it crashed must be in the file.
+    # Line-buffered: what a process printed before it crashed must be in the file.
     return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
@@ -83,20 +82,20 @@ class _Runner:
         process.limit_memory(task.memory)
         for case in task.cases:
             self._send()
-            with listening(self._tell):
+            with listen_to_progress(self._tell):
                 result = _done(list_pairs if task.listing else run_case, case, task.memory)
             self._send(result)
 
     def _tell(self, share: float) -> None:
-        """Send how far the case is, unless the user's code forked this process."""
+        """Send the progress of the case, unless this process was forked by the user's code."""
         if os.getpid() == self._process:
             self._connection.send(Message(0, share=share))
 
     def _send(self, result: CaseResult | None = None) -> None:
         if os.getpid() != self._process:
-            os._exit(0)  # forked by the user's code, which returned in it too: the result isn't its to send
+            os._exit(0)  # forked by the user's code, which returned here as well: it must not send the result
         for stream in (sys.stdout, sys.stderr):
-            with suppress(BaseException):  # whatever the user's code made of them
+            with suppress(BaseException):  # whatever the user's code put there
                 stream.flush()
         process.flush_c()
         self._connection.send(Message(os.fstat(self._output).st_size, result))
@@ -106,7 +105,7 @@ def _done(what: Callable[[Case], CaseResult], case: Case, memory: int | None) ->
     began = time.perf_counter()
     try:
         result = what(case)
-    except KeyboardInterrupt as interrupt:  # no Ctrl-C: that doesn't come here
+    except KeyboardInterrupt as interrupt:  # not Ctrl-C, which isn't sent to this process
         from gradcheck_cli.tensorflow_backend.frames import user_frames
 
         error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))

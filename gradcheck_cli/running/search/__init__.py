@@ -1,1 +1,1 @@
-"""Search for an input at which a gradient is wrong, and shrink it."""
+"""Searches for an input at which a gradient is wrong, and shrinks it."""

@@ -27,7 +27,7 @@ from gradcheck_cli.spec.drafts.draft import as_flow
 from gradcheck_cli.spec.values import candidates
 from gradcheck_cli.spec.values.distributions import distribution_of
 from gradcheck_cli.spec.values.free_inputs import FreeInputs
-from gradcheck_cli.spec.values.patterns import shaped
+from gradcheck_cli.spec.values.patterns import make_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -174,7 +174,7 @@ class CaseSearch:
         rows = np.arange(most) % _DRAWN
         points = {number: stack[rows] for number, stack in drawn.items()}
         vectors = self.free.pack(points)
-        vectors[most // 8 :] = shaped(
+        vectors[most // 8 :] = make_patterns(
             self.free, vectors[most // 8 :], self.generator, self.sides.field.constants
         )
         if self.elite:
@@ -331,7 +331,7 @@ def _why_not(opener: GraphOpener, findings: Findings) -> str:
 
 def _with_one_row(search: CaseSearch) -> CaseSearch | None:
     """Search the case with a batch of one, at its sample points alone; `None` where it can't have that."""
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 

@@ -1,1 +1,1 @@
-"""Which of the cases that specs hold are run, and in which order told; never imports the code under test."""
+"""Selects and orders the cases to run; never imports the code under test."""

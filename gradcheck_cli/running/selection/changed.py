@@ -1,4 +1,4 @@
-"""What git says has changed since a revision, and the cases that this may touch."""
+"""Finds what git says has changed since a revision, and the cases that this may affect."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case
 
-_PATIENCE = 60  # seconds; a git that waits for a lock or a network disk
+_PATIENCE = 60  # seconds; git may wait for a lock or a network disk
 
 
 def changed_cases(cases: Sequence[Case], revision: str) -> tuple[Case, ...]:
-    """Return the cases whose spec, or a module or data file that they are made of, has changed.
+    """Return the cases whose spec has changed, or a module or data file that they depend on.
 
     Args:
         cases: what to choose from.
-        revision: what git compares the working tree with: where its history and ours parted. Files that
-            git doesn't know yet count as changed, ignored ones don't.
+        revision: git compares the working tree with the commit where this revision's history and ours
+            diverged. Untracked files count as changed, ignored ones don't.
 
     Returns:
-        The cases, in order; also those of which it can't be told.
+        The cases, in order, including those for which it isn't known.
 
     Raises:
-        UsageError: there's no git, no repository, or no such revision.
+        UsageError: there is no git, no repository, or no such revision.
     """
     top, changed = _top(), changed_files(revision)
     return tuple(case for case in cases if _is_touched(case, changed, top.resolve()))
@@ -44,15 +44,15 @@ def _is_touched(case: Case, changed: frozenset[Path], top: Path) -> bool:
     needed = dependencies(case)
     if needed.is_open or not Path(case.path).resolve().is_relative_to(top):
         return True
-    # A changed submodule is named by its folder.
+    # A changed submodule appears as its folder.
     return any(file in changed or not changed.isdisjoint(file.parents) for file in needed.files)
 
 
 def changed_files(revision: str) -> frozenset[Path]:
-    """Return the files that differ from where a revision's history and ours parted, new ones too.
+    """Return the files that differ from where a revision's history and ours diverged, including new ones.
 
     Raises:
-        UsageError: there's no git, no repository, or no such revision.
+        UsageError: there is no git, no repository, or no such revision.
     """
     top, base = _top(), _base(revision)
     names = _git("diff", "--name-only", "--no-renames", "-z", base, "--", folder=top)
@@ -61,14 +61,14 @@ def changed_files(revision: str) -> frozenset[Path]:
 
 
 def _base(revision: str) -> str:
-    """Return the commit where the revision's history and ours parted: what it gained since isn't ours."""
+    """Return the commit where the revision's history and ours diverged: its later changes aren't ours."""
     if revision.startswith("-"):
         raise UsageError(f"--changed: '{revision}' is no revision.")
     try:
         commit = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
     except UsageError:
         if revision == "HEAD" and not _git("rev-list", "--all", "--max-count=1"):
-            return _git("hash-object", "-t", "tree", os.devnull).strip()  # no commit yet: all of it is new
+            return _git("hash-object", "-t", "tree", os.devnull).strip()  # no commit yet: everything is new
         hint = (
             f" To check what changed in it, write --changed=HEAD {revision}."
             if Path(revision).exists()
@@ -77,7 +77,7 @@ def _base(revision: str) -> str:
         raise UsageError(f"--changed: git knows no revision '{revision}'; is it fetched?{hint}") from None
     try:
         return _git("merge-base", commit, "HEAD").strip()
-    except UsageError:  # a shallow clone, or unrelated histories: compare the two as they are
+    except UsageError:  # a shallow clone, or unrelated histories: compare the two directly
         return commit
 
 

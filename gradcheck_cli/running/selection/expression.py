@@ -1,4 +1,4 @@
-"""What `-k` takes: words joined by and, or, not and brackets, as pytest has it."""
+"""The expressions of `-k`: words combined by and, or, not and brackets, as in pytest."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<bracket>[()])|(?P<quote>['"])(?P<quoted>.*?)(?P=quote)|(?P<word>[^\s()'"]+))"""
 )
 _KEYWORDS = ("and", "or", "not")
-_DEEPEST = 50  # levels of `not` and brackets: more is no name of anything, and Python's stack ends
+_DEEPEST = 50  # levels of `not` and brackets: no real expression has more, and Python's stack ends
 
 
 class ExpressionError(ValueError):
-    """An expression that isn't one; the text says where and what was expected."""
+    """A malformed expression; the text says where the fault is and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class _Token:
 
 
 def compile_expression(text: str) -> Matcher:
-    """Return a function that tells whether an expression holds of a text.
+    """Return a function that says whether an expression holds for a text.
 
     Args:
-        text: such as `huber and not (wide or tall)`. A word holds where it is part of the text, in any case;
-            in quotes it may hold blanks, brackets, or be `and`, `or`, `not`.
+        text: such as `huber and not (wide or tall)`. A word holds if the text contains it, in upper or lower
+            case. In quotes it may contain blanks and brackets, or be `and`, `or`, `not`.
 
     Raises:
-        ExpressionError: it isn't an expression.
+        ExpressionError: the expression is malformed.
     """
     parser = _Parser(text)
     matcher = parser.either(0)

@@ -1,4 +1,4 @@
-"""Which cases a run takes: what `--op`, `--case`, `-k`, `--tag` and `--op-type` ask for, or a shard of it."""
+"""Selects cases by `--op`, `--case`, `-k`, `--tag` and `--op-type`, or the cases of a shard."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.selection.history import Key, Past
     from gradcheck_cli.spec.case import Case
 
-_SHOWN = 10  # names; a line's worth
+_SHOWN = 10  # names that a message lists; they fit a line
 
 
 @dataclass(frozen=True)
 class CaseFilter:
-    """What is asked of a case: one of the words in each field that isn't empty."""
+    """The conditions on a case: one of the words in each field that isn't empty."""
 
     names: Sequence[str] = ()
     tags: Sequence[str] = ()
@@ -36,9 +36,8 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     """Return the cases that pass a filter.
 
     Raises:
-        NoSpecsError: there is none; or a name, tag or op type is nobody's, even where others are
-            somebody's: nothing asked for is left out in silence.
-        UsageError: the expression isn't one.
+        NoSpecsError: there is none; or a requested name, tag or op type doesn't occur, even if others do.
+        UsageError: the expression is malformed.
     """
     filters = (
         (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
@@ -52,7 +51,7 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     )
     chosen = tuple(cases)
     for requested, message, names_of in filters:
-        # The names of cases are those of the ops that are asked for.
+        # The names of cases are those of the requested ops.
         _require(requested, message, names_of, chosen if names_of is _names and case_filter.ops else cases)
         chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
     if case_filter.expression is not None:
@@ -60,7 +59,7 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
             holds = compile_expression(case_filter.expression)
         except ExpressionError as error:
             raise UsageError(f"-k '{case_filter.expression}': {error}.") from error
-        # A blank between them: no word is found across two of these.
+        # They are separated by blanks, so that no word matches across two of them.
         chosen = tuple(case for case in chosen if holds(f"{case.path} {case.op} {case.name}"))
     if cases and not chosen:
         raise NoSpecsError(f"none of {len(cases)} cases matches {_described(case_filter)}.")
@@ -77,11 +76,13 @@ def _require(
     known_names = list(dict.fromkeys(name for case in cases for name in names_of(case)))
     missing = [name for name in requested if name not in known_names]
     if missing:
-        raise NoSpecsError("\n".join(message.format(name) + meant(name, known_names) for name in missing))
+        raise NoSpecsError(
+            "\n".join(message.format(name) + suggest_name(name, known_names) for name in missing)
+        )
 
 
-def meant(name: str, known_names: Sequence[str]) -> str:
-    """Return ` Did you mean 'x'?`, or, where nothing is near, the first names there are."""
+def suggest_name(name: str, known_names: Sequence[str]) -> str:
+    """Return ` Did you mean 'x'?` or, if nothing is similar, the first known names."""
     close = difflib.get_close_matches(name, known_names, n=1)
     if close:
         return f" Did you mean '{close[0]}'?"
@@ -106,17 +107,17 @@ def shard_of(
 ) -> tuple[tuple[Case, ...], Shard]:
     """Return one part of the cases.
 
-    The longest goes first, each to the part that has least to do so far. The same cases and the same
-    history give the same cut; `gradcheck merge` finds out where two parts were cut from different ones.
+    The longest case goes first, and each goes to the part with the least work so far. The same cases and the
+    same history give the same parts; `gradcheck merge` detects parts of different divisions.
 
     Args:
         cases: all of them.
         index: which part, from 1.
         count: how many parts.
-        history: durations of past runs; a case without one counts as a middling one.
+        history: durations of past runs; a case without one counts as average.
 
     Returns:
-        The cases, in order, and the note by which parts are joined again.
+        The cases, in order, and the record by which parts are merged again.
     """
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
@@ -126,7 +127,8 @@ def shard_of(
     for case_index in sorted(
         range(len(cases)), key=lambda case_index: (-cost[case_index], key_of(cases[case_index]))
     ):
-        # Of equally loaded parts the one with fewer cases: many that take no time at all would pile up.
+        # Among equally loaded parts, the one with fewer cases is taken: otherwise cases that take no time
+        # would pile up.
         part = min(range(count), key=lambda part: (loads[part], parts.count(part + 1), part))
         loads[part] += cost[case_index]
         parts[case_index] = part + 1

@@ -1,4 +1,4 @@
-"""What past runs found and how long they took, kept in a folder that can be deleted at any time."""
+"""The results and durations of past runs, kept in a folder that may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ VERSION = 1
 _FILE = "history.json"
 _LIMIT = 64 * MIB  # a case has some 100 bytes
 
-Key = tuple[str, str, str]  # op, case, dtype: a case may be there once per dtype
+Key = tuple[str, str, str]  # op, case, dtype: a case may occur once per dtype
 
 
 class Past(NamedTuple):
-    """How a case went when it last ran; `None` where its duration isn't known."""
+    """How a case went when it last ran; `None` if its duration isn't known."""
 
     failed: bool
     duration_s: float | None
 
 
 def key_of(case: Case) -> Key:
-    """Return what names a case, in this run and the next."""
+    """Return what identifies a case, in this run and the next."""
     return case.op, case.name, case.dtype
 
 
 def read_history(folder: Path) -> dict[Key, Past]:
-    """Return what is known of cases; nothing where the file isn't there, or isn't ours."""
+    """Return what is known about cases; nothing if there is no file, or it isn't ours."""
     try:
         content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
     except (OSError, TypeFault):
@@ -72,12 +72,12 @@ class _History:
 
 
 def write_history(folder: Path, report: Report) -> None:
-    """Add a run to what is known; where the folder can't be written, nothing is remembered.
+    """Add a run to the history; if the folder can't be written, nothing is recorded.
 
     Args:
-        folder: made if need be, with a .gitignore that covers all of it.
-        report: the run; what it says of a case replaces what was known. A shard's durations are left out:
-            the next shard is cut by what is known, and must be cut from the same as this one was.
+        folder: the folder; created if necessary, with a .gitignore that covers all of it.
+        report: the run; its results replace earlier ones. A shard's durations are left out: the next shard is
+            computed from the history, and must use the same one as this shard.
     """
     past = read_history(folder)
     broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
@@ -95,7 +95,7 @@ def write_history(folder: Path, report: Report) -> None:
     history = _History(
         VERSION, tuple(_Case(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
     )
-    with suppress(OSError):  # a read-only checkout has no past
+    with suppress(OSError):  # a read-only checkout has no history
         if not folder.is_dir():
             folder.mkdir(parents=True)
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")

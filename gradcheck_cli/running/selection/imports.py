@@ -8,7 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.running.selection.modules import file_of, find, forget_folders, is_installed, parsed
+from gradcheck_cli.running.selection.modules import (
+    clear_folder_cache,
+    file_of,
+    find,
+    is_installed,
+    parse_file,
+)
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
 if TYPE_CHECKING:
@@ -22,10 +28,10 @@ class Dependencies:
     """What a case depends on.
 
     Attributes:
-        files: absolute paths, links resolved: the spec, modules, data files; also where a module would be
-            that isn't there, since a file that was deleted is a change too.
-        is_open: whether there's more that can't be told: a module that isn't found, isn't Python, or
-            imports by a name that it computes.
+        files: absolute paths, links resolved: the spec, modules, data files; also where a missing module
+            would be, since deleting a file is a change too.
+        is_open: whether there may be unknown dependencies: a module isn't found, isn't Python, or imports a
+            name that it computes.
     """
 
     files: frozenset[Path]
@@ -40,7 +46,7 @@ class _Walk:
     is_open: bool = False
 
     def visit(self, name: str, *, required: bool) -> None:
-        """Add a module, its packages, and all that these import."""
+        """Add a module, its packages, and everything that these import."""
         waiting = [(name, required)]
         while waiting:
             name, required = waiting.pop()
@@ -76,11 +82,11 @@ def dependencies(case: Case) -> Dependencies:
     return Dependencies(module_files.files | files, module_files.is_open)
 
 
-def forget() -> None:
-    """Read everything anew from here on: files may have changed."""
-    for cached in (_of_modules, _imports, parsed):
+def clear_cache() -> None:
+    """Drop what was read: files may have changed."""
+    for cached in (_of_modules, _imports, parse_file):
         cached.cache_clear()
-    forget_folders()
+    clear_folder_cache()
 
 
 @lru_cache(maxsize=1024)
@@ -92,7 +98,7 @@ def _of_modules(modules: tuple[str, ...], folders: tuple[str, ...]) -> Dependenc
 
 
 def _candidates(name: str, folders: tuple[str, ...]) -> Iterator[Path]:
-    """Yield where a module would be found in the project, whether it is there or not."""
+    """Yield where a module would be found in the project, whether it exists or not."""
     parent, _, last = name.rpartition(".")
     places = folders
     if parent:
@@ -113,10 +119,10 @@ class _Imports:
 
 @lru_cache(maxsize=4096)
 def _imports(file: Path, module: str) -> _Imports:
-    """Return the modules that a file may import anywhere in it, `from` a package its members too."""
+    """Return the modules that a file may import anywhere in it; for `from` a package, also its members."""
     if file.suffix != ".py":
-        return _Imports(frozenset(), is_open=False)  # a compiled module: itself is what can change
-    tree = parsed(file)
+        return _Imports(frozenset(), is_open=False)  # a compiled module: only the file itself can change
+    tree = parse_file(file)
     if tree is None:
         return _Imports(frozenset(), is_open=True)
     is_package = file.name == "__init__.py"
@@ -140,7 +146,7 @@ def _imports(file: Path, module: str) -> _Imports:
 
 
 def _absolute(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
-    """Return the module that a `from ... import` names; `None` where it leads out of the package."""
+    """Return the module that a `from ... import` names; `None` if it leads out of the package."""
     if not statement.level:
         return statement.module
     parts = module.split(".")
@@ -151,7 +157,7 @@ def _absolute(statement: ast.ImportFrom, module: str, *, is_package: bool) -> st
 
 
 def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
-    """Return what `from base import ...` may import beside base: of a star, all that lie beside the file."""
+    """Return what `from base import ...` may import beside base; for a star, all modules beside the file."""
     if all(alias.name != "*" for alias in node.names):
         return {f"{base}.{alias.name}" for alias in node.names}
     spec = find(base, (str(file.parent), str(Path.cwd())))
@@ -165,7 +171,7 @@ def _imports_by_call(node: ast.Call) -> bool:
 
 
 def _from(package: str, name: str) -> str:
-    """Return the absolute name of `import_module(name, package)`."""
+    """Return the absolute name for `import_module(name, package)`."""
     level = len(name) - len(name.lstrip("."))
     if not level:
         return name

@@ -1,4 +1,4 @@
-"""Where Python modules lie and what they import, read from their text: nothing is imported."""
+"""Finds Python modules and their imports by reading their text; imports nothing."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LIMIT = 64 * MIB  # nobody writes a longer module
 
 
 def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
-    """Find a module as a spec's code would, without importing it or the packages that it is in.
+    """Find a module as a spec's code would, without importing it or its packages.
 
     Args:
         name: dotted.
-        folders: where to look before Python's own path.
+        folders: folders that precede Python's own path.
 
     Returns:
-        Its origin and, for a package, where its submodules are; `None` if there's no such module.
+        Its origin and, for a package, where its submodules are; `None` if there is no such module.
     """
     top, *rest = name.split(".")
     spec = _in(folders, top) or _on_pythons_path(top)
@@ -47,9 +47,9 @@ def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
 
 
 def _in(folders: Iterable[str], name: str) -> ModuleSpec | None:
-    """Find a module or package in folders; else all folders of that name, as a package of several parts.
+    """Find a module or package in folders; otherwise all folders of that name, as a namespace package.
 
-    Python's own finder of such packages asks for their parent among the imported modules.
+    Python's own finder for these requires their parent to be imported.
     """
     parts: list[str] = []
     for folder in folders:
@@ -64,8 +64,8 @@ def _in(folders: Iterable[str], name: str) -> ModuleSpec | None:
     return namespace
 
 
-def forget_folders() -> None:
-    """Look into folders anew from here on: files may have come and gone."""
+def clear_folder_cache() -> None:
+    """Read folders again from here on: files may have been added or removed."""
     _finder.cache_clear()
 
 
@@ -76,8 +76,8 @@ def _finder(folder: str) -> FileFinder:
 
 def _on_pythons_path(top: str) -> ModuleSpec | None:
     try:
-        return importlib.util.find_spec(top)  # of a top-level name, this imports nothing
-    except (ImportError, ValueError):  # ValueError: of what runs as a script, there's no spec
+        return importlib.util.find_spec(top)  # for a top-level name, this imports nothing
+    except (ImportError, ValueError):  # ValueError: the script that runs has no spec
         return None
 
 
@@ -89,7 +89,7 @@ def file_of(spec: ModuleSpec | None) -> Path | None:
 
 
 def modules_below(package: str, folders: Sequence[str]) -> tuple[str, ...]:
-    """Return the dotted names of a package's modules and subpackages, sorted; not of its `__main__`."""
+    """Return the dotted names of a package's modules and subpackages, sorted, without its `__main__`."""
     spec = find(package, folders)
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     modules = []
@@ -101,7 +101,7 @@ def modules_below(package: str, folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_installed(file: Path) -> bool:
-    """Whether a file belongs to Python or to an installed package: such code is nobody's change."""
+    """Whether a file belongs to Python or to an installed package: such code doesn't count as changed."""
     if set(_INSTALLED) & set(file.parts):
         return True
     return any(file.is_relative_to(place) for place in _standard_library())
@@ -113,8 +113,8 @@ def _standard_library() -> tuple[Path, ...]:
 
 
 @lru_cache(maxsize=4096)
-def parsed(file: Path) -> ast.Module | None:
-    """Return a Python file's syntax tree; `None` where it can't be read as Python."""
+def parse_file(file: Path) -> ast.Module | None:
+    """Return a Python file's syntax tree; `None` if it isn't valid Python."""
     try:
         return ast.parse(read_plain(file, LIMIT))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

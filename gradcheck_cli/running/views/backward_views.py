@@ -1,4 +1,4 @@
-"""What `trace` and `blame` do with a case: its backward pass op by op, and the op that is to blame."""
+"""What `trace` and `blame` do with a case: its backward pass op by op, and the op to blame."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict, describe_op
-from gradcheck_cli.checking.ops.backward_pass import PassTrace, note_of, summary_of, traced
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.backward_pass import (
+    PassTrace,
+    explain_missing_gradient,
+    summarise_pass,
+    summarise_tensor,
+)
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.explaining.blaming import PathBlame, blame_path, exit_code_of, hold_to_run
+from gradcheck_cli.running.explaining.blaming import PathBlame, blame_path, compare_with_run, exit_code_of
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
 
@@ -35,7 +40,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     Args:
         case: the case.
         label: one pair, such as `dM1/dM0`; default: each differentiable output, to all inputs.
-        types: show ops of these types alone; default: all but plain `Identity`.
+        types: show only ops of these types; default: all except plain `Identity`.
 
     Raises:
         UsageError: there is no such pair, or no op of such a type.
@@ -53,7 +58,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
             except GradientFormError as error:
                 raise CaseFailedError("gradient", error.message) from error
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
-            ops = traced(passes)
+            ops = summarise_pass(passes)
             known |= {one.place.type for one in ops}
             shown = tuple(
                 one
@@ -65,10 +70,12 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                     op.outputs[output].name,
                     tuple(op.inputs[number].name for number in numbers),
                     shown,
-                    tuple(summary_of(gradient) for gradient in gradients),
+                    tuple(summarise_tensor(gradient) for gradient in gradients),
                     len(ops) - len(shown) if not types else 0,
                     tuple(
-                        note_of(gradient, ops, walked.ends(number) if gradient is None else ())
+                        explain_missing_gradient(
+                            gradient, ops, walked.ends(number) if gradient is None else ()
+                        )
                         for number, gradient in zip(numbers, gradients, strict=True)
                     ),
                 )
@@ -83,7 +90,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 
 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
-    """Find the op to blame, at every sample point; where there is none, compare that with what a run finds.
+    """Find the op to blame, at every sample point; if there is none, compare that with a run's findings.
 
     Args:
         case: the case.
@@ -103,9 +110,9 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         if exit_code_of(found):
             return tuple(found)
         findings = check(case, explains=False)
-        held = hold_to_run(found, findings, label)
+        held = compare_with_run(found, findings, label)
         return tuple(
-            _again(one, opener, op, path, findings) if one.blame.run else one
+            _check_again(one, opener, op, path, findings) if one.blame.run else one
             for one, path in zip(held, paths, strict=True)
         )
 
@@ -117,7 +124,7 @@ def _blame(
     numbers: Sequence[int],
     samples: Sequence[int],
 ) -> PathBlame:
-    """Find the op to blame between an output and those of some inputs that aren't variables."""
+    """Find the op to blame between an output and those inputs that aren't variables."""
     arguments = [number for number in numbers if number < op.traced.at.count]
     if arguments:
         return blame_path(output, arguments, samples, opener)
@@ -126,18 +133,18 @@ def _blame(
     return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
 
 
-def _again(
+def _check_again(
     found: PathBlame,
     opener: GraphOpener,
     op: GraphOperation,
     path: tuple[int, Sequence[int]],
     findings: Findings,
 ) -> PathBlame:
-    """Look again at a path whose ops are all right although a run fails; keep what names an op.
+    """Check a path again whose ops are all right although a run fails; keep a result that names an op.
 
-    What is right in float64 may be wrong in the declared dtype. And a variable's gradient may be, by which no
-    op is moved: the op that it comes from is named where every op on the way is right for the arguments, else
-    the functions that it comes from are told.
+    A gradient that is right in float64 may be wrong in the declared dtype. Or a variable's gradient may be
+    wrong, although no op is moved by it: then the op that it comes from is named, if every op on the path is
+    right for the arguments; otherwise the functions that it comes from are named.
     """
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
@@ -148,7 +155,7 @@ def _again(
     arguments = [number for number in taken if number < op.traced.at.count]
     variables = [number for number in numbers if number >= op.traced.at.count]
     looked = [found.blame] if found.blame.ops or not arguments else []
-    if not looked:  # a variable alone was asked for
+    if not looked:  # only a variable was requested
         looked = [blame_path(output, arguments, samples, opener).blame]
     if arguments and opener.in_dtype(op, "float64") is not None:
         again = blame_path(output, arguments, samples, opener, declared=True)
@@ -171,10 +178,10 @@ def _again(
 
 
 def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
-    """Return the op whose gradient of a variable must be wrong, if the variable's gradient is.
+    """Return the op whose gradient for a variable must be wrong if the variable's gradient is.
 
-    What arrives there is right, since each op from the output down to it was seen to be right for the
-    arguments; and nothing but reads of the variable comes after it.
+    Its upstream is right, since each op from the output to it was seen to be right for the arguments, and
+    only reads of the variable follow it.
     """
     if len(walked.makers) != 1 or any(blame.agrees is False for blame in looked):
         return None
@@ -184,7 +191,7 @@ def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
 
 
 def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
-    """Return the output and inputs that were asked for, by number, with their op and its opener."""
+    """Return the requested output and inputs, by index, with their op and its opener."""
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     opener = opener_of(case, "graph")

@@ -1,4 +1,4 @@
-"""Draft a spec: describe the function, find inputs that it takes, run it, and mend what fails."""
+"""Drafts a spec: describes the function, finds inputs that it takes, runs it, and mends what fails."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
     MayTry = Callable[[str], bool]
 
-_WIDTH = 100  # of what is said in the draft
+_WIDTH = 100  # of the comments in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
-_MOST_RUN = 2  # of those of one kind of values that can be opened; each takes a whole check
+_MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
 _NO_VARIABLES = "uses no trainable variable"
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """A draft, and what came of running it as it stands.
+    """A draft, and the result of running it as it is.
 
     Attributes:
         draft: the spec.
-        found: what running it came to, or opening it where it can't be run.
-        why_not: why it wasn't run, where there is nothing found.
+        found: the result of running it, or of opening it if it can't be run.
+        why_not: why it wasn't run, if there is no result.
     """
 
     draft: Draft
@@ -58,7 +58,7 @@ class Drafted:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether no values will mend it: what is named isn't there."""
+        """Whether no values will help: what is named doesn't exist."""
         return self.found is not None and self.found.error is not None and self.found.error.kind in _HOPELESS
 
     @property
@@ -69,12 +69,12 @@ class Drafted:
 
     @property
     def is_mismatched(self) -> bool:
-        """Whether a run of it finds a wrong gradient: the spec is as it should be."""
+        """Whether running it finds a wrong gradient: then the spec is as it should be."""
         return self.found is not None and self.found.status is Status.MISMATCHED
 
     @property
     def trouble(self) -> str:
-        """Say why a run of it doesn't end with 0; empty where it does."""
+        """Say why running it doesn't end with 0; empty if it does."""
         found = self.found
         if found is None:
             return self.why_not
@@ -103,7 +103,7 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
 
     Args:
         target: `module:attribute`, importable from the working directory.
-        may_try: whether what a text names may be run: no if it has ended a process before.
+        may_try: whether the call that a text names may be run: it may not if it has ended a process before.
 
     Raises:
         CaseFailedError: it can't be imported, or isn't callable.
@@ -119,14 +119,14 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
         if found is not None and found.needs_no_variables:
             draft = draft.without_key("variables")
             found = _first_decided(_tries(draft), may_try)
-        return _told(found or Drafted(draft, None))
+        return _explain_in_draft(found or Drafted(draft, None))
 
 
 def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
     """Draft the spec of an op type.
 
     Args:
-        op_type: TensorFlow's name of it.
+        op_type: TensorFlow's name for it.
         may_try: as above.
 
     Raises:
@@ -137,11 +137,11 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
 
     drafts = describe_op_type(op_type, may_try)
     found = _first_decided(_kinds_of(drafts.found), may_try)
-    return _told(found or Drafted(drafts.first, None, drafts.why_not))
+    return _explain_in_draft(found or Drafted(drafts.first, None, drafts.why_not))
 
 
 def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
-    """Return the first candidate that ends right or wrong; else the one that came nearest to that."""
+    """Return the first candidate that is right or wrong; otherwise the one that came closest to that."""
     best: Drafted | None = None
     runs: Counter[str] = Counter()
     for kind, tried in itertools.islice(tries, _MOST_OPENED):
@@ -164,8 +164,8 @@ def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Draft
     return best
 
 
-def _told(drafted: Drafted) -> Drafted:
-    """Say in the draft itself why a run of it doesn't end with 0, unless it is the gradient that is wrong."""
+def _explain_in_draft(drafted: Drafted) -> Drafted:
+    """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched:
         return drafted
     begin = "a run of it as it stands doesn't end with 0:" if drafted.runs else "it doesn't run as it stands:"
@@ -174,7 +174,7 @@ def _told(drafted: Drafted) -> Drafted:
 
 
 def _kinds_of(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
-    """Yield (kind of values, draft): inputs of these shapes, with numbers of one kind after another."""
+    """Yield (kind of values, draft): inputs of these shapes, with one kind of numbers after another."""
     known = []
     for draft in drafts:
         known.append(draft)
@@ -185,8 +185,8 @@ def _kinds_of(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
             yield kind, replace(draft, inputs=inputs)
 
 
-def _of_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says of an input)
-    """Return an input with numbers of a kind; as it is where its values or its dtype leave no choice."""
+def _of_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says about an input)
+    """Return an input with numbers of a kind; unchanged if its values or its dtype leave no choice."""
     if isinstance(says, list):
         return [_of_kind(one, kind) for one in says]
     shape, made = says.get("shape"), {}
@@ -198,10 +198,10 @@ def _of_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says of 
 
 
 def _is_decided(found: CaseResult | None) -> bool:
-    """Whether other values won't tell more: all is right, or some number is wrong beyond doubt.
+    """Whether other values won't show more: everything is right, or some number is clearly wrong.
 
-    What isn't finite, or `None`, may be so outside of a domain alone; and where one triangle of a matrix is
-    read, symmetric values may mend it.
+    Gradients that are infinite or `None` may be so only outside a domain; and if one triangle of a matrix is
+    read, symmetric values may help.
     """
     if found is None:
         return False
@@ -211,7 +211,7 @@ def _is_decided(found: CaseResult | None) -> bool:
 
 
 def _rank(drafted: Drafted) -> int:
-    """Rate how near a draft is to a right one: it should open, and leave as little as possible undecided."""
+    """Rate how close a draft is to a right one: it should open, and leave as little as possible undecided."""
     if drafted.found is None or not drafted.runs:
         return 0 if drafted.found is None else 1
     passed = sum(pair.status is Status.PASSED for pair in drafted.found.pairs)
@@ -252,8 +252,8 @@ def _takes_an_axis(draft: Draft) -> bool:
 
 
 def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
-    """Return an input with a guess for what isn't known of it."""
-    if isinstance(one.says, list):  # a list input: its elements alike
+    """Return an input with a guess for what isn't known about it."""
+    if isinstance(one.says, list):  # a list input: its elements are alike
         return replace(one, says=[{**guesses.KINDS[kind](shape), **part} for part in one.says])
     says = one.says or {}
     if "shape" in says or "value" in says or "object" in says:
@@ -265,7 +265,7 @@ def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
         return replace(one, says={**made, **says}, is_guess=True)
-    by_name = None if kind not in {"", "float32"} else guesses.named(guesses.kind_of(one.name, names))
+    by_name = None if kind not in {"", "float32"} else guesses.guess_for(guesses.kind_of(one.name, names))
     made = (by_name or guesses.KINDS[kind])(shape)
     if kind == "float32" and "dtype" not in made:
         made = {**made, "dtype": "float32"}
@@ -311,7 +311,7 @@ def _case(draft: Draft) -> Case | None:
 
 
 def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:
-    """Return the draft with its outputs named, where there are several: those that have gradients."""
+    """Return the draft with its outputs named, if there are several: those that have gradients."""
     names = list(dict.fromkeys(pair.output for pair in found.pairs)) if found is not None else []
     plain = all(name.isidentifier() for name in names)
     whole = found is not None and not found.not_differentiated

@@ -1,6 +1,6 @@
-"""Drafts in a process of their own: a kernel may abort on inputs that it is tried with.
+"""Drafts in a separate process: a kernel may abort on inputs that it is tried with.
 
-What was about to run is noted first. Where the process dies, another goes on without that.
+Each call is recorded before it runs. If the process dies, another one continues without that call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_DEATHS = 5
 
 
 class DraftingProcess:
-    """A process that drafts one spec after another, and is replaced where it dies."""
+    """A process that drafts one spec after another, and is replaced if it dies."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
@@ -45,7 +45,7 @@ class DraftingProcess:
         """Draft the spec of a function, `module:attribute`, or of an op type.
 
         Raises:
-            CaseFailedError: it isn't there.
+            CaseFailedError: it doesn't exist.
             GradcheckError: the process dies whatever is left out.
         """
         deadly: set[str] = set()
@@ -73,9 +73,9 @@ class DraftingProcess:
     def _started(self) -> Connection:
         if self._connection is None:
             self._connection, theirs = Pipe()
-            # No multiprocessing: it imports the main module again, and a script may start the program there.
+            # Not multiprocessing: it imports the main module again, and a script may start the program there.
             code = f"from {__name__} import serve; serve({theirs.fileno()})"
-            self._process = subprocess.Popen(  # noqa: S603 (this program, in a process of its own)
+            self._process = subprocess.Popen(  # noqa: S603 (this program, in a separate process)
                 [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdout=2
             )
             theirs.close()
@@ -90,7 +90,7 @@ class DraftingProcess:
 
 
 def serve(descriptor: int) -> None:
-    """Draft what is asked for, on a connection, until nobody asks."""
+    """Draft what is requested on a connection, until it is closed."""
     end_with_parent()
     connection = Connection(descriptor)
     while True:
@@ -114,5 +114,5 @@ def _draft(target: str, deadly: frozenset[str], connection: Connection) -> objec
         return (draft_function if ":" in target else draft_op_type)(target, may_try)
     except CaseFailedError as error:
         return error.kind, error.message, error.traceback
-    except Exception:  # noqa: BLE001 (told to whoever asked, in full)
+    except Exception:  # noqa: BLE001 (reported in full to the other end)
         return "internal", traceback.format_exc()

@@ -1,4 +1,4 @@
-"""What `show` does with a case: check it as `run` does, and hand out one pair with all its elements."""
+"""What `show` does with a case: it checks it as `run` does, and returns one pair with all its elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SKIP = "skip"
 
 
 def pair_view(case: Case, label: str) -> PairView:
-    """Check a case, and return one pair of it at the sample point that tells most.
+    """Check a case, and return one of its pairs at the sample point that shows most.
 
     Args:
         case: the case.
@@ -36,8 +36,8 @@ def pair_view(case: Case, label: str) -> PairView:
     with user_code(case):
         found = check(case, explains=False)
         if label in {pair.label for pair in found.pairs} and not _is_whole(found, label):
-            # Skipped by its spec, or too large to be judged whole unless someone asks for it.
-            rules = (*case.pairs, PairRule("*", _SKIP), _wanted(case, label))
+            # It may be skipped by its spec, or too large to be judged whole unless someone asks for it.
+            rules = (*case.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
             found = check(replace(case, method="full", pairs=rules), explains=False)
     result = next((pair for pair in found.pairs if pair.label == label), None)
     failing = failing_checks(found)
@@ -47,10 +47,10 @@ def pair_view(case: Case, label: str) -> PairView:
     if result is None or label not in found.judged:
         told = result.message if result is not None else next((one.message for one in failing), "")
         raise CaseFailedError("pairs", told or "there is nothing to differentiate.")
-    if result.mismatch == FORM:  # zeros stand for it, and nobody's gradient is shown
+    if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
     judged = found.judged[label]
-    point = judged.telling
+    point = judged.index_to_show
     return PairView(
         label,
         judged.output,
@@ -68,7 +68,7 @@ def failing_checks(found: Findings) -> tuple[CheckResult, ...]:
     return tuple(one for one in found.checks if one.status in FAILING | UNDECIDED)
 
 
-def _wanted(case: Case, label: str) -> PairRule:
+def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
     own = rule_for(case.pairs, label) or PairRule(label, "")
     return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
@@ -78,12 +78,12 @@ def _is_whole(found: Findings, label: str) -> bool:
     """Whether a pair was judged element by element; one of wrong form has no elements at all."""
     if label in found.judged:
         judged = found.judged[label]
-        return judged.samples[judged.telling].rows is None
+        return judged.samples[judged.index_to_show].rows is None
     return all(pair.status is not Status.SKIPPED for pair in found.pairs if pair.label == label)
 
 
 def draw_pair(case: Case, label: str) -> CaseResult:
-    """Check a case, and return its result with one pair alone, drawn.
+    """Check a case, and return its result with only one pair, drawn.
 
     Raises:
         UsageError: there is no such pair.

@@ -1,1 +1,1 @@
-"""Merged ops to cases, with every rule of the format applied."""
+"""Makes cases from merged ops, and applies every rule of the format that involves several keys."""

@@ -1,4 +1,4 @@
-"""How an op's function and gradient go together: defaults and rules of `binding`.
+"""How an op's function and gradient belong together: the defaults and rules of `binding`.
 
 Without `gradient` the default is `autodiff`; with it, `override` where `op_type` stands without `forward`,
 else `custom_gradient`. An op has either `forward` or `op_type`; only `override` takes both, since there the
@@ -37,13 +37,13 @@ def binding_of(model: Defaults) -> str:
 
 
 def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) -> None:
-    """Log what doesn't go together among forward, op_type, gradient and binding.
+    """Log contradictions among forward, op_type, gradient and binding.
 
     Args:
         log: where faults go.
         node: the merged op.
         model: its sound keys.
-        broken: keys with faults of their own, from which others would only follow.
+        broken: keys with their own faults, from which others would only follow.
     """
     if KEYS & broken:
         return

@@ -1,4 +1,4 @@
-"""Cases to one case for each mode that they are checked in, each of which is run and reported on its own."""
+"""Makes one case for each mode of a case, each of which is run and reported separately."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def in_each_mode(
     """Return each case once for each of its modes, in the order in which the spec names them.
 
     Args:
-        cases: as they were read.
-        modes: in place of the specs' own, if there are any; what is named twice counts once.
-        device: in place of the specs' own.
+        cases: the cases as read.
+        modes: replace the specs' own, if there are any; a mode named twice counts once.
+        device: replaces the specs' own.
     """
     asked = tuple(dict.fromkeys(modes))
     if asked or device is not None:

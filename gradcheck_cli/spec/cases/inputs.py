@@ -1,4 +1,4 @@
-"""One input of a merged case to an `InputSpec`: judges what takes several keys to judge.
+"""Makes an `InputSpec` from one input of a merged case, and checks the rules that involve several keys.
 
 Decisions that live here: an input's dtype is its own, else bool for a `bool` generator, else the entry of
 `dtypes` that made the case, else float64. A fixed value (`value`, `file`) can't be moved by `away_from` or
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.models.input_model import InputModel
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-# What is written under a generator's key -> its arguments, as plain data that can be pickled.
+# The value of a generator's key -> its arguments, as plain data that can be pickled.
 _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
     "value": lambda value: {"value": value},
     "file": lambda name: dict(zip(("path", "key"), literals.split_file(name), strict=True)),
@@ -41,18 +41,18 @@ class InputReader:
     """Reads the inputs of one case, in one variant of its dtypes."""
 
     def __init__(self, log: FaultLog, folder: str, variant: str | None) -> None:
-        """Keep where faults go, where files are, and the dtype of inputs that name none."""
+        """Keep the fault log, the folder of files, and the dtype of inputs that name none."""
         self.log = log
         self.folder = folder
         self.variant = variant
 
     def read(self, name: str, node: Node, model: InputModel) -> InputSpec | None:
-        """Return the input, or `None` where there are faults, which are logged.
+        """Return the input, or `None` if there are faults, which are logged.
 
         Args:
             name: the tensor's name, `values[0]` in a list argument.
             node: where it is written.
-            model: what is written, sound as to its structure.
+            model: what is written, with a sound structure.
         """
         before = self.log.count
         kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
@@ -99,7 +99,7 @@ class InputReader:
     def _check_source(
         self, checks: LiteralChecks, source: Source, model: InputModel
     ) -> tuple[int, ...] | None:
-        """Check where values come from, and return the shape: as written, else the value's or file's own."""
+        """Check where values come from, and return the shape: as written, or that of the value or file."""
         shape = tuple(model.shape) if model.shape is not None else None
         if source.kind == "value":
             return checks.check_value(source.arguments["value"], shape)
@@ -138,5 +138,5 @@ def takes_variant(model: InputModel) -> bool:
 
 
 def _own_dtype(model: InputModel) -> str:
-    """Return the dtype that an input's generator gives; empty where it gives none."""
+    """Return the dtype that an input's generator implies; empty if it implies none."""
     return next((GENERATORS[kind].dtype for kind in model.sources), "")

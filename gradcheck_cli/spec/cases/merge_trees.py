@@ -1,14 +1,12 @@
 """Merging of trees: `defaults` under an op, an op under its cases.
 
-Mappings merge by key, everything else is replaced. Some keys know more than that:
-- an input's generator replaces the generator below it, and a generator that can't be moved takes
-  `away_from` and `min_gap` away with it;
-- a list argument merges element by element with one of the same length, and replaces any other; so does a
-  tuple; a dict and an object merge by key; and a structure replaces one of another kind;
-- where a sparse or ragged tensor has its values is replaced whole;
-- pair rules of the upper tree come last, since the last rule that matches wins;
-- cases that are a mapping extend those below, each merged like an op; null stands for a case that is removed.
-  A list of cases replaces those below.
+Mappings merge by key; everything else is replaced. Some keys have further rules: - an input's generator
+replaces the generator below it, and a generator that can't be moved takes `away_from` and `min_gap` away with
+it; - a list argument merges element by element with one of the same length, and replaces any other; so does a
+tuple; a dict and an object merge by key; and a structure replaces one of another kind; - where a sparse or
+ragged tensor has its values is replaced whole; - pair rules of the upper tree come last, since the last rule
+that matches wins; - cases that are a mapping extend those below, each merged like an op; null stands for a
+case that is removed. A list of cases replaces those below.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ def merge_op(below: Node, above: Node) -> Node:
         entries["pairs"] = replace(both, value=kept | {glob: both.children[glob] for glob in upper.children})
     lower, upper = below.get("cases"), above.get("cases")
     if lower is not None and upper is not None:
-        entries["cases"] = merged_cases(lower, upper)
+        entries["cases"] = merge_cases(lower, upper)
     return replace(merged, value=entries)
 
 
-def merged_cases(below: Node, above: Node) -> Node:
+def merge_cases(below: Node, above: Node) -> Node:
     """Merge a mapping of cases over others; a list replaces them."""
     return _merge(by_name(below), above, _merge_case)
 
@@ -72,10 +70,11 @@ def _merge_case(below: Node, above: Node) -> Node:
     return merge_op(below, above) if are_mappings else above
 
 
-def in_order_of(merged: Node, above: Node) -> Node:
+def reorder_inputs(merged: Node, above: Node) -> Node:
     """Return an op merged over defaults with the op's own order of inputs, if it names them all.
 
-    The order of inputs is forward's positional order, which the op knows better than the defaults.
+    The order of inputs is forward's positional order, which the op states more specifically than the
+    defaults.
     """
     inputs, own = merged.get("inputs"), above.get("inputs")
     if inputs is None or own is None or set(inputs.children) != set(own.children):
@@ -85,7 +84,7 @@ def in_order_of(merged: Node, above: Node) -> Node:
 
 
 def _merge(below: Node, above: Node, each: Callable[[Node, Node], Node] | None = None) -> Node:
-    """Merge key by key; `each` merges what stands under a key on both sides, else this function does."""
+    """Merge key by key; `each` merges the values of a key on both sides; by default this function does."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     entries = dict(below.value)
@@ -95,17 +94,17 @@ def _merge(below: Node, above: Node, each: Callable[[Node, Node], Node] | None =
 
 
 def _merge_inputs(below: Node, above: Node) -> Node:
-    return _merge(below, above, merged_input)
+    return _merge(below, above, merge_input)
 
 
-def merged_input(below: Node, above: Node) -> Node:
-    """Merge what a case says of an input over what its op says."""
+def merge_input(below: Node, above: Node) -> Node:
+    """Merge what a case says about an input over what its op says."""
     if above.value is None or above.value == {}:
         return below
     if isinstance(below.value, list) and isinstance(above.value, list):
         if len(below.value) != len(above.value):
             return above
-        elements = [merged_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
+        elements = [merge_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
         return replace(above, value=elements)
     kind = _kind(above)
     if kind == "list" or kind != _kind(below):
@@ -114,7 +113,7 @@ def merged_input(below: Node, above: Node) -> Node:
 
 
 def _kind(node: Node) -> str:
-    """Return what an input is: a list, a tensor, or which structure of them."""
+    """Return the kind of an input: a list, a tensor, or which structure of them."""
     if not isinstance(node.value, dict):
         return "list"
     if "object" in node.value or "fields" in node.value:
@@ -139,5 +138,5 @@ def _merge_structure(below: Node, above: Node) -> Node:
         lower, upper = below.get(key), above.get(key)
         if lower is not None and upper is not None:
             by_name = isinstance(lower.value, dict) and isinstance(upper.value, dict)
-            merged[key] = _merge_inputs(lower, upper) if by_name else merged_input(lower, upper)
+            merged[key] = _merge_inputs(lower, upper) if by_name else merge_input(lower, upper)
     return replace(above, value=merged)

@@ -1,4 +1,4 @@
-"""What is known of an op type's inputs without TensorFlow: their names, and dtypes that can't be floating.
+"""What is known about an op type's inputs without TensorFlow: their names, and non-floating dtypes.
 
 The table has the op types with a registered gradient; `tests/audit/op_inputs_table.py` writes it from their
 definitions, which TensorFlow doesn't change. A line is `OpType input input|exported:attr=dtype ...`: the name
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gradcheck_cli.spec.cases.merge_trees import merged_input
+from gradcheck_cli.spec.cases.merge_trees import merge_input
 from gradcheck_cli.spec.words import GENERATORS
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
@@ -60,7 +60,7 @@ def with_op_inputs(case: Node) -> Node:
         constants = {name: node for name, node in attrs.value.items() if name in known}
         for name, node in constants.items():
             constant = _constant(node, known[name])
-            given[name] = merged_input(constant, given[name]) if name in given else constant
+            given[name] = merge_input(constant, given[name]) if name in given else constant
         if constants:  # in the order of the definition, in which a reference takes them
             places = list(known)
             given = dict(
@@ -90,7 +90,7 @@ def _written(node: Node) -> str:
 
 
 def _typed(node: Node, known: OpInput | None, shared: dict[str, str]) -> Node:
-    """Give an input the dtype of its definition, or of an input that shares its type attr."""
+    """Give an input the dtype in its definition, or that of an input with the same type attr."""
     if known is None or not known.dtype:
         return node
     if isinstance(node.value, list):

@@ -1,8 +1,7 @@
 """Which rule of a spec governs a pair: globs over labels such as `dy/dvalues[0]`.
 
-Only `*` (any text) and `?` (any character) are special: brackets are part of labels. Where several globs
-match a label, the last one written wins, so that exceptions follow the rule they are exceptions to; a case's
-rules come after its op's.
+Only `*` (any text) and `?` (any character) are special: brackets are part of labels. If several globs match a
+label, the last one wins, so exceptions follow their rule; a case's rules come after its op's.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:
 
 
 def unmatched_rules(rules: Sequence[PairRule], labels: Iterable[str]) -> tuple[PairRule, ...]:
-    """Return the rules that match none of the labels: misspelt, most likely, and without effect."""
+    """Return the rules that match none of the labels: they are probably misspelt, and have no effect."""
     labels = list(labels)
     return tuple(rule for rule in rules if not any(matches(rule.glob, label) for label in labels))
 
@@ -57,6 +56,6 @@ def could_match(glob: str, label: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _pattern(glob: str) -> re.Pattern[str]:
-    # Runs of stars are one star: a regex with many `.*.*` backtracks for ages.
+    # Several stars in a row are one star: a regex with many `.*.*` backtracks for a very long time.
     glob = re.sub(r"\*+", "*", glob)
     return re.compile("".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in glob), re.DOTALL)

@@ -1,8 +1,8 @@
-"""The arguments of a case, each a tensor or a structure of tensors that are named by their path in it.
+"""Reads the arguments of a case, each a tensor or a structure of tensors that are named by their path in it.
 
-A SparseTensor or RaggedTensor is read as the tensors it is made of: values, and where these stand. The values
-are an input like any other. Indices, dense shape and row splits are integers beside them, as the ops of
-TensorFlow take them; nothing moves them, and nothing is differentiated by them.
+A SparseTensor or RaggedTensor is read as its parts: the values, and the places of the values. The values are
+an input like any other. Indices, dense shape and row splits are integer inputs beside them, as TensorFlow's
+ops take them; they aren't moved, and nothing is differentiated by them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
-    """Yield the tensors of an argument; a name alone declares one of which nothing is said."""
+    """Yield the tensors of an argument; a name alone declares one about which nothing is known."""
     if tensors is None:
         yield InputModel()
     elif isinstance(tensors, list):
@@ -45,7 +45,7 @@ def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
 
 
 def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Argument, ...] | None:
-    """Return a case's arguments; `None` where there are faults, which are logged.
+    """Return a case's arguments; `None` if there are faults, which are logged.
 
     Args:
         reader: reads the tensors.
@@ -67,12 +67,12 @@ def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Arg
 
 
 def check_known(log: FaultLog, given: Node, base: Node) -> None:
-    """Log the names that a case gives to inputs, or to parts of them, that its op hasn't.
+    """Log a case's names of inputs, or parts of inputs, that its op doesn't have.
 
     Args:
         log: where faults go.
         given: the case's inputs, or a dict or the fields among them.
-        base: what the op has in their place.
+        base: the op's own inputs.
     """
     names = list(base.children)
     for name, node in given.children.items():
@@ -171,14 +171,14 @@ def _combined(
 
 
 def _stands_alone(log: FaultLog, node: Node, kind: str) -> bool:
-    """Whether a structure is written with its own keys alone, and with all of them."""
+    """Whether a structure is written with only its own keys, and with all of them."""
     own = ("object", "fields") if kind == "object" else (kind,)
     for key in node.children:
         if key not in own:
             log.add_key(
                 node,
                 f"must not stand beside {own[-1]}: a structure has no values of its own. "
-                "Write it in each tensor of the structure, or drop it",
+                "Write it in each tensor of the structure, or remove it",
                 key,
             )
             return False
@@ -204,7 +204,7 @@ def _listed_parts(model: InputModel) -> Sequence[Tensors]:
 
 
 def _are_distinct(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> bool:
-    """Whether no two tensors have one label, as `a.b` and the `b` of a dict `a` would."""
+    """Whether no two tensors have the same label, as `a.b` and the `b` of a dict `a` would."""
     seen: set[str] = set()
     for argument in arguments:
         for tensor in argument.tensors:
@@ -221,7 +221,7 @@ def _are_distinct(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> b
 
 
 def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) -> Read | None:
-    """Return a SparseTensor's indices, values and dense shape; `None` where there are faults, all logged.
+    """Return a SparseTensor's indices, values and dense shape; `None` if there are faults, all logged.
 
     Args:
         reader: reads the values.
@@ -250,7 +250,7 @@ def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) 
 
 
 def _count(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) -> int | None:
-    """Return the number of nonzeros, or `None` where they have no place, which is logged."""
+    """Return the number of nonzeros, or `None` if they don't fit, which is logged."""
     elements = math.prod(shape)
     if (sparse.indices is None) == (sparse.nnz is None):
         got = "neither" if sparse.nnz is None else "both"
@@ -292,7 +292,7 @@ def _are_places(log: FaultLog, node: Node, places: list[list[int]], shape: tuple
 
 
 def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel) -> Read | None:
-    """Return a RaggedTensor's flat values and row splits; `None` where there are faults, all logged.
+    """Return a RaggedTensor's flat values and row splits; `None` if there are faults, all logged.
 
     Args:
         reader: reads the values.

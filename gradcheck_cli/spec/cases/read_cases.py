@@ -1,10 +1,10 @@
-"""A merged op to its cases, every rule of the format applied.
+"""Makes the cases of a merged op, and applies every rule of the format.
 
-Decisions that live here: the op's own inputs form the case `default`, and `cases` are further ones, each
-merged over the op. One of them may be called `default`: it stands for the op's own. Where some input of the
-op has no shape and no value, the op is only a template: the listed cases alone run. `dtypes` crosses with the
-cases: an entry becomes the dtype of each input (and output in mapping form) that names none; a case all of
-whose inputs name theirs can't vary, which is a fault rather than a table of equal rows under different names.
+The op's own inputs form the case `default`, and `cases` are further ones, each merged over the op. One of
+them may be called `default` and replaces the op's own. If some input of the op has no shape and no value, the
+op is only a template, and only the listed cases run. Each case runs once per entry of `dtypes`, which becomes
+the dtype of each input (and output in mapping form) that names none. If all inputs of a case name their
+dtypes, it can't vary: that is a fault, since it would give equal rows under different names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class _Merged:
-    """A merged op or case: where its faults go, its node, its sound keys, and the names of broken ones."""
+    """A merged op or case: its fault log, its node, its sound keys, and the names of broken ones."""
 
     log: FaultLog
     node: Node
@@ -128,7 +128,7 @@ def _check_name(log: FaultLog, name: Node, taken: dict[str, Node]) -> None:
 
 
 def _variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
-    """Return one case in each of its dtypes."""
+    """Return a case in each of its dtypes."""
     log, node, model = merged.log, merged.node, merged.model
     for key in ("reference_forward", "implicit"):
         if getattr(model, key) and model.reference is None and "reference" not in merged.broken:
@@ -147,7 +147,7 @@ def _variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
 
 
 def _varies(merged: _Merged) -> bool:
-    """Whether `dtypes` can be what varies; the fault is logged where it can't."""
+    """Whether `dtypes` can vary anything; the fault is logged if it can't."""
     log, node, dtypes = merged.log, merged.node, merged.model.dtypes or []
     for index, dtype in enumerate(dtypes):
         if dtype in dtypes[:index]:
@@ -164,7 +164,7 @@ def _varies(merged: _Merged) -> bool:
 
 
 def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | None) -> Case | None:
-    """Return a case in one of its dtypes; `None` where an input has faults, which are logged.
+    """Return a case in one of its dtypes; `None` if an input has faults, which are logged.
 
     Args:
         merged: the case.
@@ -231,7 +231,7 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
 
 
 def _main_dtype(arguments: tuple[Argument, ...]) -> str:
-    """Return what a report shows as a case's dtype: the first differentiable input's, or the first's."""
+    """Return the dtype that a report shows for a case: the first differentiable input's, or the first's."""
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     return next((tensor.dtype for tensor in tensors if tensor.is_differentiable), tensors[0].dtype)
 
@@ -256,7 +256,7 @@ def _rules_of(model: OpModel, *, is_second_order: bool = True) -> tuple[PairRule
 
 
 def _expectation_of(written: str | MismatchModel) -> tuple[str, str]:
-    """Return what is expected, and of a mismatch its kind where that is given."""
+    """Return the expectation and, if it is given, the kind of a mismatch."""
     if isinstance(written, str):
         return written, ""
     return "mismatch", written.mismatch
@@ -301,9 +301,9 @@ def _outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
 
 
 def _check_pairs(merged: _Merged, arguments: tuple[Argument, ...], outputs: tuple[OutputSpec, ...]) -> None:
-    """Log pair rules that can match nothing; some labels are known at run time only.
+    """Log pair rules that can't match anything; some labels are known only at run time.
 
-    So are those of an output's parts: that it is a structure, the forward alone tells.
+    Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
     log, model = merged.log, merged.model
     labels = [

@@ -1,11 +1,10 @@
-"""The short forms of a spec, written out before anything is merged or validated.
+"""Expands the short forms of a spec before anything is merged or validated.
 
-- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`.
-- A pair rule that is a word is what is expected: `dy/dx: zero`.
-- `cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a case;
-  `cases_from` names sets of cases, in `case_sets` of the defaults, that come first.
+- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. - A pair rule that is a word is
+the expectation: `dy/dx: zero`. - `cases` may be a mapping of names to cases. It extends the mapping below it,
+where null removes a case; `cases_from` names sets of cases, in `case_sets` of the defaults, that come first.
 
-Nodes keep their lines and places, so that a fault names what was written.
+Nodes keep their lines and places, so that a fault names the original text.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.cases.merge_trees import by_name, merged_cases
+from gradcheck_cli.spec.cases.merge_trees import by_name, merge_cases
 from gradcheck_cli.spec.faults import show, suggest
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 _PARTS = ("dict", "tuple", "list", "fields")
 
 
-def written_out(op: Node) -> Node:
-    """Return an op, a case or defaults with the short forms of inputs and pairs written out, in cases too."""
+def expand_short_forms(op: Node) -> Node:
+    """Return an op, a case or defaults with the short forms of inputs and pairs expanded, also in cases."""
     entries = dict(op.children)
     for key, expand in (("inputs", _inputs), ("pairs", _pairs), ("cases", _cases), ("case_sets", _case_sets)):
         if key in entries:
@@ -58,7 +57,7 @@ def _expecting(rule: Node) -> Node:
 
 
 def _cases(cases: Node) -> Node:
-    return _each(cases, written_out)
+    return _each(cases, expand_short_forms)
 
 
 def _case_sets(sets: Node) -> Node:
@@ -77,9 +76,9 @@ def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Nod
     """Return an op with all its cases in one list under `cases`: those of sets first, then its own.
 
     Args:
-        log: where faults go: a set that there isn't, null for a case that there isn't.
+        log: where faults go: a set that doesn't exist, null for a case that doesn't exist.
         op: the op, merged over its defaults.
-        below: these defaults.
+        below: the defaults.
     """
     if not isinstance(op.value, dict):
         return op
@@ -90,13 +89,13 @@ def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Nod
     if own is not None and isinstance(own.value, dict):
         removable = {**shared.children, **_named_cases(below)}
         _check_removed(log, own, list(removable))
-        entries["cases"] = listed(log, replace(own, value=merged_cases(shared, own).children))
+        entries["cases"] = cases_as_list(log, replace(own, value=merge_cases(shared, own).children))
     elif own is not None and isinstance(own.value, list):
-        entries["cases"] = replace(own, value=[*listed(log, shared).items, *own.value])
+        entries["cases"] = replace(own, value=[*cases_as_list(log, shared).items, *own.value])
     return replace(op, value=entries)
 
 
-def listed(log: FaultLog, cases: Node) -> Node:
+def cases_as_list(log: FaultLog, cases: Node) -> Node:
     """Return a mapping of cases as a list of those that aren't null, each with its name."""
     if not isinstance(cases.value, dict):
         return cases
@@ -136,7 +135,7 @@ def _cases_of_sets(log: FaultLog, op: Node) -> Node:
     for number, name in enumerate(asked.items if asked else ()):
         if isinstance(name.value, str) and name.value in known:
             cases = by_name(known[name.value])
-            found = replace(cases, value=merged_cases(found, cases).children)
+            found = replace(cases, value=merge_cases(found, cases).children)
         elif isinstance(name.value, str):
             remedy = suggest(name.value, known) or f"Sets: {', '.join(known) or 'none'}"
             log.add(op, f"must be a set of case_sets, but got {name.value!r}. {remedy}", "cases_from", number)

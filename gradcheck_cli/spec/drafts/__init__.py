@@ -1,1 +1,1 @@
-"""Drafts of specs."""
+"""Drafts of specs, and cases that are added to a spec's file."""

@@ -1,4 +1,4 @@
-"""A spec to start from, as text: what was found out, and comments for the rest."""
+"""A draft of a spec, as text: what was found out, with comments on the rest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WIDE = 10_000  # columns: what stands on one line stays there
+_WIDE = 10_000  # columns: a value stays on one line
 
 
 @dataclass(frozen=True)
 class DraftInput:
-    """One input: what the spec is to say of it, and whether its shape is a guess that may be changed."""
+    """One input: what the spec will say about it, and whether its shape is a guess that may be changed."""
 
     name: str
     says: Any
@@ -24,13 +24,13 @@ class DraftInput:
 
 @dataclass(frozen=True)
 class Draft:
-    """A spec that isn't written yet.
+    """A spec before it is written.
 
     Attributes:
         op: its name.
-        keys: what it says, by key, in order; `inputs` apart.
+        keys: its content, by key, in order, except `inputs`.
         inputs: in forward's order.
-        remarks: by key, what to say beside it.
+        remarks: comments, by key.
         notes: lines for the end, such as keys that may be of use.
     """
 
@@ -45,7 +45,7 @@ class Draft:
         return {"op": self.op, **self.keys, "inputs": {one.name: one.says for one in self.inputs}}
 
     def with_key(self, key: str, value: object, remark: str = "") -> Draft:
-        """Return the draft with one key more."""
+        """Return the draft with one more key."""
         remarks = {**self.remarks, key: remark} if remark else self.remarks
         return replace(self, keys={**self.keys, key: value}, remarks=remarks)
 
@@ -54,7 +54,7 @@ class Draft:
         return replace(self, keys={name: value for name, value in self.keys.items() if name != key})
 
     def text(self) -> str:
-        """Return the YAML, comments beside what is a guess."""
+        """Return the YAML, with comments beside guesses."""
         lines = [f"op: {as_flow(self.op)}"]
         for key, value in self.keys.items():
             remark = self.remarks.get(key, "")
@@ -68,10 +68,10 @@ class Draft:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes everything out: nobody wants to read anchors."""
+    """Writes everything out, without anchors, which are hard to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (PyYAML's signature)
-        """Say that nothing is to be named and referred to."""
+        """Say that no object is written as an anchor and aliases."""
         return True
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-# Shapes for tensors that gradients are taken of, the likeliest first; an axis has rank 2 and unequal sizes.
+# Shapes for tensors that are differentiated, the likeliest first; an `axis` has rank 2 and unequal sizes.
 SHAPES: tuple[list[int], ...] = (
     [3],
     [2, 3],
@@ -20,7 +20,7 @@ SHAPES: tuple[list[int], ...] = (
     [8],
     [2, 3, 3],
 )
-# What selects or counts, for each of the shapes above: as many as the first axis, and one of them twice.
+# Inputs that select or count, for each of the shapes above: as many as the first axis has, one of them twice.
 INTEGERS: tuple[Any, ...] = (0, [0], [0, 1], [0, 0, 1], [1, 1], [2, 3], [[0, 0]], [[0, 1], [1, 1]])
 
 Guess = dict[str, Any]
@@ -44,7 +44,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "spectrum": ("spectrum", "spectra", "stfts", "fft"),
 }
 
-# Arguments without a default that are no tensors, and what they may be.
+# Arguments without a default that are no tensors, and their possible values.
 SETTINGS: dict[str, Any] = {
     "axis": 1,
     "dim": 1,
@@ -71,11 +71,11 @@ SETTINGS: dict[str, Any] = {
     "depth_radius": 2,
 }
 
-# The same for what makes a function or a layer.
+# The same for what a factory or a layer takes.
 MADE_WITH: dict[str, Any] = {**SETTINGS, "units": 2, "filters": 2, "kernel_size": 2, "pool_size": 2}
 
 
-# Short names that tell something beside others alone: q of a p, b of an x.
+# Short names that mean something only together with others: q with a p, b with an x.
 _BESIDE = {
     "p": ("q", "probabilities"),
     "q": ("p", "probabilities"),
@@ -84,7 +84,7 @@ _BESIDE = {
 
 
 def kind_of(name: str, others: Collection[str] = ()) -> str:
-    """Return what kind of value an input's name tells of, beside those of the others; empty for nothing."""
+    """Return the kind of value that an input's name suggests, given the other names; empty for none."""
     words = name.lower().strip("_").split("_")
     for kind, known in _WORDS.items():
         if words[-1] in known or (kind == "mask" and words[0] in known):
@@ -93,12 +93,12 @@ def kind_of(name: str, others: Collection[str] = ()) -> str:
     return next(beside, "")
 
 
-def named(kind: str) -> Callable[[list[int]], Guess] | None:
-    """Return what makes a guess of a shape by the kind that a name tells of."""
+def guess_for(kind: str) -> Callable[[list[int]], Guess] | None:
+    """Return the function that makes a guess for a shape, for the kind that a name suggests."""
     return {
         "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
         "mask": lambda shape: {"shape": shape, "dtype": "bool"},
-        # A bias of its partner's own shape would test no broadcasting.
+        # A bias with its partner's own shape would test no broadcasting.
         "row": lambda shape: {"shape": shape[-1:]},
         "positive": _positive,
         "spectrum": lambda shape: {"shape": shape, "dtype": "complex128"},
@@ -109,7 +109,7 @@ def _positive(shape: list[int]) -> Guess:
     return {"shape": shape, "uniform": {"low": 0.5, "high": 2}}
 
 
-# Kinds of values in order, each for every input that has a shape and no dtype of its own yet.
+# Kinds of values in order, each for every input that has a shape and no dtype yet.
 KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "": lambda shape: {"shape": shape},
     "positive": _positive,

@@ -1,7 +1,7 @@
-"""What the arguments of an op type may be, by the names that TensorFlow's op definitions use.
+"""The values that an op type's arguments may have, by the names in TensorFlow's op definitions.
 
 The names are few: `segment_ids`, `axis`, `strides`, `a_indices` with `a_values` and `a_shape` mean the same
-wherever they stand. TensorFlow's shape functions and kernels say which of the values fit an op type.
+in every op type. TensorFlow's shape functions and kernels say which of the values fit an op type.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Shapes by rank, the likeliest first. Those of one rank and the next fit each other: images and filters,
-# matrices and vectors.
+# Shapes by rank, the likeliest first. Those of one rank fit those of the next: images and filters, matrices
+# and vectors.
 SHAPES: tuple[tuple[list[int], ...], ...] = (
     ([],),
     ([3], [2], [8], [4], [6], [5]),
@@ -24,7 +24,7 @@ _SIZES = ([2, 3], [3, 2], [2, 2], [3], [2], [1, 4, 4, 2], [2, 2, 2, 2], [1, 3, 3
 # Two of a 2 x 3 grid's elements, as COO indices.
 _COORDINATES = [[0, 0], [1, 2]]
 
-# Whole numbers, by a pattern of the whole name; the first row that fits holds.
+# Whole numbers, by a pattern for the whole name; the first matching row counts.
 _INTEGERS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"(\w+_)?(segment_ids)", ([0, 0, 1], [0, 1])),
     (r"num_segments|num_elements|nrows", (3,)),
@@ -64,7 +64,7 @@ _INTEGERS: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ([0, 1], [0, 0, 1], _COORDINATES, [[0], [2]], 1, [[0, 1], [1, 1]], [[0], [1], [2]]),
     ),
 )
-# Shapes of numbers, by a pattern of the whole name: these come first.
+# Shapes of numbers, by a pattern for the whole name; these come first.
 _SHAPES_BY_NAME: tuple[tuple[str, tuple[list[int], ...]], ...] = (
     (r"(a|b|sp|input|sparse)_values", ([2],)),
     (r"values", ([2], [3])),
@@ -93,13 +93,13 @@ _ATTRS: dict[str, tuple[Any, ...]] = {
     "seed2": (2,),
     "deterministic": (True,),
 }
-# Of a list of sizes for each axis of a batch of images or volumes: the middle ones; others are 1.
+# For a list of sizes for each axis of a batch of images or volumes: the middle ones; the others are 1.
 _WINDOWS = {"ksize": 2, "ksizes": 2}
 
-# What may have to be empty: the running statistics of a batch norm that is trained.
+# Inputs that may have to be empty: the running statistics of a batch norm in training.
 _MAYBE_EMPTY = ("mean", "variance")
 
-# Numbers that must lie in a range, by name, where any number would do for others.
+# Numbers that must lie in a range, by name.
 _RANGES: dict[str, tuple[float, float]] = {
     "min": (-2.0, -1.5),
     "max": (1.5, 2.0),
@@ -118,7 +118,8 @@ def integers(name: str) -> list[Any]:
 def shapes(name: str) -> list[list[int]]:
     """Return the shapes that an input of numbers may have, the likeliest first.
 
-    One of each rank comes before a second of any: a rank that isn't taken isn't by another shape.
+    One shape of each rank comes before a second one of any: a rank that is refused is refused for every
+    shape.
     """
     known = next((first for pattern, first in _SHAPES_BY_NAME if re.fullmatch(pattern, name)), ())
     others = [shape for rank in (2, 1, 3, 4, 5, 0) for shape in SHAPES[rank] if shape not in known]
@@ -127,12 +128,12 @@ def shapes(name: str) -> list[list[int]]:
 
 
 def attr_values(name: str, kind: str, least: int) -> tuple[Any, ...]:
-    """Return the values that an attr may have, the likeliest first; none where nothing is known of it.
+    """Return the values that an attr may have, the likeliest first; none if nothing is known about it.
 
     Args:
         name: the attr's.
         kind: the OpDef's word for its type.
-        least: its least value, or least length; 0 where it has none.
+        least: its least value, or least length; 0 if it has none.
     """
     if name in _ATTRS:
         return _ATTRS[name]
@@ -148,11 +149,11 @@ def attr_values(name: str, kind: str, least: int) -> tuple[Any, ...]:
 
 
 def is_known_attr(name: str) -> bool:
-    """Whether an attr is to be said though it has a default."""
+    """Whether an attr is written although it has a default."""
     return name in _ATTRS
 
 
 def number_range(name: str) -> tuple[float, float] | None:
-    """Return the range that an input's numbers must lie in, if its name tells of one."""
+    """Return the range in which an input's numbers must lie, if its name suggests one."""
     word = next((one for one in _RANGES if re.search(rf"(^|_){one}(vals)?$", name)), None)
     return None if word is None else _RANGES[word]

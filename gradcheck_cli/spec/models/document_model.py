@@ -1,8 +1,8 @@
-"""The spec format as pydantic models: which keys there are, of what type, in one value's own terms.
+"""The spec format as pydantic models: which keys there are, and the type of each value by itself.
 
-Whatever takes two keys to judge (a generator against a dtype, a binding against its functions) is judged
-after merging, in `inputs` and `bindings`. An error here never reaches a user in pydantic's words: `expects`
-attaches ours, and `faults` puts them together.
+Rules that involve two keys (a generator and a dtype, a binding and its functions) are applied after merging,
+in `inputs` and `bindings`. Users never see an error in pydantic's words: `expects` attaches gradcheck's, and
+`faults` puts them together.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from gradcheck_cli.spec.words import CHECKS
 
 
 class OutputModel(Strict):
-    """What is known of an output."""
+    """What is known about an output."""
 
     dtype: DtypeField | None = described("TensorFlow dtype of the output.", "float32")
     shape: VaryingShape | None = described("Dimensions; null where one is unknown.", [4, None])
 
 
 class MismatchModel(Strict):
-    """A mismatch that is known, and of which kind it is."""
+    """A known mismatch, and its kind."""
 
     mismatch: MismatchKind = Field(
         description="value: another number than the derivative. none: None where the derivative isn't zero. "
@@ -149,8 +149,8 @@ class CaseKeys(Strict):
         Annotated[dict[Label, Tensors], Field(min_length=1), expects("a mapping of names to inputs")] | None
     ) = described(
         "Inputs by name, in forward's positional order (for an op type: by argument name). "
-        "A list is a list argument; `dict`, `tuple` and `object` make other structures. What forward takes "
-        "by keyword alone is given so, by its name.",
+        "A list is a list argument; `dict`, `tuple` and `object` make other structures. Arguments that "
+        "forward takes only by keyword are passed by name.",
         {"x": {"shape": [3, 2]}},
     )
     attrs: dict[str, Any] | None = described(
@@ -174,13 +174,15 @@ class CaseKeys(Strict):
         "of several that match, the last one written wins.",
         {"dy/dx": {"expect": "disconnected"}},
     )
-    tolerance: ToleranceModel | None = described("Tolerances instead of the scaled defaults.", {"rtol": 1e-4})
+    tolerance: ToleranceModel | None = described(
+        "Tolerances that replace the scaled defaults.", {"rtol": 1e-4}
+    )
     method: Method = Field(
         default="auto",
         description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
         "and random probes where a Jacobian has more than half a million elements, structural zeros aside. "
         "full: every element, whatever the size. probe: random probes, whatever the size. central, ladder: "
-        "one of the two ways of differencing alone. complex_step: for a forward that is analytic.",
+        "only this way of differencing. complex_step: for an analytic forward.",
     )
     checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
     nondeterminism: NondeterminismModel | None = described(
@@ -197,8 +199,8 @@ class CaseKeys(Strict):
         Discriminator(word_or_mapping),
     ] = Field(
         default="pass",
-        description="mismatch: every pair is known to be wrong, but where `pairs` says otherwise; "
-        "strict, and so is the kind where one is given.",
+        description="mismatch: every pair is known to be wrong, unless `pairs` says otherwise; "
+        "strict, and so is the kind if it is given.",
         examples=["mismatch", {"mismatch": "none"}],
     )
     reason: Text | None = described(
@@ -210,12 +212,12 @@ class CaseKeys(Strict):
     reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
     implicit: Flag = Field(
         default=False,
-        description="The forward draws a sample, and `reference` makes its distribution of the inputs: an "
+        description="The forward draws a sample, and `reference` makes its distribution from the inputs: an "
         "object with `cdf` and `prob`. The truth is the implicit reparameterisation, -(dF/dp) / f.",
     )
     freeze: Flag | None = described(
-        "Whether a stop_gradient on backpropagation's path keeps its value as the inputs move. true: it "
-        "does, it is meant; false: never; unset: a pair is inconclusive where that changes its derivative. "
+        "Whether a stop_gradient on backpropagation's path keeps its value while the inputs move. true: yes, "
+        "it is meant; false: never; unset: a pair is inconclusive if that changes its derivative. "
         "Random draws are always held.",
         ON,
     )
@@ -228,51 +230,51 @@ class CaseKeys(Strict):
     )
     variables: Flag | None = described(
         "true makes every trainable variable that the forward uses an input of its own, by its name; false "
-        "makes none. Unless given: those of a Keras layer or model, and those that a custom gradient has "
+        "makes none. Default: those of a Keras layer or model, and those that a custom gradient has "
         "gradients for.",
         ON,
     )
     covers: OpTypes | None = described(
-        "Op types whose own registered gradient function must be seen to run in the case's backward pass, "
-        "wherever in it; else the case is an error. An op_type without forward and gradient covers itself.",
+        "Op types whose own registered gradient function must be seen to run anywhere in the case's backward "
+        "pass; otherwise the case is an error. An op_type without forward and gradient covers itself.",
         ["StatelessIf", "MatMul"],
     )
     tensorflow: Versions | None = described(
-        "Versions of TensorFlow that the case is for; with any other it is skipped.", ">=2.18"
+        "Versions of TensorFlow that the case is for; with any other version it is skipped.", ">=2.18"
     )
     needs: Texts | None = described(
-        "Modules that the case needs; where one isn't installed, it is skipped.", ["tensorflow_probability"]
+        "Modules that the case needs; if one isn't installed, it is skipped.", ["tensorflow_probability"]
     )
     second_order: Annotated[
         Annotated[Flag, Tag(WORD)] | Annotated[VaryingDtypes, Tag(LIST)], Discriminator(word_or_list)
     ] = Field(
         default=False,
-        description="Checks the gradient's own gradient too: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du by the "
-        "upstream u. A list of dtypes does so in those dtypes of the case alone; rules for such pairs are "
-        "left out in the others.",
+        description="Also checks the gradient's own gradient: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du for the "
+        "upstream u. A list of dtypes does so only in these dtypes of the case; rules for such pairs are "
+        "ignored in the others.",
         examples=[ON, ["float64", "complex128"]],
     )
-    device: Device | None = described("Where to run; skipped where there is no such device.", "GPU:0")
+    device: Device | None = described("Where to run; skipped if there is no such device.", "GPU:0")
     samples: Count = Field(
         default=2,
-        description="Points at which drawn values are checked; unless written, up to 4 where an input of at "
-        "most 8 elements is drawn from so few booleans, integers or choices: each is taken in turn.",
+        description="Points at which drawn values are checked. By default up to 4 if an input of at most 8 "
+        "elements is drawn from that few booleans, integers or choices, so that each is used in turn.",
     )
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
     budget: Positive | None = described(
-        "Seconds in which `method: auto` judges a case, beside what it can't do without; what is left unseen "
-        "then is inconclusive. 10 unless written.",
+        "Seconds in which `method: auto` judges a case, apart from the necessary minimum; what is unseen "
+        "after that is inconclusive. Default: 10.",
         30,
     )
     power: PowerModel | None = described(
-        "What random probes must see; unless written, an error of 0.01 in one element but for a probability "
-        "of 0.1.",
+        "What random probes must detect. Default: an error of 0.01 in one element, missed with a probability "
+        "of at most 0.1.",
         {"size": 0.1, "miss": 0.2},
     )
     timeout: Positive | None = described(
-        "Seconds after which a case is given up, where cases run in processes of their own.", 120
+        "Seconds after which a case is stopped, if cases run in separate processes.", 120
     )
-    tags: Texts = Field(default=[], description="Labels to select by.", examples=[["slow"]])
+    tags: Texts = Field(default=[], description="Labels for selection.", examples=[["slow"]])
     description: Text | None = described("What the op is.", "Two chained sparse convolutions")
 
 
@@ -320,7 +322,7 @@ class OpsFile(Strict):
     model_config = ConfigDict(defer_build=True)
 
     ops: Annotated[list[OpModel], Field(min_length=1), expects("a list of ops")] = Field(
-        description="The ops, each as in a document of its own.",
+        description="The ops, each as in a separate document.",
         examples=[[{"op": "square", "forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}}]],
     )
     defaults: Defaults | None = described("Merged under each op.", {"dtypes": ["float32", "float64"]})

@@ -1,8 +1,7 @@
-"""What specs can't check, each by name and with its reason: documents with `exceptions`, no specs.
+"""What specs can't check, each by name and with its reason: documents with `exceptions` instead of specs.
 
-An op type, or for `run --cov` a function that carries a gradient, or a module.
-
-They lie among specs, since they are what the specs leave out, and are read with them.
+Each entry is an op type or, for `run --cov`, a function that carries a gradient, or a module. These documents
+lie among the specs and are read with them, since they say what the specs leave out.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class ExceptionsFile(Strict):
 
     model_config = ConfigDict(defer_build=True)
 
-    # Always there, or it is no such document; "may be left out" spares a second fault about a broken one.
+    # Always present, or it is another kind of document; that it may be left out avoids a second fault about a
+    # broken one.
     exceptions: (
         Annotated[
             dict[str, ExceptionModel],
@@ -77,7 +77,7 @@ class Excepted:
     tensorflow: str = ""
 
     def holds(self, version: str) -> bool:
-        """Tell whether it says something of a version of TensorFlow."""
+        """Whether it applies to a version of TensorFlow."""
         return versions.matches(version, self.tensorflow)
 
 
@@ -87,7 +87,7 @@ def read_exceptions(log: FaultLog, document: Node, taken: dict[str, str]) -> lis
     Args:
         log: where faults go.
         document: the document.
-        taken: where each op type is excepted already, filled in.
+        taken: where each op type is excepted already; extended.
     """
     model, _ = log.validate(ExceptionsFile, document)
     listed = document.get("exceptions")

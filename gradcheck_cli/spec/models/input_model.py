@@ -1,4 +1,4 @@
-"""One input as a pydantic model, and what every model of the format is made of."""
+"""One input as a pydantic model, and the parts that every model of the format uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from gradcheck_cli.spec.words import GENERATORS
 if TYPE_CHECKING:
     from gradcheck_cli.spec.words import Generator
 
-# Tags of unions, kept apart from any key by brackets: pydantic mixes them into the place of an error.
+# Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
+# error.
 MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
 
 _NAMED = expects("a mapping of names to inputs")
@@ -61,14 +62,14 @@ class Strict(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _reject_null(cls, value: object) -> object:
-        # An empty value would silently mean the default: more likely, something was forgotten.
+        # An empty value would silently mean the default; more likely, something was forgotten.
         if value is None:
             raise PydanticCustomError("empty", "empty")
         return value
 
 
 def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict] = Strict) -> Any:  # noqa: ANN401 (a model)
-    """Return a model with keys that a table gives, each as pydantic takes it: a type, and a field."""
+    """Return a model with the keys of a table, each with its type and field."""
     model = create_model(name, __base__=base, **keys)
     model.__doc__ = about
     return model
@@ -105,7 +106,7 @@ class _Tensor(Strict):
     dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
 
 
-# What generators and their numbers take, as the words of `words.GENERATORS` name it.
+# The types of generators and their numbers, by the words of `words.GENERATORS`.
 _TAKES: dict[str, Any] = {
     "value": Value,
     "file": FileName,
@@ -119,19 +120,19 @@ _NUMBERS: dict[str, Any] = {"real": Real, "integer": Integer, "positive": Positi
 
 
 def _attribute(kind: str) -> str:
-    """Return the name of a generator's field: a field can't be called `bool`."""
+    """Return the name of a generator's field, which can't be `bool`."""
     return f"{kind}_" if kind == "bool" else kind
 
 
 def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
-    """Return the type of a generator's key, and what documents it."""
+    """Return the type of a generator's key, and its documentation."""
     taken = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
     alias = kind if _attribute(kind) != kind else None
     return taken | None, described(generator.about, *generator.examples, alias=alias)
 
 
 def _model_of(kind: str, generator: Generator) -> Any:  # noqa: ANN401 (a model)
-    """Return the model of a mapping of numbers."""
+    """Return the model for a mapping of numbers."""
     numbers: dict[str, Any] = {}
     for key, number in generator.numbers.items():
         named = {"examples": [number.example]} if number.default is None else {"default": number.default}
@@ -162,9 +163,9 @@ class InputModel(_Sources):
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
-    domain: Domain | None = described("Bounds that no perturbation leaves.", {"low": 0})
+    domain: Domain | None = described("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
-    differentiate: Flag = Field(default=True, description="false passes the tensor through.")
+    differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
     sparse: Sparse | None = described(
         "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
         {"nnz": 5},
@@ -194,7 +195,7 @@ class InputModel(_Sources):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """What is written under the keys of generators, by key; sound where there is one at most."""
+        """The values of generators' keys, by key; a sound input has at most one."""
         written = {kind: getattr(self, _attribute(kind)) for kind in GENERATORS}
         return {kind: value for kind, value in written.items() if value is not None}
 
@@ -208,19 +209,19 @@ class InputModel(_Sources):
 
 
 def form_of(value: object) -> str:
-    """Return the tag of a value in a union: of a list, a mapping, or nothing."""
+    """Return a value's tag in a union of a list, a mapping and nothing."""
     if value is None or isinstance(value, BaseModel):
         return NOTHING if value is None else MAPPING
     return LIST if isinstance(value, list) else MAPPING
 
 
 def word_or_mapping(value: object) -> str:
-    """Return the tag of a value in a union of a word and a mapping."""
+    """Return a value's tag in a union of a word and a mapping."""
     return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
 
 
 def word_or_list(value: object) -> str:
-    """Return the tag of a value in a union of a word and a list."""
+    """Return a value's tag in a union of a word and a list."""
     return LIST if isinstance(value, list) else WORD
 
 

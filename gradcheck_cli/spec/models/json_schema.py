@@ -1,4 +1,4 @@
-"""The JSON Schema of a spec document, for editors and tools; made from the models, so it can't drift."""
+"""The JSON Schema of a spec document, for editors and tools; made from the models, so that it can't drift."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of one spec document.
 
-    It knows each form: one op, `ops:` beside `defaults:`, or `exceptions:`. What takes two keys to judge,
-    such as a generator against a dtype, is beyond it: `gradcheck validate` judges all.
+    It describes each form: one op, `ops:` beside `defaults:`, or `exceptions:`. It can't express rules that
+    involve two keys, such as a generator and a dtype: `gradcheck validate` checks everything.
     """
     references, schema = models_json_schema(
         [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],
@@ -30,7 +30,7 @@ def json_schema() -> dict[str, Any]:
     definitions["NamedCase"].pop("required", None)
     for definition in definitions.values():
         _allow_short_forms(definition.get("properties", {}))
-    # An op in a list may get its inputs from `defaults`; an op in a document of its own must name them.
+    # An op in a list may get its inputs from `defaults`; an op in its own document must name them.
     entry = references[OpModel, "validation"]
     return {
         "$schema": DIALECT,
@@ -38,7 +38,7 @@ def json_schema() -> dict[str, Any]:
         "description": "One document of a gradcheck spec: an op, several under `ops`, or op types that "
         "have no spec under `exceptions`.",
         "type": "object",
-        # Not `anyOf`: where both forms fail, an editor could only say that neither fits.
+        # Not `anyOf`: if both forms fail, an editor could only say that neither fits.
         "if": {"required": ["ops"]},
         "then": references[OpsFile, "validation"],
         "else": {
@@ -61,7 +61,7 @@ _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 def _allow_short_forms(properties: dict[str, Any]) -> None:
-    """Let keys be written in the short forms that `short_forms` writes out before a model sees them."""
+    """Allow the short forms that `short_forms` expands before a model sees them."""
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
             properties[key]["patternProperties"][names] = _input_forms(forms)
@@ -92,14 +92,14 @@ def _allow_named_cases(cases: dict[str, Any]) -> None:
 
 
 def _tidy(schema: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Return a schema without the nulls that stand for absent keys, and without pydantic's titles."""
+    """Return a schema without the nulls that represent absent keys, and without pydantic's titles."""
     if isinstance(schema, list):
         return [_tidy(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     tidy = {key: _tidy(part) for key, part in schema.items() if not _is_noise(key, part)}
     if isinstance(tidy.get("properties"), dict):
-        # Only a key's own null stands for its absence: unknown dimensions and bare input names are real.
+        # Only a key's own null means that it is absent: unknown dimensions and bare input names are real.
         tidy["properties"] = {key: _without_null(part) for key, part in tidy["properties"].items()}
     return tidy
 

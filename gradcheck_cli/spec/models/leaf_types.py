@@ -1,4 +1,4 @@
-"""The types of single values in a spec, each with the words in which a fault names it."""
+"""The types of single values in a spec, each with the words that a fault uses for it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 MAX_RANK = 32  # numpy 1.26's limit
-MAX_LENGTH = 2**31  # of a row: beyond, hardly one array fits into memory
+MAX_LENGTH = 2**31  # of a row: beyond this, hardly one array fits into memory
 EXPECTED = "expected"  # the error type that `expects` raises, and `faults` renders
 
 
 def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> WrapValidator:
-    """Name a type in our words: "must be {phrase}, but got ...".
+    """Give a type gradcheck's own words: "must be {phrase}, but got ...".
 
     Args:
         phrase: what the value must be.
@@ -39,8 +39,8 @@ def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> 
         remedy: what to do.
 
     Returns:
-        A validator that turns any error about the value itself into one error with these words. Errors
-        about parts of a list or mapping have words of their own and pass.
+        A validator that turns any error about the value itself into one error with these words. Errors about
+        parts of a list or mapping keep their own words.
     """
 
     def check(value: object, handler: Callable[[object], object]) -> object:
@@ -56,7 +56,7 @@ def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> 
 
 
 def allows(phrase: str, allowed: Callable[[object], bool], *, remedy: str = "") -> BeforeValidator:
-    """Name a type that one function decides on whole, for values whose parts need no words of their own."""
+    """Give words to a type that one function checks as a whole, if its parts need no words of their own."""
 
     def check(value: object) -> object:
         if not allowed(value):
@@ -76,14 +76,14 @@ class OneOf:
         self._phrase = phrase or f"one of {', '.join(words)}"
 
     def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of the choice, as pydantic asks for it."""
+        """Return the schema of the choice, in pydantic's protocol."""
         return handler.generate_schema(
             Annotated[Literal[self._words], expects(self._phrase, choices=self._words)]
         )
 
 
 def is_scalar(value: object) -> bool:
-    """Tell whether a value is a number, text or a truth value."""
+    """Whether a value is a number, text or a truth value."""
     return isinstance(value, (int, float, str))
 
 
@@ -107,7 +107,7 @@ def _is_function(value: object) -> bool:
     return isinstance(value, str) and MODULE.fullmatch(value) is not None
 
 
-# A label such as dy/dx must be readable back: no slash, bracket, wildcard or space in a name.
+# A label such as dy/dx must be unambiguous: no slash, bracket, wildcard or space in a name.
 _LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
 _MODULE_PATTERN = r"^[^\s:{}]+:[^\s:{}]+$"
 
@@ -135,7 +135,7 @@ Reals = Annotated[list[Real], Field(min_length=1), expects("a list of numbers, s
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), expects("a finite number above 0")]
 Chance = Annotated[float, Field(gt=0, lt=1), expects("a number above 0 and below 1")]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), expects("a finite number of 0 or more")]
-# numpy draws integers of 64 bits at most; `high` is excluded, so it may be one beyond.
+# numpy draws integers of at most 64 bits; `high` is excluded, so it may be one larger.
 Integer = Annotated[int, Field(ge=-(2**63), le=2**64), expects("an integer between -2**63 and 2**64")]
 Count = Annotated[int, Field(ge=1, le=10_000), expects("an integer from 1 to 10000")]
 Seed = Annotated[int, Field(ge=0, lt=2**63), expects("an integer from 0 to 2**63 - 1")]

@@ -1,4 +1,4 @@
-"""Versions of TensorFlow, as a spec names them: specifiers of PEP 440."""
+"""Versions of TensorFlow as a spec names them: specifiers of PEP 440."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def is_specifier(value: object) -> bool:
 def matches(version: str, specifier: str) -> bool:
     """Tell whether a version is among those that a specifier names.
 
-    A pre-release counts as what it leads up to: 2.22.0rc1 is among `>=2.22`, as its op types are.
+    A pre-release counts as the release it precedes: 2.22.0rc1 is among `>=2.22`, as its op types are.
 
     Args:
-        version: as TensorFlow tells its own.
-        specifier: as `is_specifier` allows it; empty for any version.
+        version: TensorFlow's version string.
+        specifier: a valid specifier; empty for any version.
     """
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -36,7 +36,7 @@ def matches(version: str, specifier: str) -> bool:
 
 
 def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
-    """Return the cases that cover each op type, of those that are for a version of TensorFlow.
+    """Return the cases that cover each op type, among those for a version of TensorFlow.
 
     A case covers the op types of its `covers`, and a raw `op_type` itself.
     """

@@ -1,6 +1,7 @@
 """Where drawn values may lie: a distribution's range, without what `domain` and `away_from` exclude.
 
-Pure arithmetic on intervals: validation asks whether enough is left, drawing which values are in it.
+Pure arithmetic on intervals: validation checks that enough is left, and drawing checks which values are
+inside.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval
 
-# DESIGN: elements keep 0.1 of the distribution's own standard deviation away from each point. The little more
-# covers rounding when the distance is measured.
+# DESIGN: elements keep 0.1 of the distribution's own standard deviation away from each point. The slightly
+# larger factor allows for rounding when the distance is measured.
 AWAY = 0.1 * (1 + 1e-9)
 # Values inside a domain keep this part of a standard deviation (or of the domain's width within the range, if
 # that is less) away from its ends, so that a step fits in between.
 MARGIN = 0.01
-# Below this chance per value, redrawing takes too long: 100 draws a value.
+# Below this probability per value, redrawing takes too long: 100 draws for a value.
 LEAST_CHANCE = 0.01
 
 
@@ -29,7 +30,7 @@ def allowed_intervals(
     """Return the open intervals in which drawn values may lie, in ascending order; none if nothing is left.
 
     Args:
-        distribution: of what is drawn.
+        distribution: the distribution of the values.
         away_from: points to keep away from.
         domain: bounds to stay inside of, `None` where there is none.
 

@@ -1,4 +1,4 @@
-"""Arrays from files beside a spec, read without pickle and checked against a dtype.
+"""Reads arrays from files beside a spec, without pickle, and checks them against a dtype.
 
 Needs numpy: `written` imports it only for a spec that names a file.
 """
@@ -27,14 +27,14 @@ KINDS = {"float": "biuf", "complex": "biufc", "integer": "iuf", "bool": "b", "st
 
 
 class ArrayError(Exception):
-    """A file that doesn't give the array asked for; the text is a fault's message."""
+    """A file doesn't give the requested array; the text is a fault's message."""
 
 
 class ArrayPlace(NamedTuple):
     """Where an array is.
 
     Attributes:
-        folder: where relative paths start.
+        folder: the folder of relative paths.
         path: the file.
         key: the array's name in an `.npz` file.
     """
@@ -70,8 +70,8 @@ def load(place: ArrayPlace) -> NDArray[np.generic]:
             names = list(loaded.files)
             if key in names:
                 return np.asarray(loaded[key])
-    except Exception as error:  # numpy, zipfile and zlib raise whatever the bytes provoke
-        # numpy's own text may run over several lines.
+    except Exception as error:  # numpy, zipfile and zlib may raise anything for broken bytes
+        # numpy's own text may have several lines.
         detail = " ".join(str(error).split()) or type(error).__name__
         raise ArrayError(f"must be an array without pickled objects, but {path!r} gave: {detail}") from error
     near = suggest(key, names) or f"It holds: {', '.join(names) or 'nothing'}"
@@ -88,8 +88,8 @@ def check(
 
     Args:
         place: where it is.
-        dtype: what its values must fit.
-        shape: what its shape must be, if that is written; another is returned before the values are read.
+        dtype: the dtype that its values must fit.
+        shape: the required shape, if it is written; another shape is returned before the values are read.
         domain: bounds of the values.
 
     Returns:
@@ -98,7 +98,7 @@ def check(
     Raises:
         ArrayError: it can't be read, or its values don't fit.
     """
-    with _opened(place) as (stream, kind, found):
+    with _open_stream(place) as (stream, kind, found):
         if shape is not None and found != shape:
             return found
         _check_kind(kind, dtype)
@@ -117,18 +117,18 @@ def check(
 
 
 @contextlib.contextmanager
-def _opened(
+def _open_stream(
     place: ArrayPlace,
 ) -> Iterator[tuple[BinaryIO | None, np.dtype[Any], tuple[int, ...]]]:
     """Open a file; yield its stream at the first value, and the header's dtype and shape.
 
-    No stream where values can't be read one after another: an `.npz`, or what isn't an array.
+    There is no stream if values can't be read one after another: in an `.npz`, or if it isn't an array.
     """
     file = Path(place.folder, place.path)
     try:
         stream = file.open("rb") if os.path.isfile(file) else None  # noqa: PTH113 (names too long)
     except OSError:
-        stream = None  # said as it is loaded
+        stream = None  # reported when the array is loaded
     with stream or contextlib.nullcontext():
         if stream is not None and place.key is None:
             header = _header(stream)
@@ -140,7 +140,7 @@ def _opened(
 
 
 def _header(stream: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return the dtype and shape of an `.npy` file; `None` where it is none, or its header is broken."""
+    """Return the dtype and shape of an `.npy` file; `None` for another file, or for a broken header."""
     try:
         version = np.lib.format.read_magic(stream)
         read = (
@@ -165,7 +165,7 @@ def _check_kind(kind: np.dtype[Any], dtype: str) -> None:
 
 
 def fit(array: NDArray[np.generic], dtype: str) -> NDArray[np.generic]:
-    """Return an array in the wide type of a dtype; the array itself where it has that type.
+    """Return an array in the wide type of a dtype; the array itself if it has that type.
 
     Raises:
         ArrayError: its values don't fit the dtype.
@@ -183,7 +183,7 @@ def _check_values(array: NDArray[np.generic], dtype: str) -> None:
         low, high = INTEGER_RANGES[dtype]
         if array.dtype.kind == "f" and not np.all(np.isfinite(array) & (np.floor(array) == array)):
             raise ArrayError(f"must hold integers for dtype {dtype}, but got fractions")
-        # Python's numbers compare exactly, where 2**64 - 1 rounds up as a float64.
+        # Python's numbers compare exactly; as a float64, 2**64 - 1 rounds up.
         if int(array.min()) < low or int(array.max()) > high:
             raise ArrayError(
                 f"must hold integers from {low} to {high}, but got {array.min()} to {array.max()}"
@@ -198,7 +198,7 @@ def _check_values(array: NDArray[np.generic], dtype: str) -> None:
 
 
 def check_domain(array: NDArray[np.generic], low: float | None, high: float | None) -> None:
-    """Check that every value lies between two bounds; on them is inside.
+    """Check that every value lies between two bounds, which are included.
 
     Raises:
         ArrayError: one doesn't.
@@ -213,7 +213,7 @@ def check_domain(array: NDArray[np.generic], low: float | None, high: float | No
 
 
 def wide_type(dtype: str) -> type:
-    """Return the numpy type in which values of a dtype are drawn and kept."""
+    """Return the numpy type in which values of a dtype are drawn and stored."""
     if dtype == "uint64":
         return np.uint64
     wide: dict[str, type] = {

@@ -1,8 +1,8 @@
-"""Candidate points, drawn beside the samples; those that take another side of a branch are kept.
+"""Candidate points, drawn in addition to the samples; those that take another side of a branch are kept.
 
-They are sample points with high numbers, drawn like any other. Normal values are also drawn wider and
-narrower, within their bounds, and with all elements of one sign. A stated range is never left: a spec claims
-nothing of the function beyond it.
+They are sample points with large indices, drawn like any other. Normal values are also drawn with a wider and
+a narrower distribution, within their bounds, and with all elements of one sign. A stated range is never left:
+the spec says nothing about the function outside it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case, InputSpec
 
-FIRST = 1_000  # above any number of samples that anybody asks for
+FIRST = 1_000  # above any requested number of samples
 COUNT = 64
-# How much wider than stated, in turn: most candidates are as stated.
+# How much wider than stated the distribution is, in turn: for most candidates it is as stated.
 _FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
-# Two of so many candidates have all elements on one side of zero, which rarely happens by chance.
+# Two of this many candidates have all elements on one side of zero, which rarely happens by chance.
 _PERIOD = 16
 _POSITIVE, _NEGATIVE = 4, 12
 
 
 def numbers(*, as_stated: bool, start: int = 0) -> list[int]:
-    """Return the numbers of some candidates, or only of those that are drawn as the spec says.
+    """Return the indices of some candidates, or only of those that are drawn as the spec says.
 
-    Far out, a dtype with few digits may lose all of them, which says nothing about the formula.
+    Far from the middle, a dtype with few digits may lose all of them, which says nothing about the formula.
 
     Args:
         as_stated: whether only these.
-        start: how many candidates to leave out first.
+        start: how many candidates to skip first.
     """
     every = range(FIRST + start, FIRST + start + COUNT)
     return [sample for sample in every if not as_stated or _factor(sample) == 1.0]
@@ -53,7 +53,7 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
     Args:
         case: the case.
         tensor: one of its inputs.
-        sample: the point's number, from `FIRST` on.
+        sample: the point's index, from `FIRST` on.
     """
     factor = _factor(sample)
     distribution = distribution_of(tensor)

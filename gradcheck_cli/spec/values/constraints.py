@@ -1,4 +1,4 @@
-"""Checks on `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and how far."""
+"""Checks `domain`, `away_from`, `min_gap` and `symmetric`: whether values can be moved, and how far."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import InputSpec
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-# A drawn input with at most so many elements, each with at most so many possible values, takes all of these
-# in turn. With more of either, two draws see enough.
+# A drawn input with at most this many elements, each with at most this many possible values, takes all of
+# these in turn. With more of either, two draws see enough.
 FEW_ELEMENTS = 8
 FEW_VALUES = 4
 
@@ -25,7 +25,7 @@ FEW_VALUES = 4
 def few_values(tensor: InputSpec) -> tuple[object, ...]:
     """Return the values that each element of an input takes in turn; none if there are too many.
 
-    A boolean that is drawn twice is the same in every second case, which leaves half of a function unseen.
+    A boolean drawn twice is the same both times in every second case, which leaves half of a function unseen.
     """
     source, kind = tensor.source, kind_of(tensor.dtype)
     if not 0 < math.prod(tensor.shape) <= FEW_ELEMENTS:
@@ -158,7 +158,7 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
 
 
 def _is_symmetric(tensor: InputSpec) -> bool:
-    # A value that broadcasts is the same in each matrix, or row: leaves are looked up by their own places.
+    # A broadcast value is the same in each matrix, or row: elements are looked up by their own indices.
     found = {
         path: complex(literals.to_number(leaf) or 0)
         for path, leaf in literals.leaves(tensor.source.arguments["value"])

@@ -1,4 +1,4 @@
-"""How elements that are drawn one by one are distributed: their range, their spread, and the drawing itself.
+"""The distributions of elements that are drawn one by one: their range, their spread, and the drawing itself.
 
 A generator of such elements is a class here and an entry of `words.GENERATORS`. Numpy is imported when values
 are drawn, so that validating a spec stays fast.
@@ -51,7 +51,7 @@ class ElementDistribution(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[Any]:
-        """Draw a vector of so many values."""
+        """Draw a vector of this many values."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Normal(ElementDistribution):
 
     @property
     def middle(self) -> float:
-        """Zero, unless it is further off than a standard deviation."""
+        """Zero, unless it is more than a standard deviation from the mean."""
         return self.mean if abs(self.mean) > self.stddev else 0.0
 
     def chance(self, intervals: Sequence[Interval]) -> float:
@@ -124,7 +124,7 @@ class Normal(ElementDistribution):
 
 @dataclass(frozen=True)
 class Integers(ElementDistribution):
-    """Whole numbers from `low` up to and without `high`."""
+    """Whole numbers from `low` up to, but not including, `high`."""
 
     kind = "integers"
     low: int
@@ -137,7 +137,7 @@ class Integers(ElementDistribution):
 
     @property
     def stddev(self) -> float:
-        """That of equally likely whole numbers."""
+        """That of a discrete uniform distribution."""
         low, high = self.range
         count = high - low + 1
         return math.sqrt(max(count * count - 1, 0) / 12)
@@ -166,7 +166,7 @@ class Choice(ElementDistribution):
 
     @property
     def _points(self) -> list[float]:
-        """The finite ones: the others lie in no interval."""
+        """The finite numbers: the others lie in no interval."""
         return [float(value) for value in self.values if math.isfinite(float(value))]
 
     @property
@@ -211,7 +211,7 @@ def distribution_of(tensor: InputSpec) -> ElementDistribution | None:
 
 
 def pick(rng: np.random.Generator, values: Sequence[object] | NDArray[Any], count: int) -> NDArray[Any]:
-    """Draw a vector of so many values, with replacement, from an array or what makes one."""
+    """Draw a vector of this many values, with replacement, from an array or something that makes one."""
     import numpy as np
 
     array = np.asarray(values)

@@ -1,12 +1,12 @@
 """Values of one input at one sample point, in wide types: the backend rounds them to the declared dtype.
 
-They depend on seed, op, case, input name, shape and sample number, and on nothing else: neither on the dtype
-(a float32 case checks at the float64 case's points), nor on other inputs, nor on the order of drawing. The
-imaginary part of a complex value has a stream of its own, so that the real part is the real dtype's value.
+They depend only on seed, op, case, input name, shape and sample index: neither on the dtype (a float32 case
+is checked at the float64 case's points), nor on other inputs, nor on the order of drawing. The imaginary part
+of a complex value has its own stream, so that the real part is the real dtype's value.
 
-With few elements, two independent draws often see only one side of what a function does. So elements that
-have few values take each in turn, and few numbers lie, at every other point, on the other side of the middle:
-of zero, or of the range that is drawn from.
+With few elements, two independent draws often see only one side of a function. So elements with few possible
+values take each in turn. If an input has few elements, then at every other point they lie on the other side
+of the middle: of zero, or of the range of the distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gradcheck_cli.spec.values import arrays, literals
 from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
 from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
 from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
-from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirrored, places
+from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirror, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-# With the least chance that validation lets pass (`allowed_intervals`), a value is still outside after this
-# many draws with a probability of 0.99**5000, or 1e-22.
+# With the least probability that validation accepts (`allowed_intervals`), a value is still outside after
+# this many draws with a probability of 0.99**5000, or 1e-22.
 MAX_ROUNDS = 5_000
-# A side with a chance of 1 % per draw is found with one of 99.8 %; otherwise elements stay on their side.
+# A side with a probability of 1 % per draw is found with a probability of 99.8 %; otherwise elements stay on
+# their side.
 TURNS = 600
 
 
@@ -49,13 +50,13 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
     Args:
         case: the case, for its seed, names and folder.
         tensor: one of its inputs.
-        sample: number of the sample point, from 0; `value` and `file` are the same at every one.
+        sample: index of the sample point, from 0; `value` and `file` are the same at every point.
 
     Returns:
         An array of the input's shape: float64, complex128, int64 (uint64 for uint64), bool, or object (text).
 
     Raises:
-        CaseFailedError: a file changed since validation, or the values asked for can't be drawn.
+        CaseFailedError: a file changed since validation, or the requested values can't be drawn.
     """
     if tensor.source.kind == "value":
         return _written(tensor)
@@ -68,7 +69,7 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
 
 
 def _next_value(first: Array, values: Array, sample: int) -> Array:
-    """Return the values of a later sample: each element goes on through `values` from its first one."""
+    """Return the value of a later sample: each element moves on through `values` from its first one."""
     which = np.argmax(first[..., np.newaxis] == values, axis=-1)
     return np.asarray(values[(which + sample) % len(values)])
 
@@ -87,7 +88,7 @@ def _drawn(case: Case, tensor: InputSpec, sample: int) -> Array:
     else:
         drawn = _unshaped(tensor, rng, imaginary)
     shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
-    return mirrored(shaped) if tensor.symmetric else shaped
+    return mirror(shaped) if tensor.symmetric else shaped
 
 
 def _stream(case: Case, tensor: InputSpec, sample: int, part: str) -> np.random.Generator:
@@ -135,7 +136,7 @@ def _stored(case: Case, tensor: InputSpec) -> Array:
         raise _failed(
             tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
         )
-    if tensor.symmetric and not np.array_equal(wide, mirrored(wide), equal_nan=True):
+    if tensor.symmetric and not np.array_equal(wide, mirror(wide), equal_nan=True):
         raise _failed(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
 
@@ -154,7 +155,7 @@ def _unshaped(
     imaginary: np.random.Generator,
     opposite: tuple[np.random.Generator, np.random.Generator] | None = None,
 ) -> Array:
-    """Draw a tensor's elements; each on the other side of what other streams draw, if these are given."""
+    """Draw a tensor's elements; if `opposite` is given, each on the other side of those values."""
     source, kind = tensor.source, kind_of(tensor.dtype)
     count = math.prod(tensor.shape)
     distribution = distribution_of(tensor)
@@ -218,7 +219,7 @@ def _turned(
 ) -> Array:
     """Redraw the elements that lie on the same side as another point's, until none does.
 
-    Their sizes stay independent: at -x, a gradient that keeps a value of x would often be right.
+    Their magnitudes stay independent: at -x, a gradient that keeps a value of x would often be right.
     """
     middle = distribution.middle
     for _ in range(TURNS):
@@ -230,7 +231,7 @@ def _turned(
             break
         drawn[same] = sample(same.size)
         if tensor.away_from or tensor.domain != (None, None):
-            # An element that falls outside goes back to the same side, and is drawn once more.
+            # An element that falls outside returns to the same side, and is drawn once more.
             outside = same[~_inside(tensor, distribution, drawn[same])]
             drawn[outside] = other[outside]
     return drawn
@@ -249,7 +250,7 @@ def _inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) 
 
 
 def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
-    """Draw an array with structure; its elements can't be redrawn one by one, so all of it is."""
+    """Draw an array with structure; its elements can't be redrawn one by one, so the whole array is."""
     low, high = tensor.domain
     is_complex = kind_of(tensor.dtype) == "complex"
     drawing = Drawing(rng, tensor.shape, tensor.source.arguments, is_complex)
@@ -268,10 +269,10 @@ def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
 def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interval]) -> NDArray[np.float64]:
     """Move values as little as needed for every two to differ by at least `gap`.
 
-    The intervals are thought of as joined end to end: two values that are `gap` apart on the joined line are
-    at least that far apart in truth. On that line, subtracting rank times gap turns "at least gap apart"
-    into "in ascending order", for which the mean of the running maximum from below and the running minimum
-    from above is a symmetric repair; what is in order already stays as it is.
+    The intervals are joined end to end on a line: two values that are `gap` apart on this line are really at
+    least that far apart. On the line, subtracting rank times gap turns "at least gap apart" into "in
+    ascending order". The mean of the running maximum from below and the running minimum from above is a
+    symmetric repair of the order; values in order stay as they are.
 
     Args:
         values: a vector.
@@ -283,12 +284,12 @@ def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interva
     """
     count = values.size
     low, high = np.array(intervals, np.float64).T
-    # Length of what is cut out below each interval; the first one has nothing below it.
+    # Total length of the gaps below each interval; there is none below the first.
     cut = np.concatenate([[0.0], np.cumsum(low[1:] - high[:-1])])
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     joined = ascending - cut[np.clip(np.searchsorted(low, ascending, side="right") - 1, 0, None)]
-    # Rounding, of the values and of each step back, must not eat into the gap.
+    # Rounding of the values, and of each step back, must not reduce the gap.
     finite = np.abs(np.concatenate([joined, low[np.isfinite(low)], high[np.isfinite(high)]])).max(initial=0.0)
     ranks = (gap * (1 + 1e-9) + 8 * np.spacing(finite + count * gap)) * np.arange(count)
     slack = joined - ranks

@@ -1,7 +1,7 @@
 """The inputs of a case that may take other values than the drawn ones, as one vector of real numbers.
 
-These are real and complex inputs whose elements are drawn one by one. A stated range is never left: a spec
-claims nothing of the function beyond it. Normal values may lie far out.
+These are real and complex inputs whose elements are drawn one by one. A stated range is never left: the spec
+says nothing about the function outside it. Normal values may lie far from the mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# How many standard deviations normal values may lie out: where float64 has digits to spare, and elsewhere.
+# How many standard deviations from the mean normal values may lie: where float64 has digits to spare, and
+# elsewhere.
 _FAR, _NEAR = 300.0, 6.0
 
 
@@ -35,11 +36,11 @@ class FreeInput:
     """One input whose elements may be chosen.
 
     Attributes:
-        number: among the case's inputs.
+        number: its index among the case's inputs.
         shape: its shape.
-        is_complex: whether each element has two parts, one after all of the other.
+        is_complex: whether each element has two parts; all real parts come first.
         intervals: where each real component may lie, disjoint and ascending.
-        middle: of what is drawn.
+        middle: the middle of the distribution.
         spread: its standard deviation.
     """
 
@@ -56,7 +57,7 @@ class FreeInput:
         return math.prod(self.shape) * (2 if self.is_complex else 1)
 
     def inside(self, values: Array) -> Array:
-        """Return values, each moved to the nearest one that is allowed."""
+        """Return values, each moved to the nearest allowed one."""
         best = np.full(values.shape, np.nan)
         for low, high in self.intervals:
             moved = np.clip(values, low, high)
@@ -73,12 +74,12 @@ class FreeInputs:
 
     @staticmethod
     def of(case: Case, *, as_stated: bool) -> FreeInputs:
-        """Return those of a case.
+        """Return the free inputs of a case.
 
         Args:
             case: the case.
-            as_stated: stay where values are likely to be drawn: a dtype with few digits may lose all of them
-                far out, which says nothing about the formula.
+            as_stated: stay where values are likely to be drawn: far away, a dtype with few digits may lose
+                all of them, which says nothing about the formula.
         """
         found = []
         for number, tensor in enumerate(case.tensors):
@@ -100,8 +101,8 @@ class FreeInputs:
         return sum(part.size for part in self.parts)
 
     def pack(self, points: Mapping[int, Array]) -> Array:
-        """Turn stacks of inputs, (B, *shape) by number, into vectors, (B, size)."""
-        flat = []
+        """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
+        flat = [np.empty((len(next(iter(points.values()))), 0))]
         for part in self.parts:
             values = points[part.number].reshape(len(points[part.number]), -1)
             flat.append(np.concatenate([values.real, values.imag], axis=1) if part.is_complex else values)
@@ -125,32 +126,32 @@ class FreeInputs:
         return found
 
     def others(self, points: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the stacks of those inputs that may not be chosen."""
+        """Return the stacks of the inputs that may not be chosen."""
         chosen = {part.number for part in self.parts}
         return {number: stack for number, stack in points.items() if number not in chosen}
 
     def split(self, vectors: Array) -> list[Array]:
-        """Cut vectors, (B, size), into each input's components."""
-        return np.split(vectors, np.cumsum([part.size for part in self.parts])[:-1], axis=1)
+        """Split vectors, (B, size), into each input's components."""
+        return np.split(vectors, np.cumsum([part.size for part in self.parts]), axis=1)[:-1]
 
     def inside(self, vectors: Array) -> Array:
-        """Return vectors, each component moved to the nearest value that is allowed."""
+        """Return vectors with each component moved to the nearest allowed value."""
         parts = zip(self.parts, self.split(vectors), strict=True)
-        return np.concatenate([part.inside(own) for part, own in parts], axis=1)
+        return np.concatenate([vectors[:, :0], *(part.inside(own) for part, own in parts)], axis=1)
 
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return np.concatenate([np.full(part.size, part.spread) for part in self.parts])
+        return np.repeat([part.spread for part in self.parts], [part.size for part in self.parts])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return np.concatenate([np.full(part.size, part.middle) for part in self.parts])
+        return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
 
     @property
     def borders(self) -> list[float]:
-        """The ends of where components may lie, if the spec states any."""
+        """The ends of the ranges of components, if the spec states any."""
         ends = {end for part in self.parts for interval in part.intervals for end in interval}
         far = {
             part.middle + sign * scale * part.spread

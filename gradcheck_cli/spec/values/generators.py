@@ -1,6 +1,6 @@
 """Arrays whose elements depend on each other, by generator, in float64 or integers.
 
-Each function fills a whole shape; nothing here knows of dtypes, domains or seeds.
+Each function fills a whole shape; it doesn't know dtypes, domains or seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-# Eigenvalues between these keep the condition number of `spd` at 4 at most.
+# Eigenvalues in this range keep the condition number of `spd` at 4 or less.
 EIGENVALUES = (0.5, 2.0)
 # Off-diagonal part of `triangular`, relative to 1/sqrt(n): small against a diagonal in [1, 2].
 OFF_DIAGONAL = 0.5
@@ -33,11 +33,11 @@ PROBABILITY_FLOOR = 0.1
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is to be drawn.
+    """What to draw.
 
     Attributes:
         rng: source of randomness.
-        shape: of the result.
+        shape: the result's shape.
         arguments: the generator's arguments.
         is_complex: whether matrices are complex.
     """
@@ -66,7 +66,7 @@ def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Sha
     return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
 
 
-def mirrored(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
+def mirror(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
     """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
     values: Floats = np.asarray(matrix)
     lower = np.tril(values, -1)
@@ -100,8 +100,8 @@ def _orthogonal(drawing: Drawing) -> Floats:
     *batch, rows, columns = drawing.shape
     tall = replace(drawing, shape=(*batch, max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(_gaussian(tall))
-    # Without the signs of r's diagonal, q isn't uniformly distributed (Mezzadri 2007, "How to generate
-    # random matrices from the classical compact groups").
+    # Without the signs of r's diagonal, q isn't uniformly distributed (Mezzadri 2007, "How to generate random
+    # matrices from the classical compact groups").
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)
     q = q * (diagonal / np.abs(diagonal))[..., np.newaxis, :]
     return np.asarray(q if rows >= columns else np.conj(np.swapaxes(q, -1, -2)))
@@ -111,8 +111,8 @@ def _spd(drawing: Drawing) -> Floats:
     q, shape = _orthogonal(drawing), drawing.shape
     low, high = EIGENVALUES
     size = shape[-1]
-    # One eigenvalue in the middle half of each of n equal slots: none repeats, so that gradients of
-    # eigenvalue decompositions exist and are tame.
+    # One eigenvalue in the middle half of each of n equal slots: none repeats, so gradients of eigenvalue
+    # decompositions exist and are moderate.
     slots = (np.arange(size) + drawing.rng.uniform(0.25, 0.75, shape[:-1])) / size
     product = (q * (low + (high - low) * slots)[..., np.newaxis, :]) @ np.conj(np.swapaxes(q, -1, -2))
     return np.asarray((product + np.conj(np.swapaxes(product, -1, -2))) / 2)
@@ -130,10 +130,10 @@ def _triangular(drawing: Drawing) -> Floats:
 
 
 def _of_a_package(drawing: Drawing) -> NDArray[np.generic]:
-    """Draw by a function that another package brings.
+    """Draw with a function of another package.
 
     Raises:
-        CaseFailedError: there is none of that name, it raises, or it returns another shape.
+        CaseFailedError: there is no generator of that name, it raises, or it returns another shape.
     """
     name, known = str(drawing.arguments["name"]), extensions(GENERATORS)
     if name not in known:

@@ -1,4 +1,4 @@
-"""Checks on what an input writes down of its values: literals, files, ranges, shapes against the dtype."""
+"""Checks the values that an input writes down: literals, files, ranges, and shapes, against the dtype."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Source
     from gradcheck_cli.spec.yaml.yaml_nodes import Node
 
-MAX_ELEMENTS = 2**31  # beyond, no Jacobian and hardly one array fits into memory
+MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LiteralChecks:
-    """One input as written: where faults go, its node, its dtype."""
+    """One input as written: its fault log, its node, its dtype."""
 
     log: FaultLog
     node: Node
     dtype: str
 
     def check_value(self, value: object, shape: Shape | None) -> Shape | None:
-        """Check a `value`, and return the input's shape: as written, else the value's own."""
+        """Check a `value`, and return the input's shape: as written, or the value's own."""
         found = literals.shape_of(value)
         if found is None:
             self.log.add(self.node, "must have rows of equal length, but got a ragged list", "value")
@@ -78,10 +78,10 @@ class LiteralChecks:
             wanted = literals.misfit(leaf, self.dtype)
             if wanted:
                 self.log.add(self.node, f"must be {wanted}, but got {show(leaf)}", key, *path)
-                return  # one is enough: the rest most likely share its cause
+                return  # one is enough: the others probably have the same cause
 
     def check_arguments(self, source: Source) -> None:
-        """Check what a generator takes against the dtype: values to choose from, or a range."""
+        """Check a generator's arguments against the dtype: values to choose from, or a range."""
         if "values" in source.arguments:
             self.check_leaves(source.arguments["values"], source.kind)
         numbers = GENERATORS[source.kind].numbers if source.kind in GENERATORS else {}
@@ -102,7 +102,7 @@ class LiteralChecks:
 
     def _check_integers(self, kind: str, low: int, high: int) -> None:
         """Check the ends of a range of integers, high excluded."""
-        # Floats are drawn as 64-bit integers, too.
+        # Floats are also drawn as 64-bit integers.
         least, most = INTEGER_RANGES.get(self.dtype, INTEGER_RANGES["int64"])
         if low < least:
             message = f"must be at least {least} for dtype {self.dtype}, but got {show(low)}"

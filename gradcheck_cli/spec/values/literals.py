@@ -20,7 +20,7 @@ def split_file(name: str) -> tuple[str, str | None]:
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:
-    """Return the shape of nested lists (a scalar's is `()`), or `None` where rows differ in length."""
+    """Return the shape of nested lists (`()` for a scalar), or `None` if rows differ in length."""
     if not isinstance(value, (list, tuple)):
         return ()
     shapes = {shape_of(element) for element in value}
@@ -47,7 +47,7 @@ def leaves(value: object, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[in
 
 
 def to_number(value: object) -> complex | None:
-    """Return a written number, complex text such as `1+2j` included, or `None` for anything else."""
+    """Return a written number, including complex text such as `1+2j`, or `None` for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -61,7 +61,7 @@ def to_number(value: object) -> complex | None:
 
 
 def misfit(value: object, dtype: str) -> str:  # noqa: PLR0911 (one return per kind)
-    """Say what a scalar must be to fit a dtype; empty where it fits."""
+    """Say what a scalar must be to fit a dtype; empty if it fits."""
     kind = kind_of(dtype)
     if kind == "bool":
         return "" if isinstance(value, bool) else "true or false for dtype bool"

@@ -1,6 +1,6 @@
 """Points of special kinds, as vectors over a case's free inputs: wide, narrow, tied, zero, on borders.
 
-Random draws hardly ever make them, and code likes to treat them apart.
+Random draws hardly ever produce them, and code often treats them separately.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def _one_sided(sign: float) -> Pattern:
 
 
 def _zeros(_free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
-    """Some components are zero, in some points all of them."""
+    """Some components are zero; in some points all of them are."""
     share = generator.random((len(rows), 1)) ** 2 * 1.5
     return np.where(generator.random(rows.shape) < share, 0.0, rows)
 
 
 def _ties(free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
-    """Two components of an input are equal, in every other point all of them."""
+    """Two components of an input are equal; in every other point all of them are."""
     parts = free.split(rows.copy())
     for own in parts:
         if own.shape[1] > 1:
@@ -60,7 +60,7 @@ def _equal_rows(
 def _borders(
     free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
 ) -> Array:
-    """Some components are on an end of where they may lie."""
+    """Some components are at an end of their range."""
     ends = free.borders
     if not ends:
         return rows
@@ -104,19 +104,19 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 
 
-def shaped(
+def make_patterns(
     free: FreeInputs, rows: Array, generator: np.random.Generator, values: Sequence[float] = ()
 ) -> Array:
     """Return drawn points with every pattern in turn.
 
     Args:
-        free: what the vectors hold.
+        free: the free inputs.
         rows: (B, n), as drawn.
         generator: of random numbers.
-        values: what components may be compared with.
+        values: the values that components may be compared with.
 
     Returns:
-        (B, n), inside what the spec states.
+        (B, n), inside the ranges that the spec states.
     """
     found = rows.copy()
     for number, pattern in enumerate(PATTERNS):

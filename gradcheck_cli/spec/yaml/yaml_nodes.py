@@ -1,6 +1,6 @@
-"""The nodes of a YAML tree, which know the line and place where they were written, and its plain scalars.
+"""The nodes of a YAML tree, which know the line and place where they were written, and plain scalars.
 
-These follow the 1.2 core schema: `1e-6` is a number, `no` is text, `012` is twelve.
+Scalars follow the 1.2 core schema: `1e-6` is a number, `no` is text, `012` is twelve.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_scalar(text: str) -> Scalar:  # noqa: PLR0911 (one return per form)
     """Resolve a plain scalar by the YAML 1.2 core schema.
 
     Raises:
-        OverflowError: the number is beyond what a float64 holds.
+        OverflowError: the number is too large for float64.
     """
     if _NULL.fullmatch(text):
         return None
@@ -37,7 +37,7 @@ def read_scalar(text: str) -> Scalar:  # noqa: PLR0911 (one return per form)
     if _INTEGER.fullmatch(text) or _BASED.fullmatch(text):
         if len(text) > MAX_DIGITS:
             raise OverflowError
-        # Base 0 would take Python's word on leading zeros; in YAML 1.2, 012 is twelve.
+        # Base 0 would apply Python's rule for leading zeros; in YAML 1.2, 012 is twelve.
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
         number = int(text, base)
         float(number)
@@ -57,15 +57,15 @@ def read_scalar(text: str) -> Scalar:  # noqa: PLR0911 (one return per form)
 class Node:
     """A value of the tree: `value` is a scalar, a list of nodes, or a dict from text to nodes.
 
-    `line` is where the value stands (for a list, mapping or null in a mapping: where its key stands);
-    `place` is the dotted path within the document. Both survive merging, so a fault names the origin.
+    `line` is the line of the value (for a list, mapping or null in a mapping: of its key); `place` is the
+    dotted path within the document. Both survive merging, so a fault names the origin.
     """
 
     value: Scalar | list[Node] | dict[str, Node]
     line: int
     place: str
     key_line: int = 0
-    path: str = ""  # the file, where it isn't the one that is read: defaults of a folder
+    path: str = ""  # the file, if it isn't the one that is being read: defaults of a folder
 
     def plain(self) -> object:
         """Return the value as plain dicts, lists and scalars."""
@@ -76,7 +76,7 @@ class Node:
         return self.value
 
     def get(self, *path: str | int) -> Node | None:
-        """Return the node at `path` below this one, or `None` where there is none."""
+        """Return the node at `path` below this one, or `None` if there is none."""
         node: Node = self
         for part in path:
             if isinstance(node.value, dict) and part in node.value:
@@ -104,18 +104,18 @@ def join(place: str, key: str) -> str:
     return f"{place}.{shown}" if place else shown
 
 
-def moved(node: Node, place: str, key_line: int) -> Node:
-    """Copy a node to where an alias stands: it keeps its lines, and gets that place's names."""
+def copy_to(node: Node, place: str, key_line: int) -> Node:
+    """Copy a node to the place of an alias: it keeps its lines, and gets that place's names."""
     value = node.value
     if isinstance(value, dict):
-        value = {key: moved(child, join(place, key), child.key_line) for key, child in value.items()}
+        value = {key: copy_to(child, join(place, key), child.key_line) for key, child in value.items()}
     elif isinstance(value, list):
-        value = [moved(child, f"{place}[{i}]", child.key_line) for i, child in enumerate(value)]
+        value = [copy_to(child, f"{place}[{i}]", child.key_line) for i, child in enumerate(value)]
     return replace(node, value=value, place=place, key_line=key_line)
 
 
 def of_file(node: Node, path: str) -> Node:
-    """Return a node that knows, with all below it, in which file it stands."""
+    """Return a node that records, for itself and all nodes below it, the file it comes from."""
     value = node.value
     if isinstance(value, dict):
         value = {key: of_file(child, path) for key, child in value.items()}

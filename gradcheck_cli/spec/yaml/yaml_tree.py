@@ -1,8 +1,8 @@
-"""YAML text to a tree of nodes that know their line and place; knows YAML 1.2 core, nothing of specs.
+"""Reads YAML text into a tree of nodes that know their line and place; knows YAML 1.2 core, but not specs.
 
-The tree is built from parser events, not by PyYAML's composer: that one recurses, expands aliases without
-bound, lets a later duplicate key win, and reads YAML 1.1 (`no` as false, `1e-6` as text). Merge keys (`<<`)
-aren't part of YAML 1.2: they are a fault, `defaults:` serves the purpose.
+The tree is built from parser events, not by PyYAML's composer, which recurses, expands aliases without bound,
+lets a later duplicate key win, and reads YAML 1.1 (`no` as false, `1e-6` as text). Merge keys (`<<`) aren't
+part of YAML 1.2: they are a fault, and `defaults:` replaces them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, Scalar, join, moved, read_scalar
+from gradcheck_cli.spec.yaml.yaml_nodes import Node, Scalar, copy_to, join, read_scalar
 
 MAX_BYTES = 16 * 2**20  # a spec is text that people read; larger data belongs in `file:`
 MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a bomb asks for billions
@@ -109,7 +109,7 @@ class _Composer:
         self._document_line = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Use one event of the parser."""
+        """Process one event of the parser."""
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.DocumentStartEvent):
             self._anchors = {}
@@ -127,7 +127,7 @@ class _Composer:
             self._place(done.node, done.size, done.height)
 
     def _position(self, line: int) -> tuple[str, int]:
-        """Return the place of the next value, and the line of its key (or of itself)."""
+        """Return the place of the next value, and the line of its key (or its own)."""
         if not self._open:
             return "", self._document_line or line
         parent = self._open[-1]
@@ -195,7 +195,7 @@ class _Composer:
         node, size, height = target
         self._spend(size, line)
         self._check_depth(height, line)
-        self._place(moved(node, place, key_line), size, height)
+        self._place(copy_to(node, place, key_line), size, height)
 
     def _place(self, node: Node, size: int, height: int) -> None:
         if not self._open:

@@ -1,4 +1,4 @@
-"""Flat tensors to what a forward is called with: lists, dicts, objects and composite tensors put together."""
+"""Builds what a forward is called with from flat tensors: lists, dicts, objects and composite tensors."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def call_with(
 
     Args:
         call: takes positional and keyword arguments, and calls the function with them.
-        function: tells by its signature what it takes by keyword alone.
+        function: its signature says what it takes only by keyword.
         case: the case.
         tensors: its inputs, flat.
 
     Raises:
-        CaseFailedError: of kind "inputs": an object can't be made of its fields.
+        CaseFailedError: of kind "inputs": an object can't be built from its fields.
     """
-    values = named(case, tensors)
+    values = build_arguments(case, tensors)
     by_keyword = _by_keyword(function, list(values), case.attrs)
     positional = [value for name, value in values.items() if name not in by_keyword]
     placed, attrs = _with_attrs_before(function, positional, dict(case.attrs))
@@ -47,13 +47,13 @@ def call_with(
 def _with_attrs_before(
     function: Callable[..., Any], tensors: list[Any], attrs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return tensors with the attrs whose parameters come before them, and the attrs that are left.
+    """Return the tensors with the attrs whose parameters precede them, and the remaining attrs.
 
     So `tf.einsum(equation, *inputs)` can be called; an attr after the tensors is given by its name.
     """
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # no Python function
+    except (TypeError, ValueError):  # not a Python function
         return tensors, attrs
     placed: list[Any] = []
     left = iter(tensors)
@@ -69,11 +69,11 @@ def _with_attrs_before(
     return [*placed, *left], attrs
 
 
-def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
-    """Return the arguments that flat tensors make, by name, in forward's positional order.
+def build_arguments(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
+    """Build the arguments from flat tensors, by name, in forward's positional order.
 
     Raises:
-        CaseFailedError: of kind "inputs": an object can't be made of its fields.
+        CaseFailedError: of kind "inputs": an object can't be built from its fields.
     """
     values = iter(tensors)
     return {
@@ -86,15 +86,15 @@ def named(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
 def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     """Refuse inputs that have the names of a function's parameters in another order.
 
-    They are passed by position, and their pairs carry the names of the spec: each would be reported for the
-    other one. Parameters that have other names, and `*args`, tell nothing.
+    Inputs are passed by position, and their pairs have the names of the spec: each would be reported under
+    the other one's name. Parameters with other names, and `*args`, say nothing about the order.
 
     Raises:
         CaseFailedError: of kind "inputs".
     """
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # no Python function
+    except (TypeError, ValueError):  # not a Python function
         return
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
@@ -115,7 +115,7 @@ def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, An
     keywords = {**(case.build or {}), **case.attrs}
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # no Python function
+    except (TypeError, ValueError):  # not a Python function
         return dict(case.attrs)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(case.attrs)
@@ -124,7 +124,7 @@ def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, An
 
 
 def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
-    """Whether a function is a factory, as the forward is: all that it must be given is in `build`."""
+    """Whether a function is a factory, as the forward is: everything that it requires is in `build`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -146,7 +146,7 @@ def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) 
     """Return the names of the arguments that a function can't take by position."""
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # no Python function: by position, as ever
+    except (TypeError, ValueError):  # not a Python function: by position, as always
         return []
     kinds = {parameter.kind for parameter in parameters.values()}
     keyword_names = [
@@ -163,7 +163,7 @@ def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) 
 
 
 def _build(form: Form, values: Iterator[Any], name: str) -> Any:
-    """Put an argument together of the next values."""
+    """Build an argument from the next values."""
     if form.kind == "tensor":
         return next(values)
     if form.kind == "sparse":
@@ -185,7 +185,7 @@ def _build(form: Form, values: Iterator[Any], name: str) -> Any:
 
 
 def _sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...]) -> tf.SparseTensor:
-    # Its rank is known however little else a trace may know, as it is where a SparseTensorSpec names it.
+    # Its rank is known even if a trace knows nothing else, as where a SparseTensorSpec states it.
     indices = tf.ensure_shape(indices, [None, len(shape)])
     tensor = tf.SparseTensor(indices, values, tf.ensure_shape(dense_shape, [len(shape)]))
     if values.shape[0] is not None:
@@ -199,7 +199,7 @@ def _object(form: Form, fields: dict[str, Any], name: str) -> Any:
         return make(**fields)
     except (CaseFailedError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # code of the user's may raise what it likes
+    except BaseException as error:  # the user's code may raise anything
         raise CaseFailedError(
             "inputs",
             f"inputs.{name}: {form.target}({', '.join(f'{key}=...' for key in fields)}) raised "

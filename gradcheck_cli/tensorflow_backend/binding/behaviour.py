@@ -1,9 +1,9 @@
-"""Run each module's code under TensorFlow 1's or 2's behaviour, as that module asks for.
+"""Run each module's code under the behaviour, TensorFlow 1's or 2's, that the module asks for.
 
-`tf.compat.v1.disable_v2_behavior()` at the top of a module is a switch of the process: eager execution is off
-from then on, for gradcheck too. Here modules are imported so that their switches are recorded and put back.
-Functions of such a module are traced under them, but for two: eager execution stays on around the trace, and
-variables that a function makes are resources, whose values a trace can read.
+`tf.compat.v1.disable_v2_behavior()` at the top of a module changes the whole process: eager execution is off
+from then on, for gradcheck too. So this module records such switches while modules are imported, and then
+resets them. Functions of such a module are traced with its switches on, with two exceptions: eager execution
+stays on around the trace, and variables that a function makes are resources, whose values a trace can read.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.private import private_v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-_NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # as they are imported, nor do modules of Python's own
-# Functions are called from an eager context, and read variables as resources, whatever their module asks for.
+_NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # nor do the standard library's modules
+# Functions are called from an eager context and read variables as resources, whatever their module asks for.
 _NOT_IN_CALLS = {"v2", "eager", "resource_variables"}
 
 
 @dataclass(frozen=True)
 class Switches:
-    """The switches with which modules left TensorFlow 2's behaviour, and the graphs that they left open."""
+    """The switches away from TensorFlow 2's behaviour that modules left on, and the graphs left open."""
 
     switches: dict[str, Any] = field(default_factory=dict)
     scene: private_v1.Scene | None = None
 
     def __or__(self, later: Switches) -> Switches:
-        """Add what another module asks for, after this one."""
+        """Add what another module asks for after this one."""
         return Switches({**self.switches, **later.switches}, later.scene or self.scene)
 
     @property
@@ -53,7 +53,7 @@ class Switches:
 
 
 _RECORDS: weakref.WeakKeyDictionary[ModuleType, Switches] = weakref.WeakKeyDictionary()
-_NUMPY_CALLS = threading.RLock()  # switches are the process's; TensorFlow calls NumPy functions from threads
+_NUMPY_CALLS = threading.RLock()  # switches are global; TensorFlow calls NumPy functions from threads
 
 
 @dataclass
@@ -64,7 +64,7 @@ class _Case:
     asked: Switches
     is_tracing: bool = False
     variables: dict[tuple[str, tuple[Any, ...]], dict[Any, Any]] = field(default_factory=dict)  # by dtype
-    values: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # by id; the tensor, and its value
+    values: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # by id; the tensor and its value
     sessions: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id of a graph
 
 
@@ -73,8 +73,8 @@ _current = _Case(Switches(), Switches())
 
 @contextlib.contextmanager
 def own() -> Iterator[None]:
-    """Run under TensorFlow 2's behaviour; a caller's own switches are what its modules ask for."""
-    global _current  # noqa: PLW0603 (the switches are the process's, too)
+    """Run under TensorFlow 2's behaviour; a caller's switches count as its modules' own."""
+    global _current  # noqa: PLW0603 (the switches are global to the process, too)
     switches, scene = private_v1.switches(), private_v1.scene()
     outer = _current
     is_own = _differences(switches) == {} and scene.is_eager
@@ -94,7 +94,7 @@ def own() -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_case() -> Iterator[None]:
-    """Start without switches but the caller's own; modules that are loaded within add theirs."""
+    """Start with only the caller's switches; modules that are loaded within add theirs."""
     global _current  # noqa: PLW0603 (as above)
     outer = _current
     _current = _Case(outer.caller, outer.caller)
@@ -109,10 +109,10 @@ def _differences(switches: dict[str, Any], since: dict[str, Any] = private_v1.OW
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module, and put back the switches that it turns: they are for its own functions.
+    """Import a module and reset the switches that it turns: they are for its own functions.
 
     Raises:
-        Exception: whatever the module raises as it is imported.
+        Exception: whatever the module raises when it is imported.
     """
     parts = name.split(".")
     names = [".".join(parts[: place + 1]) for place in range(len(parts))]
@@ -138,7 +138,7 @@ def _switches_of(names: list[str]) -> Switches:
 
 @contextlib.contextmanager
 def _put_back() -> Iterator[None]:
-    """Give each import a default graph of its own, and put back every switch afterwards."""
+    """Give each import its own default graph, and reset every switch afterwards."""
     switches, scene = private_v1.switches(), private_v1.scene()
     private_v1.set_scene(private_v1.own_scene())
     try:
@@ -156,16 +156,16 @@ def _enter(asked: Switches) -> None:
 
 @contextlib.contextmanager
 def _watch_imports() -> Iterator[None]:
-    """Record what the modules that are imported within switch.
+    """Record the switches of the modules that are imported within.
 
-    One that was imported earlier, for another case, switches again what it switched then, where a module
-    imports it: as it would in a program of its own.
+    If a module imports one that was already imported for an earlier case, that one's recorded switches count
+    again, as they would in a program of its own.
     """
     original = builtins.__import__
 
     def watching(
         name: str,
-        globals: Any = None,  # noqa: A002 (Python calls it so)
+        globals: Any = None,  # noqa: A002 (Python's name for it)
         locals: Any = None,  # noqa: A002 (as above)
         fromlist: Any = (),
         level: int = 0,
@@ -233,8 +233,8 @@ def functions_without_eager(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def switched() -> Iterator[None]:
-    """Call the case's code as its modules ask for, in eager mode or for a function that is traced."""
+def run_with_switches() -> Iterator[None]:
+    """Call the case's code with its modules' switches, in eager mode or for a function that is traced."""
     asked = _current.asked.switches
     before = private_v1.switches()
     private_v1.set_switches({name: value for name, value in asked.items() if name not in _NOT_IN_CALLS})
@@ -246,7 +246,7 @@ def switched() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracing() -> Iterator[None]:
-    """Trace the case's functions as their modules ask for."""
+    """Trace the case's functions with their modules' switches."""
     case = _current
     if case.is_tracing:
         yield
@@ -255,17 +255,17 @@ def tracing() -> Iterator[None]:
     case.is_tracing = True
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(switched())
-            stack.enter_context(private_v1.values_captured(_value))
-            stack.enter_context(private_v1.defuns_differentiated())
-            stack.enter_context(private_v1.registered_anew())
+            stack.enter_context(run_with_switches())
+            stack.enter_context(private_v1.capture_values(_value))
+            stack.enter_context(private_v1.differentiate_defuns())
+            stack.enter_context(private_v1.register_anew())
             if scene is not None and scene.default_graph is not None:
-                stack.enter_context(private_v1.standing_for_what_is_traced(scene.default_graph))
+                stack.enter_context(private_v1.redirect_default_graph(scene.default_graph))
             if asked.get("control_flow") is False:
-                stack.enter_context(private_v1.bodies_with_overrides())
+                stack.enter_context(private_v1.pass_overrides_to_bodies())
             if asked:
                 stack.enter_context(tf.variable_creator_scope(_variable))
-            # A tf.function is one whether or not functions are to run eagerly elsewhere.
+            # A tf.function stays one, whether or not functions run eagerly elsewhere.
             private_v1.set_switches({"functions_eagerly": False})
             yield
     finally:
@@ -273,13 +273,13 @@ def tracing() -> Iterator[None]:
 
 
 def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
-    """Make a variable once for all traces of a case: code of TensorFlow 1 makes them as it is traced."""
+    """Make a variable once for all traces of a case: TensorFlow 1 code makes them while it is traced."""
     name = str(keywords.get("name"))
     initial = keywords.get("initial_value")
     if private_v1.is_function_tensor(initial):
         keywords["initial_value"] = private_v1.value_in_function(initial)
     keywords["use_resource"] = True
-    with seeded(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
+    with seed_globals(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
         variable = make(**keywords)
     same = _current.variables.setdefault((name, tuple(variable.shape.as_list() or ())), {})
     if same and variable.dtype not in same:
@@ -290,7 +290,7 @@ def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
 
 
 def _value(tensor: Any) -> Any:
-    """Return the value of a tensor that a module made in its graph as it was imported.
+    """Return the value of a tensor that a module made in its graph when it was imported.
 
     Raises:
         CaseFailedError: of kind "forward": it can't be evaluated.
@@ -303,7 +303,7 @@ def _value(tensor: Any) -> Any:
 
 
 def _evaluate(tensor: Any) -> tuple[Any, ...]:
-    """Return the tensor, what must live as long as it, and its value; a variable stands for its handle."""
+    """Return the tensor, an object to keep alive with it, and its value; a variable's is its handle."""
     variable = private_v1.variable_of_handle(tensor) if tensor.dtype == tf.resource else None
     subject = f"the forward uses {tensor.name!r}, which its module made as it was imported, and which"
     if tensor.dtype == tf.resource and variable is None:
@@ -323,9 +323,9 @@ def _evaluate(tensor: Any) -> tuple[Any, ...]:
 
 
 def _read(tensor: Any, graph: Any) -> np.ndarray[Any, Any]:
-    """Evaluate in the session that the module has open, or in a new one, with variables as they begin."""
+    """Evaluate in the session that the module has open, or in a new one with initialised variables."""
     for session in _sessions_of(graph):
-        with contextlib.suppress(tf.errors.FailedPreconditionError):  # it hasn't initialised its variables
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # it has uninitialised variables
             return np.asarray(session.run(tensor))
     if id(graph) not in _current.sessions:
         _current.sessions[id(graph)] = (graph, private_v1.new_session(graph))

@@ -1,6 +1,6 @@
 """Bind a case's forward and gradient into one function of tensors, in each of the five ways.
 
-The result is called once per trace, in a graph. Which override it carries is noted, so that the trace
+The result is called once per trace, in a graph. The override that it carries is recorded, so that the trace
 can tell whether it took effect.
 """
 
@@ -22,10 +22,10 @@ from gradcheck_cli.tensorflow_backend.binding.arguments import (
     require_order,
     takes_build_alone,
 )
+from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.implicit import implicit_sample
 from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
-from gradcheck_cli.tensorflow_backend.binding.returned import flat_arrays, flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case, FunctionRef
 
-PREFIX = "gradcheck_"  # of every name that we register; `list` hides them
+PREFIX = "gradcheck_"  # of every name that we register; `list` hides these names
 _NUMBERS = itertools.count(1)
 Shape = tuple[int | None, ...]
 PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def unique_name(stem: str) -> str:
-    """Return a name that no earlier registration in this process has."""
+    """Return a name that no earlier registration in this process has used."""
     safe = "".join(char if char.isalnum() else "_" for char in stem)
     return f"{PREFIX}{safe}_{next(_NUMBERS)}"
 
@@ -57,8 +57,8 @@ class Override:
 class Bound:
     """A function of flat tensors that returns flat outputs, and the override it carries, if any.
 
-    `met` returns, after a call, the tensors whose backward pass tells which `stop_gradient` is held; `None`
-    where the outputs do.
+    After a call, `met` returns the tensors whose backward pass shows which `stop_gradient`s are held; `None`
+    if the outputs' own backward pass does.
     """
 
     call: Callable[..., list[Any]]
@@ -71,14 +71,14 @@ class Binder:
     """Binds a case, at its own dtypes or at others.
 
     Attributes:
-        case: what is bound.
+        case: the case.
         dtype_of: maps a dtype that the spec names to the one that is traced: itself, or its reference.
         point: the inputs' values, wide; a NumPy gradient is tried there once.
-        output_shapes: known from running the forward; `None` in the first trace.
-        modified: names of inputs that a NumPy forward was seen to write to, filled in as it runs.
-        names: of the outputs, by their place in what is returned, filled in as it runs.
-        built: what `build` made earlier, by target: a factory is called once per case.
-        shape_of: what a trace is to know of a shape: all of it, or that some dimensions are unknown.
+        output_shapes: as the forward returned them; `None` in the first trace.
+        modified: names of inputs that a NumPy forward was seen to write to, filled while it runs.
+        names: of the outputs, by their place in what is returned, filled while it runs.
+        built: what `build` returned earlier, by target: a factory is called once per case.
+        shape_of: the shape that a trace may know: the whole shape, or one with unknown dimensions.
     """
 
     case: Case
@@ -124,7 +124,7 @@ class Binder:
         return Bound(overridden, override)
 
     def load(self) -> None:
-        """Import what the spec names, which tells under which of TensorFlow's behaviours it runs."""
+        """Import what the spec names, which shows under which of TensorFlow's behaviours it runs."""
         for ref, role in ((self.case.forward, "forward"), (self.case.gradient, "gradient")):
             if ref is not None:
                 loading.load(ref.target, role)
@@ -138,9 +138,9 @@ class Binder:
         return self._of_symmetric(self._plain(self.case.forward, "forward"))
 
     def reference(self) -> Bound:
-        """Bind the reference, of which differences are taken; a NumPy function goes through py_func.
+        """Bind the reference, which is differenced; a NumPy function is called through py_func.
 
-        It is given the attrs that it takes, and what builds the forward where it takes that.
+        It gets the attrs that it takes, and the forward's `build` arguments if it takes those.
         """
         function = self._load(self.case.reference, "reference")
         case = replace(self.case, attrs=attrs_of_reference(function, self.case))
@@ -148,15 +148,15 @@ class Binder:
             sampler = self._plain(case.forward, "forward")
             return Bound(self._of_symmetric(implicit_sample(sampler, _maker(function, case))))
         with_attrs = replace(self, case=case)
-        return Bound(self._of_symmetric(with_attrs._either(function, "reference")))  # noqa: SLF001 (of this class)
+        return Bound(self._of_symmetric(with_attrs._either(function, "reference")))  # noqa: SLF001 (of the same class)
 
     # How forward is called.
 
     def _of_symmetric(self, call: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """Give a function the symmetric (Hermitian) part of each input that the spec says is symmetric.
 
-        It is the function of the whole matrix then, whichever triangle it reads: an element moves the one
-        across by half, and TensorFlow's own gradient of this takes the gradient's symmetric part.
+        It is then a function of the whole matrix, whichever triangle it reads: moving an element moves it and
+        its mirror image by half each. TensorFlow's own gradient of this takes the symmetric part.
         """
         is_symmetric_flags = [tensor.symmetric for tensor in self.case.tensors]
         if not any(is_symmetric_flags):
@@ -175,7 +175,7 @@ class Binder:
     def _load(self, ref: FunctionRef | None, role: str) -> Callable[..., Any]:
         if ref is None:
             raise CaseFailedError("attribute", f"{role}: is missing.")
-        with seeded(self.case.seed):  # a module may make layers as it is imported
+        with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = loading.load(ref.target, role)
         build = self.case.build
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
@@ -186,15 +186,15 @@ class Binder:
         return target  # type: ignore[no-any-return]
 
     def _built(self, ref: FunctionRef, target: Callable[..., Any], role: str) -> Any:
-        """Return what a factory makes of `build`, made once a case."""
+        """Return what a factory makes from `build`; it is called once for each case."""
         if ref.target in self.built:
             return self.built[ref.target]
         try:
-            with seeded(self.case.seed), behaviour.switched():
+            with seed_globals(self.case.seed), behaviour.run_with_switches():
                 built = target(**dict(self.case.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # code of the user's may raise what it likes
+        except BaseException as error:  # the user's code may raise anything
             raise CaseFailedError(
                 role,
                 f"build: {ref.target}(**build) raised {frames.first_line(error)}",
@@ -225,7 +225,7 @@ class Binder:
 
         def made(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                with behaviour.switched():
+                with behaviour.run_with_switches():
                     return function(*arguments, **keywords)
             return private_graphs.call_with_autograph(function, arguments, keywords)
 
@@ -254,8 +254,8 @@ class Binder:
         called = behaviour.functions_without_eager(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
-            # The arrays may be TensorFlow's own memory: a forward that writes to one gets a copy, and
-            # is found out.
+            # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
+            # recorded.
             copies = [np.array(array) for array in arrays]
             result = call_with(
                 lambda positional, keywords: called(*positional, **keywords), function, case, copies
@@ -282,10 +282,10 @@ class Binder:
         names = [tensor.name for tensor in case.tensors]
         function = self._load(case.gradient, "gradient")
         if case.gradient is not None and case.gradient.numpy:
-            # Its dtypes and Nones are asked at the base point, once the forward's shapes are known.
+            # Its dtypes and Nones are found out at the base point, once the forward's shapes are known.
             function = behaviour.functions_without_eager(function)
             function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
-        return user_gradient.guarded(function, names)
+        return user_gradient.guard_gradient(function, names)
 
     def _custom_gradient(
         self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
@@ -313,7 +313,7 @@ class Binder:
             result = private_graphs.call_defun(unique_name(self.case.op), body, gradient, tensors)
             outputs = list(result) if isinstance(result, list | tuple) else [result]
             declared = [output.shape for output in self.case.outputs]
-            if len(declared) != len(outputs):  # of structures, which have no shape
+            if len(declared) != len(outputs):  # structures among them, which have no shape
                 declared = []
             shapes: Sequence[Shape | None] = self.output_shapes or declared
             for output, shape in zip(outputs, shapes, strict=False):

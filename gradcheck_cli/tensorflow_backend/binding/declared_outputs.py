@@ -1,4 +1,4 @@
-"""What a spec says of its outputs, held against what the forward returns."""
+"""Compares what a spec says about its outputs with what the forward returns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def infos(
 def check_dtypes(
     case: Case, named: Sequence[str], found_dtypes: Sequence[Any], dtype_of: Callable[[str], str], role: str
 ) -> None:
-    """Hold the outputs' dtypes against the spec, and that they are what it names.
+    """Compare the outputs' number and dtypes with the spec.
 
     Args:
         case: the case.
@@ -96,7 +96,7 @@ def _is_part(name: str, owner: str) -> bool:
 
 
 def check_shapes(case: Case, named: Sequence[str], values: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Hold the outputs' shapes against the spec.
+    """Compare the outputs' shapes with the spec.
 
     Raises:
         CaseFailedError: of kind "outputs".

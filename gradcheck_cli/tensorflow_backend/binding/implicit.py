@@ -1,7 +1,7 @@
 """The implicit reparameterisation of a sampler: the derivative that its distribution's CDF gives a sample.
 
-A sample z of the parameters p keeps its place in the distribution as p moves: F(z; p) doesn't change. So
-dz/dp = -(dF/dp) / f, where f is the density at z (Figurnov and others, 2018). That needs no sampler.
+A sample z for parameters p keeps its quantile as p moves: F(z; p) doesn't change. So dz/dp = -(dF/dp) / f,
+where f is the density at z (Figurnov and others, 2018). This doesn't depend on the sampler.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def implicit_sample(
 ) -> Callable[..., list[Any]]:
     """Return a function of the parameters with the values of a sampler and the derivative of its CDF.
 
-    What is inside a `stop_gradient` is held at the base point, as in every reference: one Newton step from
+    The argument of a `stop_gradient` is held at the base point, as in every reference: one Newton step from
     the sample there is right to first order.
 
     Args:
         sampler: the forward, of flat tensors; its one output is the sample.
-        distribution: makes of flat tensors an object with the methods `cdf` and `prob`.
+        distribution: makes an object with the methods `cdf` and `prob` from flat tensors.
     """
 
     def call(*tensors: Any) -> list[Any]:

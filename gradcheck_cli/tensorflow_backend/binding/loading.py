@@ -1,4 +1,4 @@
-"""Find the user's functions, `module:attribute`, beside the spec and in the working directory too."""
+"""Finds the user's functions, `module:attribute`, also beside the spec and in the working directory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# Never forgotten, though a checkout of it may be the working directory: what runs would be split in two.
+# Never forgotten, even if the working directory is a checkout of it: otherwise two copies of it would run.
 _OWN = __name__.partition(".")[0]
 
 
 @contextmanager
 def importable(folder: str) -> Iterator[None]:
-    """Put the spec's folder and the working directory in front of the import path, for as long as it lasts.
+    """Put the spec's folder and the working directory in front of the import path while the block runs.
 
-    A module of the same name that another spec's folder gave earlier is forgotten first: each spec
-    gets the code beside it, whatever ran before.
+    A module of the same name from another spec's folder is forgotten first: each spec gets the code beside
+    it, whatever ran before.
     """
     before = list(sys.path)
     front = [folder, str(Path.cwd())]
@@ -44,7 +44,7 @@ def importable(folder: str) -> Iterator[None]:
 
 def _forget_namesakes(front: list[str]) -> None:
     """Drop top-level modules (and their submodules) that `front` would now find in another place."""
-    # This happens for each case: what the folders hold is a few names, what is imported are hundreds.
+    # This happens for each case: the folders hold a few names, but hundreds of modules are imported.
     local_modules: dict[str, Path] = {}
     for folder in front:
         local_modules = {**_modules_in(folder), **local_modules}
@@ -61,14 +61,14 @@ def _forget_namesakes(front: list[str]) -> None:
 
 
 def _modules_in(folder: str) -> dict[str, Path]:
-    """Return the file of each top-level module that a folder holds, by name; a package before a module."""
+    """Return the file of each top-level module in a folder, by name; a package comes before a module."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
-    except OSError:  # gone meanwhile: importing from it says so
+    except OSError:  # it was deleted; the import will say so
         return {}
     modules = {name.removesuffix(".py"): Path(folder, name) for name in names if name.endswith(".py")}
-    # Only what is imported already is of interest: few folders are.
+    # Only modules that are already imported matter, and few of them are folders.
     for name in names:
         package = Path(folder, name, "__init__.py")
         if name in sys.modules and package.is_file():
@@ -139,7 +139,7 @@ def _import(name: str, role: str) -> Any:
         ) from None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 (a module may raise anything as it is imported)
+    except BaseException as error:  # noqa: BLE001 (a module may raise anything when it is imported)
         raise CaseFailedError(
             "import",
             f"{role}: importing {name!r} failed: {frames.first_line(error)}",

@@ -1,4 +1,4 @@
-"""Which ops an override of a gradient has reached, of those that it was meant for."""
+"""Finds out which of the ops that an override of a gradient was meant for it has reached."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def require_override(
 ) -> list[str]:
     """Make sure that an op between inputs and outputs carries the override.
 
-    `gradient_override_map` never enters a tf.function's body and misses silently where the type is
-    another one; TensorFlow's own gradient would be checked in place of the user's.
+    `gradient_override_map` never enters a tf.function's body, and has no effect, without a message, where the
+    op type is another one. TensorFlow's own gradient would then be checked instead of the user's.
 
     Returns:
-        The ops of the right type on backpropagation's way that don't carry it.
+        The ops of the right type on backpropagation's path that don't carry it.
 
     Raises:
         CaseFailedError: of kind "override_missed", naming the op types found and the tf.function in the way.
@@ -101,7 +101,7 @@ def _find_missed(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], over
 
 
 def _nodes_met(graph: Any, names: Sequence[str], op_types: Collection[str]) -> list[Any]:
-    """Return the nodes of some types between the arguments and the results of functions, with no override."""
+    """Return the nodes of some types on the path through functions that carry no override."""
     library, waiting, visited, nodes_without_override = graph_path.library_of(graph), list(names), set(), []
     while waiting:
         name = waiting.pop()
@@ -123,7 +123,7 @@ def _nodes_met(graph: Any, names: Sequence[str], op_types: Collection[str]) -> l
 
 
 def _nodes_before(nodes: Mapping[str, Any], results: Iterable[str]) -> list[Any]:
-    """Return the nodes that a function's results depend on, stepping over custom gradients."""
+    """Return the nodes that a function's results depend on, without those inside custom gradients."""
     needed: dict[str, Any] = {}
     stack = [_source(name) for name in results]
     while stack:
@@ -145,7 +145,7 @@ def _depends(nodes: Mapping[str, Any], node: Any, arguments: Collection[str]) ->
 
 
 def _is_differentiable(node: Any) -> bool:
-    """Whether a node works on floating numbers, as far as its attr T tells."""
+    """Whether a node works on floating numbers, as far as its attr T shows."""
     return "T" not in node.attr or dtypes.is_differentiable(tf.as_dtype(node.attr["T"].type))
 
 

@@ -1,4 +1,4 @@
-"""The `py_func` with a gradient that people copy from forum to forum, made safe."""
+"""The widely copied `py_func` with a gradient, made safe."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, unique_name
 from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import guarded
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import guard_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
+def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
     func: Callable[..., Any],
     inputs: Sequence[Any],
-    Tout: Any,  # noqa: N803 (TensorFlow's own name of it)
+    Tout: Any,  # noqa: N803 (TensorFlow's name for it)
     grad: Callable[..., Any],
-    stateful: bool = True,  # noqa: FBT001, FBT002 (the signature that people know)
+    stateful: bool = True,  # noqa: FBT001, FBT002 (the well-known signature)
     name: str | None = None,
     *,
     shapes: Any = None,
 ) -> Any:
     """Wrap a NumPy function as an op with a gradient of its own.
 
-    In place of a random name, the gradient is registered under one that no other call in this process has.
-    Shapes are kept: a NumPy ufunc's output has the shape that its inputs broadcast to; for other functions
-    say it by `shapes`, which is held against what comes out. In eager mode, where no override takes effect,
-    the same gradient is attached by `tf.custom_gradient`.
+    The gradient is registered under a name that no other call in this process has, instead of a random one.
+    Shapes are kept: a NumPy ufunc's output has the shape that its inputs broadcast to. For other functions,
+    state them by `shapes`, which is compared with what they return. In eager mode, where overrides have no
+    effect, the same gradient is attached by `tf.custom_gradient`.
 
     Args:
         func: arrays in, one array or a list of arrays out.
@@ -48,13 +48,13 @@ def py_func(  # noqa: PLR0913, PLR0917 (the signature that people know)
         TypeError: `inputs` is a tensor, not a list of tensors.
         CaseFailedError: `grad` returned something that is no gradient.
         GradientFormError: `grad` returned a gradient of another shape or dtype than its input.
-        tf.errors.InvalidArgumentError: an output hasn't the shape that `shapes` says (as it runs).
+        tf.errors.InvalidArgumentError: an output doesn't have the shape in `shapes` (when it runs).
     """
-    if not isinstance(inputs, list | tuple):  # a tensor would be taken apart into its elements
+    if not isinstance(inputs, list | tuple):  # a tensor would be iterated over
         kind = type(inputs).__name__
         raise TypeError(f"inputs: must be a list of tensors, but is a {kind}; write [x] for a single one.")
     tensors = [tf.convert_to_tensor(value) for value in inputs]
-    gradient = guarded(grad, [f"input {index}" for index in range(len(tensors))])
+    gradient = guard_gradient(grad, [f"input {index}" for index in range(len(tensors))])
     is_list = isinstance(Tout, list | tuple)
     known_shapes = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
     if tf.executing_eagerly():

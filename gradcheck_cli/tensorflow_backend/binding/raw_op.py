@@ -1,4 +1,4 @@
-"""The raw op of an `op_type`, its inputs and attrs named as in its OpDef."""
+"""The raw op of an `op_type`, with its inputs and attrs named as in its OpDef."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.tensorflow_backend.binding.arguments import named
+from gradcheck_cli.tensorflow_backend.binding.arguments import build_arguments
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    values = {own.get(name, name): value for name, value in named(case, tensors).items()}
+    values = {own.get(name, name): value for name, value in build_arguments(case, tensors).items()}
     result = _apply(op_type, {**values, **attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
             "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
         )
-    # By place: what the OpDef calls them, an eager call alone would tell.
+    # By position: only an eager call would show their names in the OpDef.
     return [tf.convert_to_tensor(value) for value in tf.nest.flatten(result)]
 
 
 def _own_names(op_type: str, definition: Any) -> dict[str, str]:
-    """Return the names of an op type's definition by those of `tf.raw_ops`, where they differ."""
+    """Return the names in an op type's definition by those of `tf.raw_ops`, where they differ."""
     exported = getattr(tf.raw_ops, op_type, None)
     if exported is None:
         return {}
@@ -80,8 +80,8 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
 def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments under the names of TensorFlow's Python function for an op type.
 
-    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), one after the other
-    where there are several.
+    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), in order if there
+    are several.
     """
     parameters = list(inspect.signature(exported).parameters)
     inferred = {

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python (Keras takes that), NumPy and TensorFlow; give them back after.
+def seed_globals(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python (which Keras uses), NumPy and TensorFlow; restore them afterwards.
 
-    Keras starts to count the names of its layers anew, so that a variable has the same one in every mode.
+    Keras starts counting the names of its layers again, so that a variable has the same name in every mode.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one, as users use it)
-    with private_eager.seed_restored(), private_variables.keras_names_from_the_start():
+    with private_eager.restore_seed(), private_variables.reset_keras_names():
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (as above)
         tf.random.set_seed(seed)

@@ -1,7 +1,7 @@
-"""The user's gradient function, called as TensorFlow would call it, with what it returns looked at first.
+"""The user's gradient function, called as TensorFlow would call it; its results are checked first.
 
-TensorFlow believes a gradient without question: a wrong dtype passes, a float or an ndarray ends in
-`AttributeError: ... 'name'`. Here each of these gets a name.
+TensorFlow doesn't check a gradient: a wrong dtype passes, and a float or an ndarray ends in
+`AttributeError: ... 'name'`. Here, each such mistake gets a clear message.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
-# Is told of a malformed gradient's input and what is wrong, where the others are to be judged all the same.
+# Called with the input of a malformed gradient and the fault, where the other gradients are to be judged all
+# the same.
 _note: contextvars.ContextVar[Callable[[Any, str], None] | None] = contextvars.ContextVar(
     "note", default=None
 )
 
 
 @contextlib.contextmanager
-def form_faults_noted(note: Callable[[Any, str], None]) -> Iterator[None]:
-    """Put zeros in place of malformed gradients, and note them, where they would be an error."""
+def note_form_faults(note: Callable[[Any, str], None]) -> Iterator[None]:
+    """Replace malformed gradients by zeros and note them, instead of raising an error."""
     token = _note.set(note)
     try:
         yield
@@ -39,10 +40,10 @@ def form_faults_noted(note: Callable[[Any, str], None]) -> Iterator[None]:
 
 
 def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str]) -> list[Gradient]:
-    """Return gradients of right form: zeros for others, where these are noted.
+    """Return gradients of the right form; malformed ones are replaced by zeros where they are noted.
 
     Raises:
-        GradientFormError: one is malformed, and nobody takes note.
+        GradientFormError: one is malformed, and malformed ones aren't noted.
     """
     note, sound = _note.get(), list(gradients)
     for input_index, name in enumerate(names):
@@ -56,8 +57,8 @@ def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str])
     return sound
 
 
-def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
-    """Wrap a gradient `(op, *upstream)` so that what it returns is looked at before TensorFlow sees it.
+def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
+    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them.
 
     Args:
         gradient: the user's function.
@@ -69,7 +70,7 @@ def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[...,
             result = gradient(op, *upstream)
         except (CaseFailedError, GradientFormError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # code of the user's may raise what it likes
+        except BaseException as error:  # the user's code may raise anything
             raise CaseFailedError(
                 "gradient",
                 f"the gradient function raised {frames.first_line(error)}",
@@ -88,7 +89,7 @@ def guarded(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[...,
 
 
 def _fault(name: str, value: Gradient, tensor: Any) -> str:
-    """Say what is wrong with a gradient's form; CaseFailedError where it is no tensor."""
+    """Say what is wrong with a gradient's form; CaseFailedError if it is no tensor."""
     if value is None:
         return ""
     if not isinstance(value, tf.Tensor | tf.IndexedSlices):
@@ -122,7 +123,7 @@ def _could_be_broadcast(value: Any, tensor: Any) -> bool:
 
 
 def shape_text(shape: Any) -> str:
-    """Render a shape as `[2, 3]`, unknown dimensions as `?`."""
+    """Return a shape as `[2, 3]`, with `?` for unknown dimensions."""
     dims = tf.TensorShape(shape)
     if dims.rank is None:
         return "of unknown rank"
@@ -170,7 +171,7 @@ def from_numpy(
             )
         returned = [input_index for input_index, value in enumerate(first) if value is not None]
         returned = _check_dtypes(first, returned, op, names)
-        if not returned:  # a py_func without outputs is an operation, and nothing to return
+        if not returned:  # a py_func without outputs is an operation and returns nothing
             return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
@@ -184,7 +185,7 @@ def from_numpy(
             stateful=True,
         )
         result: list[Gradient] = [None] * len(names)
-        # Eagerly, one result comes without a list around it, and as an array.
+        # In eager mode, a single result comes as an array, without a list around it.
         for input_index, tensor in zip(returned, _as_list(tensors), strict=True):
             result[input_index] = tf.convert_to_tensor(tensor)
         return result
@@ -193,7 +194,7 @@ def from_numpy(
 
 
 def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequence[str]) -> list[int]:
-    """Return the numbers of arrays of their input's dtype: `py_func` would refuse others when run."""
+    """Return the indices of arrays that have their input's dtype: `py_func` would refuse others when run."""
     malformed = []
     for input_index in returned:
         expected, actual = op.inputs[input_index].dtype, np.asarray(first[input_index]).dtype

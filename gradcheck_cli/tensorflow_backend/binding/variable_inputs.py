@@ -1,4 +1,4 @@
-"""Make the trainable variables that a forward uses inputs of its case, under names that stay the same."""
+"""Makes the trainable variables that a forward uses inputs of its case, under stable names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.returned import NO_LABEL, unique
+from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, unique
 from gradcheck_cli.tensorflow_backend.private import private_variables
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ _UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
 
 
 def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
-    """Return the case with each variable as one more argument, at its present value.
+    """Return the case with each variable as an additional argument, at its present value.
 
     Args:
-        case: as it was read.
-        variables: what the forward uses.
-        target: the forward: says what an unnamed variable is called there.
+        case: the case.
+        variables: the variables that the forward uses.
+        target: the forward, which has names for unnamed variables.
 
     Raises:
         CaseFailedError: there are none.
@@ -57,7 +57,7 @@ def _as_input(name: str, variable: Any) -> InputSpec:
 
 
 def given_names(target: Any) -> Mapping[int, str]:
-    """Return what variables are called where the forward finds them, by `id` of the variable.
+    """Return the names under which the forward finds variables, by `id` of the variable.
 
     Args:
         target: the forward: a layer, a `tf.Module`, a method of one, or a function around any.
@@ -75,7 +75,7 @@ def given_names(target: Any) -> Mapping[int, str]:
 
 
 def _names_in_scope(target: Any) -> dict[str, Any]:
-    """Return what a Python function finds under names outside of its own."""
+    """Return the global and nonlocal values that a Python function uses, by name."""
     try:
         names = inspect.getclosurevars(inspect.unwrap(getattr(target, "python_function", target)))
     except (TypeError, ValueError):  # no Python function
@@ -84,10 +84,10 @@ def _names_in_scope(target: Any) -> dict[str, Any]:
 
 
 def _path(plain: str, found_name: str | None) -> str:
-    """Return a variable's name, its parts apart by slashes.
+    """Return a variable's name, with its parts separated by slashes.
 
-    Keras' is the layer's path: TensorFlow may have counted it up. The place in a module or a function stands
-    for a name where there is none.
+    In Keras it is the layer's path, to which TensorFlow may have added a number. A variable without a name is
+    named by its place in a module or a function.
     """
     if found_name is None:
         return plain
@@ -97,7 +97,7 @@ def _path(plain: str, found_name: str | None) -> str:
 def _names(variables: Sequence[Any], found_names: Mapping[int, str], used: set[str]) -> list[str]:
     paths = [_path(plain_name(variable), found_names.get(id(variable))) for variable in variables]
     parts = [path.split("/") for path in paths]
-    # A layer's own name is counted up as layers are made; alone, it tells nothing.
+    # A layer's own name is numbered as layers are made; alone, it says nothing.
     while all(len(path) > 1 and path[0] == parts[0][0] for path in parts):
         parts = [path[1:] for path in parts]
     return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], used)

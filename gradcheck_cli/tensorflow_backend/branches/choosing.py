@@ -10,7 +10,7 @@ import numpy as np
 
 from gradcheck_cli.numerics.steering import Steering
 from gradcheck_cli.spec.values.free_inputs import FreeInputs
-from gradcheck_cli.spec.values.patterns import shaped
+from gradcheck_cli.spec.values.patterns import make_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ class PointChooser:
         points = {number: stack[rows] for number, stack in drawn.items()}
         if self.free.size and count > have:
             vectors = self.free.pack(points)
-            vectors[have:] = shaped(self.free, vectors[have:], self.generator, self.field.constants)
+            vectors[have:] = make_patterns(self.free, vectors[have:], self.generator, self.field.constants)
             others = self.free.others(points)
             points = self.free.unpack(vectors, others)
         looked = self._look(points, np.arange(len(rows)))

@@ -1,4 +1,4 @@
-"""Call a forward eagerly, as a function: what it changes is put back, what it draws and stops is held."""
+"""Calls a forward eagerly as a function: what it changes is restored, what it draws and stops is held."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class EagerCall:
-    """A forward that is called again and again, at the base point first.
+    """A forward that is called repeatedly, at the base point first.
 
     Attributes:
         function: takes tensors, returns a list of tensors.
         holds: whether a `stop_gradient` that backpropagation meets keeps its base value, by its key.
-        seed: of its draws, the same in each call.
+        seed: seed of its draws, the same in each call.
         record: what the first call ran.
         reverse: give custom gradients their variables in reverse order.
-        gradient_variables: those that a custom gradient has gradients for, by `id`.
-        custom_gradients: how many of the forward's ran at the base point.
-        written: what a call writes to; it is put back after each.
-        left: what a gradient alone writes to; it is put back at the end of the case.
+        gradient_variables: the variables that a custom gradient has gradients for, by `id`.
+        custom_gradients: how many of the forward's custom gradients ran at the base point.
+        written: what a call writes to; it is restored after each call.
+        left: what only a gradient writes to; it is restored at the end of the case.
         must_begin_anew: whether a gradient was seen to write to what the forward uses.
     """
 
@@ -50,10 +50,10 @@ class EagerCall:
     _sorted: State = field(default_factory=State)
     _unsorted: State = field(default_factory=State)
     draws: list[str] = field(default_factory=list)
-    stops: list[tuple[Stop, Any]] = field(default_factory=list)  # those that it meets, with what they gave
+    stops: list[tuple[Stop, Any]] = field(default_factory=list)  # those that it meets, with their outputs
 
-    def at_base(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call at the base point, and note what is to be held and put back from then on."""
+    def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call at the base point, and record what is held and restored from then on."""
 
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
             if is_met and isinstance(value, tf.Tensor):
@@ -66,9 +66,9 @@ class EagerCall:
         with (
             self._put_back(),
             self._in_order(),
-            private_eager.stop_gradients_replaced(stop),
-            private_eager.writes_noted(lambda handle, dtypes: self.written.keep(Kept(handle, dtypes))),
-            private_eager.custom_gradients_noted(count),
+            private_eager.replace_stop_gradients(stop),
+            private_eager.note_writes(lambda handle, dtypes: self.written.keep(Kept(handle, dtypes))),
+            private_eager.note_custom_gradients(count),
         ):
             tf.random.set_seed(self.seed)
             outputs = self.record.run(lambda: self.function(*inputs))
@@ -77,46 +77,46 @@ class EagerCall:
 
     @property
     def held(self) -> list[tuple[Stop, Any]]:
-        """The `stop_gradient`s that are held, with what they gave at the base point."""
+        """The `stop_gradient`s that are held, with their outputs at the base point."""
         return [(stop, value) for stop, value in self.stops if self.holds(stop.key)]
 
     def moved(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call with inputs that have moved, with what is to be held as it was at the base point."""
+        """Call with moved inputs; what is to be held has its value at the base point."""
         noted = iter(self.stops)
 
         def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
-            # One that the base point had none of: another branch is taken, or a loop goes on for longer.
+            # The base point had no such stop: another branch is taken, or a loop runs for longer.
             noted_stop, held = next(noted, (None, value)) if is_met else (None, value)
             is_held = noted_stop is not None and self.holds(noted_stop.key) and held.shape == value.shape
             return held if is_held else value
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._put_back())
-            if self.held:  # inside a tf.function, they can only be held where it runs op by op
-                stack.enter_context(private_eager.functions_run_eagerly())
-                stack.enter_context(private_eager.stop_gradients_replaced(stop))
+            if self.held:  # inside a tf.function, they can be held only if it runs op by op
+                stack.enter_context(private_eager.run_functions_eagerly())
+                stack.enter_context(private_eager.replace_stop_gradients(stop))
             self.reseed(self.seed)
             return list(self.function(*inputs))
 
     @contextlib.contextmanager
-    def unheld(self) -> Iterator[Callable[..., list[Any]]]:
-        """Give the forward as its user calls it, with the base point's draws; put back what it changes."""
+    def call_unheld(self) -> Iterator[Callable[..., list[Any]]]:
+        """Call the forward as its user would, with the base point's draws; restore what it changes."""
 
         def call(*inputs: Any) -> list[Any]:
             self.reseed(self.seed)
             return list(self.function(*inputs))
 
-        # In a function that is traced already, the order of variables is settled.
-        opened = private_eager.functions_run_eagerly() if self.reverse else contextlib.nullcontext()
+        # In a function that is already traced, the order of variables is fixed.
+        opened = private_eager.run_functions_eagerly() if self.reverse else contextlib.nullcontext()
         with self._put_back(), self._in_order(), opened:
             yield call
 
-    def put_back(self) -> None:
-        """Put back what was written to."""
-        self.written.put_back()
+    def restore(self) -> None:
+        """Restore what was written to."""
+        self.written.restore()
 
-    def writes_sorted(self) -> contextlib.AbstractContextManager[None]:
-        """Note what a gradient writes to, for `sort_writes`."""
+    def note_gradient_writes(self) -> contextlib.AbstractContextManager[None]:
+        """Record what a gradient writes to, for `sort_writes`."""
 
         def note(handle: Any, dtypes: tuple[Any, ...]) -> None:
             if handle in self.written:
@@ -125,13 +125,13 @@ class EagerCall:
                 with tf.init_scope():  # it may be written to within a tf.function that is being traced
                     self._unsorted.keep(Kept(handle, dtypes))
 
-        return private_eager.writes_noted(note)
+        return private_eager.note_writes(note)
 
     def sort_writes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Tell whether the forward uses what a gradient was seen to write to: then its outputs differ."""
+        """Find out whether the forward uses what a gradient was seen to write to: then its outputs differ."""
         if not self._unsorted.before:
             return
-        self.put_back()
+        self.restore()
         repeated = self.function(*inputs)
         is_used = any(
             not np.array_equal(repeated_value.numpy(), first_value.numpy())
@@ -149,17 +149,17 @@ class EagerCall:
         return private_variables.order_of_variables(note, reverse=self.reverse)
 
     def reseed(self, seed: int) -> None:
-        """Set the seed, where anything is drawn: it costs a kernel's making for each op."""
+        """Set the seed, if anything is drawn: it costs a new kernel for each op."""
         if self.draws:
             tf.random.set_seed(seed)
 
     @contextlib.contextmanager
     def _put_back(self) -> Iterator[None]:
-        with private_eager.seed_restored():
+        with private_eager.restore_seed():
             try:
                 yield
             finally:
-                self.put_back()
+                self.restore()
 
 
 def _describe_stop_here() -> Stop:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
@@ -40,9 +40,9 @@ class CalledCase:
     """One case, called eagerly at one sample point; nothing is traced.
 
     Attributes:
-        case: what is called.
+        case: the case.
         opening: the sample point, and the dtypes of the call.
-        state: what the case's factory built, and the variables among the inputs.
+        state: the state that all ops of the case share.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
     """
@@ -79,7 +79,7 @@ class CalledCase:
         return [dtypes.widen(value.numpy()) for value in self.base]
 
     def _counting(self) -> contextlib.AbstractContextManager[None]:
-        return private_gradients.gradients_counted(self.seen)
+        return private_gradients.count_gradients(self.seen)
 
     def gradients(
         self,
@@ -90,19 +90,23 @@ class CalledCase:
         sources = [*self.tensors, *self.state.variables]
         sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
         rows: list[dict[int, Any]] = []
-        with self.call.unheld() as call:
+        with self.call.call_unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
-                    self.call.put_back()
+                    self.call.restore()
                 if not rows or self.call.record.gives_once or self.call.must_begin_anew:
                     tape, outputs = self._taped(call, list(sources_by_input.values()))
-                    self.call.reseed(self.call.seed + 1)  # what the gradient draws is no draw of forward's
+                    self.call.reseed(self.call.seed + 1)  # gradient's draws are independent of the forward's
                 targets = [outputs[output] for output in upstreams]
                 flows = [
                     _flow(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                with in_users_words(list(sources_by_input.values())), watching(), self.call.writes_sorted():
+                with (
+                    in_users_words(list(sources_by_input.values())),
+                    watching(),
+                    self.call.note_gradient_writes(),
+                ):
                     row_gradients = tape.gradient(
                         targets, list(sources_by_input.values()), output_gradients=flows
                     )
@@ -123,14 +127,14 @@ class CalledCase:
 
     @cached_property
     def first_gradients(self) -> dict[int, dict[int, Any]]:
-        """Gradients for upstreams of ones: which there are, and of which dtype."""
+        """Gradients for upstreams of ones: they show which gradients exist, and their dtypes."""
         _ = self.base  # the call at the base point comes first
         by_output: dict[int, dict[int, Any]] = {}
         for output, info in enumerate(self.outputs):
             if not (info.is_differentiable and self.at.differentiable):
                 continue
             ran: list[Any] = []
-            with private_eager.custom_gradients_set_apart(ran.append):
+            with private_eager.exclude_inner_gradients(ran.append):
                 by_output[output] = self.gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
             if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
@@ -139,11 +143,11 @@ class CalledCase:
                             self.state.gradients.add(site, info.name, self.inputs[input_index].name)
         return by_output
 
-    # Calls, each made once, when it is first needed.
+    # Calls, each made when it is first needed and then cached.
 
     @cached_property
     def call(self) -> EagerCall:
-        """The forward as a function that is called again and again."""
+        """The forward as a function that is called repeatedly."""
         names, built = self._names, self.state.built
         binder = Binder(self.case, self._dtype_of, self.at.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
@@ -156,7 +160,7 @@ class CalledCase:
         return EagerCall(call, self.holds, seed, self.opening.reversed, left=self.state.written)
 
     def holds(self, key: str) -> bool:
-        """Whether a `stop_gradient` of this key keeps its value as the inputs move."""
+        """Whether a `stop_gradient` of this key keeps its value while the inputs move."""
         return self.case.freeze is True if self.stops is None else key in self.stops
 
     @cached_property
@@ -169,19 +173,19 @@ class CalledCase:
 
     @property
     def places(self) -> list[Any]:
-        """What stands for each input among the tensors of a call: a variable's is its handle."""
+        """The tensors that stand for each input in a call; for a variable, its handle."""
         return [*self.tensors, *[variable.handle for variable in self.state.variables]]
 
     @property
     def moving(self) -> list[Any]:
-        """What stands for each input that is differentiated by."""
+        """The tensors that stand for each input that is differentiated by."""
         return [self.places[input_index] for input_index in self.at.differentiable]
 
     @cached_property
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
         with self.state.seeded_at_first_use(self.case.seed):
-            outputs = self._guarded(lambda *tensors: self.call.at_base(tensors))
+            outputs = self._guarded(lambda *tensors: self.call.call_at_base(tensors))
         found_dtypes = [value.dtype for value in outputs]
         names = declared_outputs.names(self.case, len(found_dtypes), self._names)
         declared_outputs.check_dtypes(self.case, names, found_dtypes, self._dtype_of, "forward")
@@ -192,7 +196,7 @@ class CalledCase:
             return list(call(*self.tensors))
         except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # code of the user's may raise what it likes
+        except BaseException as error:  # the user's code may raise anything
             raise describe_failure(error, "forward") from error
 
     def _dtype_of(self, dtype: str) -> str:

@@ -20,7 +20,7 @@ from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, descri
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
-from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
@@ -28,7 +28,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.checking.ops.operation import Site, TensorInfo
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
@@ -40,13 +40,13 @@ class EagerOperation:
     """One case in eager mode, as `checking.Operation` has it.
 
     Attributes:
-        called: its calls.
+        called: the called case.
     """
 
     called: CalledCase
 
     def again(self) -> EagerOperation:
-        """Return the op to be called anew, at the same point."""
+        """Return the op, to be called anew at the same point."""
         called = self.called
         op = EagerOperation(CalledCase(called.case, called.opening, called.state))
         op.check_output_shapes()
@@ -56,12 +56,12 @@ class EagerOperation:
 
     @property
     def opening(self) -> Opening:
-        """Which form of its case it is."""
+        """The form of the case that this op is."""
         return self.called.opening
 
     @property
     def point(self) -> tuple[Array, ...]:
-        """The base point, wide, holding values that the declared dtypes can hold."""
+        """The base point, wide, with values that the declared dtypes can hold."""
         return self.called.at.point
 
     @property
@@ -81,18 +81,18 @@ class EagerOperation:
 
     @property
     def rounded_sizes(self) -> list[Array]:
-        """What the outputs are rounded relative to: no graph tells of terms that are larger than they are."""
+        """The size that the outputs' rounding is relative to: their own, as no graph shows larger terms."""
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
     def random_types(self) -> tuple[str, ...]:
-        """What makes the forward draw anew at each call, though the seed is the same."""
+        """Why the forward draws anew at each call although the seed is the same."""
         record = self.called.call.record
         unheld = record.unheld_draws(self.called.moving, self.called.base)
         if unheld:
             return tuple(unheld)
         repeated = [dtypes.widen(value.numpy()) for value in self.called.call.moved(self.called.tensors)]
-        with self.called.call.unheld() as call:
+        with self.called.call.call_unheld() as call:
             unheld_values = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
         if _are_equal(repeated, self.base_values) and _are_equal(unheld_values, self.base_values):
             return ()
@@ -105,8 +105,8 @@ class EagerOperation:
 
     @property
     def held_places(self) -> tuple[str, ...]:
-        """Where each `stop_gradient` is that is held."""
-        _ = self.called.base  # the call at the base point notes them
+        """The place of each `stop_gradient` that is held."""
+        _ = self.called.base  # the call at the base point records them
         return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held))
 
     @property
@@ -122,7 +122,7 @@ class EagerOperation:
         return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in stop_ids}
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
-        """Return nothing: a graph shows them, not ops that run."""
+        """Return nothing: a graph is needed to find sites."""
         return ()
 
     def closed(self, output: int, input_index: int) -> list[str]:
@@ -130,31 +130,31 @@ class EagerOperation:
         return self.called.call.record.closed([self.called.places[input_index]], [self.called.base[output]])
 
     def holding(self, stops: Collection[str]) -> EagerOperation:
-        """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
+        """Return the same op with exactly these `stop_gradient`s held; see `Operation`."""
         return EagerOperation(replace(self.called, stops=frozenset(stops)))
 
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
         """The trainable variables that the forward uses, the oldest first."""
-        with self.called.call.unheld() as call, tf.GradientTape() as tape:
+        with self.called.call.call_unheld() as call, tf.GradientTape() as tape:
             call(*self.called.tensors)
         return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
 
     @property
     def written_before_read(self) -> set[int]:
-        """The ids of the handles of variables that the forward writes to: which it reads then isn't known."""
-        _ = self.called.base  # the call at the base point notes them
+        """The ids of variables' handles that the forward writes to; which of them it reads isn't known."""
+        _ = self.called.base  # the call at the base point records them
         return set(self.called.call.written.before)
 
     @property
     def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables that a custom gradient of the forward has gradients for."""
+        """Names of the variables for which a custom gradient of the forward has gradients."""
         return tuple(plain_name(variable) for variable in self.variables_of_gradients)
 
     @property
     def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables that a custom gradient of the forward has gradients for."""
-        _ = self.called.base  # the call at the base point notes them
+        """The variables for which a custom gradient of the forward has gradients."""
+        _ = self.called.base  # the call at the base point records them
         return tuple(self.called.call.gradient_variables.values())
 
     @cached_property
@@ -169,23 +169,23 @@ class EagerOperation:
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
-        """Nothing: of calls with float64 inputs, what lies between inputs and outputs tells."""
+        """Nothing: for calls with float64 inputs, the ops between inputs and outputs show it."""
         return ()
 
     @property
     def has_rounded_arrays(self) -> bool:
-        """Whether constants were rounded: of calls, nobody knows."""
+        """Whether constants were rounded: this isn't known for calls."""
         return bool(self.low_precision)
 
     @property
     def not_float64(self) -> str:
-        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+        """Why it isn't judged in float64, in words; empty where it is."""
         if not self.low_precision:
             return ""
-        return "it can't be traced to what it computes eagerly, and called with float64 it isn't the same"
+        return "a trace of it computes something else, and so does a call with float64"
 
     def on_one_piece(self) -> None:
-        """Return nothing: what Python calls has no graph in which kinks could be held."""
+        """Return nothing: Python code has no graph in which kinks could be held."""
 
     def exactly(self) -> None:
         """Return nothing: it is no twin."""
@@ -197,7 +197,7 @@ class EagerOperation:
 
     @cached_property
     def dtype_faults(self) -> Mapping[int, str]:
-        """Per input number, what is wrong with its gradient's dtype."""
+        """What is wrong with the dtype of a gradient, by input index."""
         return {
             input_index: f"the gradient must be {self.inputs[input_index].dtype}, as its input is, but is "
             f"{gradient.dtype.name}."
@@ -214,7 +214,7 @@ class EagerOperation:
     @property
     def gradients_seen(self) -> Mapping[str, int]:
         """How often each registered gradient function was called for one upstream of each output."""
-        _ = self.called.first_gradients  # the calls that are counted
+        _ = self.called.first_gradients  # these are the calls that are counted
         return self.called.seen
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
@@ -244,7 +244,7 @@ class EagerOperation:
         except CaseFailedError:
             raise
         except Exception as error:
-            # It accepted the base point, so the point is what it doesn't like.
+            # It accepted the base point, so the point is at fault.
             if not all(output.is_differentiable for output in self.outputs):
                 raise describe_failure(error, "forward") from error
             return [np.full(output.shape, np.nan) for output in self.outputs]
@@ -254,13 +254,19 @@ class EagerOperation:
 
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for new calls, op by op."""
-        called = self.called  # the gradient of a tf.function is built once, as it is called under a tape
-        with private_eager.functions_run_eagerly():
+        called = self.called  # the gradient of a tf.function is built only once, under a tape
+        with private_eager.run_functions_eagerly():
             return EagerOperation(CalledCase(called.case, called.opening, called.state)).gradients_seen
 
     def is_connected(self, output: int, input_index: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return self.called.first_gradients.get(output, {}).get(input_index) is not None
+
+    def is_plain_chain(self, output: int, input_index: int) -> bool:
+        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
+        call, start = self.called.call, self.called.places[input_index]
+        has_own = call.custom_gradients > 0 or self.called.case.gradient is not None
+        return not has_own and len(call.record.between([start], [self.called.base[output]])) > 1
 
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
@@ -275,7 +281,7 @@ class EagerOperation:
 
     @property
     def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point: the forward is called anew each time, and held to that elsewhere."""
+        """The outputs at the base point: the forward is called anew each time, which other checks verify."""
         return self.base_values
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
@@ -283,15 +289,18 @@ class EagerOperation:
         if self.outputs[output].size:
             return self._pulled({output: upstream})
         likes = [self.inputs[input_index] for input_index in self.called.at.differentiable]
-        return in_spoilt_memory(lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True)
+        return pull_in_spoilt_memory(
+            lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True
+        )
 
     def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
 
-        Without a custom gradient, forward mode takes the very gradients that are checked; and a vjp has them
-        in its body. Nor is it asked where it takes a `stop_gradient` for a constant and differences don't.
+        It returns nothing without a custom gradient, since forward mode then uses the very gradients that are
+        checked. The same holds for a vjp, which has them in its body. It returns nothing, either, where
+        forward mode takes a `stop_gradient` as a constant and differences don't.
         """
-        # The call at the base point notes custom gradients.
+        # The call at the base point records custom gradients.
         base, record = self.called.base, self.called.call.record
         if not self.called.call.custom_gradients or self.called.state.vjp is not None:
             return None
@@ -304,9 +313,9 @@ class EagerOperation:
         for tangent in tangents:
             tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
             with (
-                self.called.call.unheld() as call,
-                private_eager.functions_run_eagerly(),
-                private_eager.custom_gradients_left_out(),
+                self.called.call.call_unheld() as call,
+                private_eager.run_functions_eagerly(),
+                private_eager.skip_custom_gradients(),
                 tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
             ):
                 outputs = call(*self.called.tensors)
@@ -336,7 +345,7 @@ class EagerOperation:
                     (input_index,),
                     f"the gradient for {self.inputs[input_index].name} changes shape with its upstream.",
                 )
-            if gradients:  # None for some upstreams only: as good as zero there
+            if gradients:  # None for some upstreams only: the same as zero there
                 zero = np.zeros_like(gradients[0])
                 result[input_index] = np.stack([zero if value is None else value for value in column])
         return result
@@ -348,7 +357,7 @@ class EagerOperation:
         }
 
     def check_output_shapes(self) -> None:
-        """Hold the outputs' shapes against those that the spec gives.
+        """Compare the outputs' shapes with those that the spec gives.
 
         Raises:
             CaseFailedError: of kind "outputs".
@@ -359,7 +368,7 @@ class EagerOperation:
 
 
 def _are_equal(values: Sequence[Array], other_values: Sequence[Array]) -> bool:
-    # The order of sums may differ from call to call; a draw differs by much more.
+    # The order of sums may differ from call to call; another draw differs by much more.
     return all(
         value.shape == other_value.shape
         and (

@@ -1,4 +1,4 @@
-"""What an eager call runs, op by op, and how its tensors hang together, as a graph tells of a traced one."""
+"""What an eager call runs, op by op, and how its tensors are connected, as a graph shows for a trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One op that ran: its type, the ids of what went in, and what came out."""
+    """One op that ran: its type, the ids of its inputs, and its outputs."""
 
     op_type: str
     inputs: tuple[int, ...]
@@ -27,7 +27,7 @@ class Step:
 
     @property
     def inner(self) -> list[Any]:
-        """The NodeDefs of its body, if it calls a function that couldn't be taken apart: a ready-made one."""
+        """The NodeDefs of its body, if it calls a function that couldn't be inlined: a ready-made one."""
         return [] if private_graphs.op_def(self.op_type) else private_eager.function_nodes(self.op_type)
 
     @property
@@ -38,21 +38,21 @@ class Step:
 
 def identity(tensor: Any) -> int:
     """Return an eager tensor's own number, which no other tensor of the process has."""
-    return int(tensor._id)  # noqa: SLF001 (its only name; Python's own id is given again)
+    return int(tensor._id)  # noqa: SLF001 (its only name; Python reuses an `id`)
 
 
 @dataclass
 class Record:
-    """The ops of one call in the order in which they ran, tf.functions taken apart into theirs."""
+    """The ops of one call in the order in which they ran, with tf.functions replaced by their ops."""
 
     steps: list[Step] = field(default_factory=list)
 
     def run(self, call: Callable[[], Sequence[Any]]) -> list[Any]:
-        """Call, note what runs, and return what the call returns."""
+        """Call, record the ops that run, and return what the call returns."""
         with (
-            private_eager.ops_observed(self._note),
-            private_eager.numpy_calls_observed(self._note),
-            private_eager.functions_run_eagerly(),
+            private_eager.observe_ops(self._note),
+            private_eager.observe_numpy_calls(self._note),
+            private_eager.run_functions_eagerly(),
         ):
             return list(call())
 
@@ -63,7 +63,7 @@ class Record:
 
     @property
     def gives_once(self) -> bool:
-        """Whether a tape of such a call has gradients once: a `tf.py_function` forgets its own then."""
+        """Whether a tape of such a call gives gradients only once, as a `tf.py_function` forgets its own."""
         return any(step.op_type == "EagerPyFunc" for step in self.steps)
 
     def before(self, outputs: Sequence[Any]) -> list[Step]:
@@ -102,7 +102,7 @@ class Record:
         return identity(output) in reached
 
     def passes_numpy(self, tensor: Any, output: Any) -> bool:
-        """Whether a tensor moves an output through NumPy functions, and by no other way; see `path`."""
+        """Whether a tensor moves an output only through NumPy functions; see `path`."""
         steps = self.between([tensor], [output])
         closed = {
             tensor_id for step in steps if step.op_type in graph_path.NUMPY_CALLS for tensor_id in step.made
@@ -110,7 +110,7 @@ class Record:
         return bool(closed) and not self.leads_to(tensor, output, closed)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
-        """Return dtypes below float64 that occur between inputs and outputs."""
+        """Return the dtypes below float64 that occur between inputs and outputs."""
         tensors_by_id = {identity(tensor): tensor for step in self.steps for tensor in step.outputs}
         tensors_by_id |= {identity(tensor): tensor for tensor in inputs}
         names = set()
@@ -124,10 +124,11 @@ class Record:
         return tuple(sorted(names - {"float64", "complex128"}))
 
     def stops(self, tensor: Any, output: Any) -> set[int]:
-        """Return the ids of what the `stop_gradient`s between a tensor and an output gave."""
+        """Return the ids of the outputs of the `stop_gradient`s between a tensor and an output."""
         start = {identity(tensor)}
         if tensor.dtype == tf.resource:
-            # An op that is given a variable reads it without a word: what no op has made may be that.
+            # An op with a variable as its input reads it without a separate op: a tensor that no op has made
+            # may be such a value.
             made_ids = {tensor_id for step in self.steps for tensor_id in step.made}
             start |= {tensor_id for step in self.steps for tensor_id in step.inputs} - made_ids
         stops = [step for step in self._after(start, [output]) if step.op_type == STOP]
@@ -154,7 +155,7 @@ class Record:
         return [name for name in types if frozen.is_random(name)]
 
     def unheld_draws(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-        """Return the types of random ops that no seed holds: their draw moves with the inputs."""
+        """Return the types of random ops that no seed fixes: their draw changes as the inputs move."""
         between = {
             name for step in self.between(inputs, outputs) for name in (step.op_type, *_types(step.inner))
         }

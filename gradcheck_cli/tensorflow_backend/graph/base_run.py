@@ -1,7 +1,7 @@
-"""Evaluate a traced forward at the base point, once, and keep what is held from then on.
+"""Evaluates a traced forward once at the base point, and keeps what is held from then on.
 
-One run gives the outputs, the value of each `stop_gradient` and the draws, so that they belong together. The
-draws are the case's: every other trace at that point (the gradient's, float64's, one made afresh) has them.
+One run gives the outputs, the value of each `stop_gradient` and the draws, so they are consistent. The draws
+belong to the case: every other trace at that point (the gradient's, float64's, a fresh one) uses them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.traces.state import call_once, put_back
+from gradcheck_cli.tensorflow_backend.traces.state import call_once, restoring_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draws:
-    """One sample point's draws, which every trace of it shares: their op types, and values in order."""
+    """The draws at one sample point, which all its traces share: their op types, and the values in order."""
 
     types: tuple[str, ...]
     values: tuple[Array, ...]
@@ -38,7 +38,7 @@ class Draws:
         """Return the values for the draws of another trace, in its own dtypes.
 
         Raises:
-            CaseFailedError: that trace draws something else.
+            CaseFailedError: that trace has other draws.
         """
         inner = held.body_holds.draw_types() if held.body_holds else ()
         if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
@@ -74,28 +74,26 @@ def run_at_base(
     key: tuple[int, bool],
     stops: Sequence[Any] = (),
 ) -> Base:
-    """Evaluate outputs and held tensors in one run, with the draws that the case has had there, if any.
+    """Evaluate outputs and held tensors in one run, with the case's earlier draws at that point, if any.
 
     Args:
         trace: of the forward.
         point: the inputs, as tensors.
         draws_by_point: the case's draws by point; those of a first run are added.
-        key: the sample point's number, and whether this is the reference.
+        key: the sample point's index, and whether this is the reference.
         stops: tensors of the `stop_gradient`s that are held.
 
     Raises:
-        CaseFailedError: the forward draws otherwise than it did in the trace before.
+        CaseFailedError: the forward has other draws than in the trace before.
     """
     held, earlier_draws = trace.held, draws_by_point.get(key)
     drawn = [] if earlier_draws is None else earlier_draws.cast(held)
     fed = held.draws if earlier_draws is not None else ()
     function = trace.pruned(fed, [*stops, *(() if earlier_draws is not None else held.draws)])
     draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
-    if (
-        earlier_draws is None and held.draws
-    ):  # each point has a draw of its own, whichever is the first to be opened
+    if earlier_draws is None and held.draws:  # each point has its own draw, whichever point is opened first
         for _ in range(key[0]):
-            put_back(function)(list(point))
+            restoring_call(function)(list(point))
     body_holds = held.body_holds
     if body_holds is None:
         results = call_once(function, [*point, *draws])
@@ -103,7 +101,7 @@ def run_at_base(
         if earlier_draws is not None:
             body_holds.use_draws(earlier_draws.inner_values)
         with body_holds.noting():
-            results = put_back(function)([*point, *draws])
+            results = restoring_call(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)
     outputs, rest = values[:count], [*values[count:], *drawn]

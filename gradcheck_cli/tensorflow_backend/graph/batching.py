@@ -1,4 +1,4 @@
-"""Evaluate a traced function at many points: by a loop inside of one op, vectorized, or one by one."""
+"""Evaluates a traced function at many points: by a loop inside of one op, vectorized, or one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
-from gradcheck_cli.tensorflow_backend.traces.state import LARGE_POINT, is_mappable, put_back, written
+from gradcheck_cli.tensorflow_backend.traces.state import (
+    LARGE_POINT,
+    find_written,
+    is_mappable,
+    restoring_call,
+)
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
 
 if TYPE_CHECKING:
@@ -25,23 +30,23 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Bytes of stacked inputs or outputs in one call; larger batches are cut. 64 MiB keeps a chunk within
-# the reach of a laptop's memory at a handful of copies, and is far above what amortises a call.
+# Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
+# a handful of copies, and is far more than is needed to make the cost of a call negligible.
 BUDGET_BYTES = 64 * 2**20
-# A point costs 3 to 25 us in a loop inside of one op, which costs 0.2 ms and needs no trace. To convert a
-# graph to a vectorized one takes 15 ms and 1.5 ms for each op, and saves about 3 us and 0.25 us for each op
-# at each point: that is worth it from the same number of points on, however many ops there are. A loop in
-# the graph converts to many ops, each round of it. (decision 0031)
+# A point costs 3 to 25 us in a loop inside of one op; such a loop costs 0.2 ms and needs no trace. Conversion
+# to a vectorized graph takes 15 ms plus 1.5 ms for each op, and saves about 3 us plus 0.25 us for each op at
+# each point. So it pays off from the same number of points on, however many ops there are. A loop in the
+# graph converts to many ops in each round. (decision 0031)
 _VECTORIZED_POINTS = 5_000
 _VECTORIZED_POINTS_WITH_LOOPS = 50_000
-# What can't be mapped so is called point by point up to here: a call costs 0.05 to 0.1 ms, to trace `map_fn`
-# around it 20 to 60 ms, after which a point costs 0.03 ms.
+# A function that can't be mapped like this is called point by point up to here. A call costs 0.05 to 0.1 ms;
+# tracing `map_fn` around it costs 20 to 60 ms, and then a point costs 0.03 ms.
 _DIRECT_POINTS = 256
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
-# Inside a loop these give sequences of another length in some rounds, two for three. (TensorFlow 2.21)
+# Inside a loop, these return sequences of another length in some rounds, two for three. (TensorFlow 2.21)
 _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
-# A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm
-# 5e-7, both relative to the largest value), but no more: beyond these the converter computes something else.
+# A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm 5e-7,
+# both relative to the largest value). If it differs by more than this, the converter computes something else.
 _AGREEMENT = {"float64": 1e-12, "float32": 5e-4, "float16": 0.05, "bfloat16": 0.25}
 
 _Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them are moves, vectorized
@@ -49,12 +54,12 @@ _Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them
 
 @dataclass
 class Batches:
-    """What was traced of one function to take batches; it serves every point.
+    """The batched traces of one function; they serve every point.
 
     Attributes:
         traced: functions that take batches.
         unvectorized: arguments by which it can't be vectorized.
-        trusted: those by which its vectorized form was seen to agree with the function itself.
+        trusted: the arguments by which its vectorized form was seen to agree with the function itself.
     """
 
     traced: dict[_Key, Any] = field(default_factory=dict)
@@ -71,11 +76,12 @@ class Batched:
         arguments: (dtype name, shape) of each argument.
         point: value of each argument where it isn't batched, in the dtype's own NumPy form.
         result_dtypes: dtype of each result.
-        vectorize: whether `tf.vectorized_map` may be tried; not where a random op would draw anew.
-        rewind: called before each call, which then stands alone, as body holds need (decision 0009).
-        made: what is called in place of the function: its compiled form, which takes the same tensors.
-        left: ids of the handles of what the function writes to and isn't put back after each call.
-        batches: of the function, at whichever point.
+        vectorize: whether `tf.vectorized_map` may be tried; it may not where a random op would draw anew.
+        rewind: called before each call, so that calls are independent, as held values in bodies require
+            (decision 0009).
+        made: what is called instead of the function: its compiled form, which takes the same tensors.
+        left: ids of the handles of what the function writes to and what isn't restored after each call.
+        batches: of the function, at any point.
     """
 
     function: Any  # a concrete function
@@ -90,7 +96,7 @@ class Batched:
     _tensors: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
-        """Evaluate; `batch` maps argument numbers to stacks of wide values, `result_size` is a row's."""
+        """Evaluate; `batch` maps argument indices to stacks of wide values; a row has `result_size`."""
         batched_indices = tuple(sorted(batch))
         stacks = [batch[index] for index in batched_indices]
         count = len(stacks[0])
@@ -108,7 +114,7 @@ class Batched:
         results = self._in_one_op(batched_indices, parts) if results is None else results
         if results is None and count <= _DIRECT_POINTS:
             return self._one_by_one(batched_indices, stacks)
-        if results is None:  # all parts are evaluated in one way: differences must not mix two
+        if results is None:  # all parts are evaluated in the same way: a difference must not mix two
             results = [self._run(batched_indices, part, vectorized=False) for part in parts]
         if len(results) == 1:
             return results[0]
@@ -125,12 +131,12 @@ class Batched:
 
     @cached_property
     def _caller(self) -> Callable[[Sequence[Any]], Any]:
-        return put_back(self.function, self.made, self.left)
+        return restoring_call(self.function, self.made, self.left)
 
     @cached_property
     def _stands_alone(self) -> bool:
-        """Whether a call relies on what was done before it: body holds rewound, variables put back."""
-        return self.rewind is not None or bool(written(self.function)) or bool(self._types & _UNMAPPED)
+        """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
+        return self.rewind is not None or bool(find_written(self.function)) or bool(self._types & _UNMAPPED)
 
     @cached_property
     def _types(self) -> set[str]:
@@ -138,15 +144,15 @@ class Batched:
 
     @cached_property
     def is_mappable(self) -> bool:
-        """Whether one op may call the function in a loop; what XLA compiles is called as it is."""
+        """Whether one op may call the function in a loop; compiled functions are called directly."""
         return self.made is None and not self._stands_alone and is_mappable(self.function)
 
     def _in_one_op(
         self, batched_indices: tuple[int, ...], parts: list[list[Stack]]
     ) -> list[list[Array]] | None:
-        """Evaluate in a loop inside of one op; `None` where that fails, as a call may not.
+        """Evaluate in a loop inside of one op; `None` where that fails although a call may not.
 
-        A call prepares its graph first, by which an op may get another form that has a kernel.
+        A call prepares its graph first, which may give an op another form that has a kernel.
         """
         if not self.is_mappable:
             return None
@@ -167,8 +173,8 @@ class Batched:
             if batched_indices in self.batches.trusted:
                 return [self._run(batched_indices, part, vectorized=True) for part in parts]
         except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
-            # No converter (ValueError as it is traced; an OpError where one lets through what it
-            # can't run). A forward that fails at these points fails mapped too, and says so there.
+            # There is no converter (a ValueError while it is traced; an OpError if a converter makes what it
+            # can't run). A forward that fails at these points fails in a loop as well, with its own message.
             pass
         self.batches.unvectorized.add(batched_indices)
         return None
@@ -318,9 +324,9 @@ class Batched:
 
 
 def _written_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Write the points of moves out, inside the graph; see `Moves.points`."""
+    """Write the points of moves out inside the graph; see `Moves.points`."""
     base, targets, slot, slots, rows = moves
-    # Slot -1 never equals a coordinate's, but for those in no slot: these are given another number.
+    # Slot -1 equals the number of coordinates in no slot, so these get another number.
     slot_or_none = tf.where(slot < 0, -2, slot)
     points = tf.where(slot_or_none[None, :] == slots[:, None], tf.gather(targets, rows), base[None, :])
     return tf.reshape(points, [-1, *shape])

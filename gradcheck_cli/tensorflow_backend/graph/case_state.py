@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.tensorflow_backend.binding.seeding import seeded
+from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.graph.batching import Batches
 from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.state import State
@@ -25,15 +25,16 @@ class CaseState:
     """What all ops of one case share: what was built, drawn, traced and written to.
 
     Attributes:
-        built: what `build` made, once; a layer's weights are the same in every trace.
-        draws: the random numbers by sample point, and by whether the reference draws them.
-        variables: what stands behind the inputs that are variables, in their order.
-        vjp: where the case is the vjp of another.
+        built: what `build` returned; it is called once, so a layer's weights are the same in every trace.
+        draws: the random draws by sample point, and by whether the reference draws them.
+        variables: the variables among the inputs, in order.
+        vjp: set where the case is the vjp of another.
         written: what the case's gradients have written to.
-        graphs: the case as it was traced first, by form and mode of tracing: its graphs serve every point.
-        compiled: what runs in place of traced functions, by their ids, with these to keep the ids theirs.
-        twins: the float64 twins of what is traced.
-        batches: what was traced of functions to take batches, by their ids, with these likewise.
+        graphs: the first traced case of each form and mode of tracing; its graphs serve every point.
+        compiled: what runs instead of traced functions, by their ids, together with the functions, which
+            keeps the ids in use.
+        twins: the float64 twins of traces.
+        batches: the batched traces of functions, by their ids, together with the functions.
         chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
         gradients: the hand-written gradients that were made and ran.
     """
@@ -51,15 +52,15 @@ class CaseState:
     gradients: GradientLog = field(default_factory=GradientLog)
 
     def compiled_form(self, mode: TraceMode, function: Any) -> Any:
-        """Return what is to run in place of a traced function, made once, as XLA takes its time."""
+        """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
         if id(function) not in self.compiled:
             self.compiled[id(function)] = (function, mode.compile(function))
         return self.compiled[id(function)][1]
 
     def batches_of(self, function: Any) -> Batches:
-        """Return what was traced of a function to take batches, at whichever sample point."""
+        """Return the batched traces of a function, which serve every sample point."""
         return self.batches.setdefault(id(function), (function, Batches()))[1]
 
     def seeded_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
-        """Seed the global generators while the forward is called for the first time: it may build layers."""
-        return contextlib.nullcontext() if self.draws else seeded(seed)
+        """Seed the global generators when the forward is called for the first time: it may build layers."""
+        return contextlib.nullcontext() if self.draws else seed_globals(seed)

@@ -24,7 +24,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.checking.ops.operation import Site, TensorInfo
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
@@ -40,8 +40,8 @@ class GraphOperation:
     """One case in graph mode, as `checking.Operation` has it.
 
     Attributes:
-        traced: its graphs.
-        no_twin: why there is no float64 twin to judge it by, once that was tried.
+        traced: the traced case.
+        no_twin: why there is no float64 twin to judge it by, after one was tried.
     """
 
     traced: TracedCase
@@ -49,7 +49,7 @@ class GraphOperation:
 
     @staticmethod
     def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
-        """Open a form of a case with the graphs of the first sample point at which that was opened."""
+        """Open a form of a case with the graphs of the first sample point at which it was opened."""
         key = (mode, replace(opening, sample=0))
         if key in state.graphs:
             return GraphOperation(state.graphs[key].at_sample(opening.sample))
@@ -59,15 +59,15 @@ class GraphOperation:
     # The same op in other forms.
 
     def again(self) -> GraphOperation:
-        """Return the op so that its vjp is traced again; the forward that is differenced is kept."""
+        """Return the op with its vjp traced again; the forward that is differenced is kept."""
         return GraphOperation(self.traced.again())
 
     def in_float64(self) -> GraphOperation:
-        """Return the op's float64 twin: of the same traces, at the same point."""
+        """Return the op's float64 twin, made from the same traces, at the same point."""
         return GraphOperation(self.traced.in_float64())
 
     def exactly(self) -> GraphOperation | None:
-        """Return a twin at the point before that was rounded; see `Operation`."""
+        """Return a twin at the point before rounding; see `Operation`."""
         if self.traced.narrow is None or self.traced.is_exact:
             return None
         exact = GraphOperation(self.traced.exactly())
@@ -82,7 +82,7 @@ class GraphOperation:
         return None if held is None else GraphOperation(held)
 
     def holding(self, stops: Collection[str]) -> GraphOperation:
-        """Return the same op with these `stop_gradient`s held, and no others; see `Operation`."""
+        """Return the same op with exactly these `stop_gradient`s held; see `Operation`."""
         held = self.traced.holding(stops)
         return self if held is self.traced else GraphOperation(held, self.no_twin)
 
@@ -90,12 +90,12 @@ class GraphOperation:
 
     @property
     def opening(self) -> Opening:
-        """Which form of its case it is."""
+        """The form of the case that this op is."""
         return self.traced.opening
 
     @property
     def point(self) -> tuple[Array, ...]:
-        """The base point, wide, holding values that the declared dtypes can hold."""
+        """The base point, wide, with values that the declared dtypes can hold."""
         return self.traced.at.point
 
     @property
@@ -115,7 +115,7 @@ class GraphOperation:
 
     @cached_property
     def rounded_sizes(self) -> list[Array]:
-        """What each output is rounded relative to there; see `paths.terms`."""
+        """The size that each output's rounding is relative to at the base point; see `paths.terms`."""
         outputs = self.traced.forward.outputs
         needed = [terms.terms_of(output) for output in outputs]
         tensors = list({id(tensor): tensor for each in needed for tensor in each}.values())
@@ -127,14 +127,14 @@ class GraphOperation:
         ]
 
     def check_output_shapes(self) -> None:
-        """Hold the outputs' shapes against those that the spec gives.
+        """Compare the outputs' shapes with those that the spec gives.
 
         Raises:
             CaseFailedError: of kind "outputs".
         """
         declared_outputs.check_shapes(self.traced.case, self.traced.output_names, self.base_values)
 
-    # What the forward's graph tells.
+    # What the forward's graph shows.
 
     @property
     def random_types(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ class GraphOperation:
         return tuple(self.traced.modified)
 
     def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors, as far as the graph tells."""
+        """Whether this input moves this output through floating tensors, as far as the graph shows."""
         traced = self.traced
         return any(
             graph_path.leads_to(
@@ -162,7 +162,7 @@ class GraphOperation:
         )
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
+        """Whether this input moves this output only through NumPy functions, which have no gradient."""
         trace = self.traced.forward
         return any(
             graph_path.passes_numpy(trace.function.graph, start, trace.outputs[output])
@@ -173,7 +173,7 @@ class GraphOperation:
         """Return where the gradients of some pairs could be wrong unseen; see `Operation`."""
         return sites_of(self.traced, pairs)
 
-    # What is held as the inputs move.
+    # What is held while the inputs move.
 
     @property
     def frozen(self) -> Mapping[str, int]:
@@ -182,7 +182,7 @@ class GraphOperation:
 
     @property
     def held_places(self) -> tuple[str, ...]:
-        """Where each `stop_gradient` is that is held."""
+        """The place of each `stop_gradient` that is held."""
         return held_stops.held_places(self.traced)
 
     @property
@@ -217,15 +217,15 @@ class GraphOperation:
 
     @property
     def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables that a custom gradient of the forward has gradients for."""
+        """Names of the variables for which a custom gradient of the forward has gradients."""
         return tuple(plain_name(variable) for variable in self.variables_of_gradients)
 
     @property
     def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables that a custom gradient of the forward has gradients for."""
+        """The variables for which a custom gradient of the forward has gradients."""
         return self.traced.forward.gradient_variables
 
-    # In which precision it computes.
+    # The precision in which it computes.
 
     @property
     def low_precision(self) -> tuple[str, ...]:
@@ -234,17 +234,17 @@ class GraphOperation:
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
-        """Of a twin, dtypes below float64 in which its vjp computes all the same."""
+        """For a twin: dtypes below float64 in which its vjp still computes."""
         return () if self.traced.narrow is None else _dtypes_of(self.traced.wide_vjp.kept)
 
     @property
     def has_rounded_arrays(self) -> bool:
-        """Whether weights or tables of constants were rounded to a dtype below float64, which it widens."""
+        """Whether weights or tables of constants were rounded to a narrower dtype and then widened."""
         return self.traced.narrow is not None and self.traced.wide_forward.twin.has_rounded_arrays
 
     @property
     def not_float64(self) -> str:
-        """Why it isn't float64 that it is judged in, in words; empty where it is."""
+        """Why it isn't judged in float64, in words; empty where it is."""
         if self.traced.narrow is None:
             return self.no_twin
         kept = [*self._kept, *self.traced.wide_vjp.kept]
@@ -253,30 +253,30 @@ class GraphOperation:
 
     @property
     def _kept(self) -> Sequence[Kept]:
-        """Of a twin, the ops on the forward's way that keep their dtypes."""
-        _ = self.traced.base  # what a NumPy function takes shows as it is called
+        """For a twin: the ops of the forward that keep their dtypes."""
+        _ = self.traced.base  # what a NumPy function takes is seen when it is called
         return self.traced.wide_forward.kept
 
-    # What the graph of the gradient tells.
+    # What the graph of the gradient shows.
 
     @property
     def dtype_faults(self) -> Mapping[int, str]:
-        """Per input number, what is wrong with its gradient's dtype."""
+        """What is wrong with the dtype of a gradient, by input index."""
         return self.traced.vjp_trace.dtype_faults
 
     @property
     def missed_by_override(self) -> tuple[str, ...]:
-        """Names of the ops that an override was meant for, and didn't reach."""
+        """Names of the ops that an override was meant for but didn't reach."""
         return self.traced.vjp_trace.missed
 
     @property
     def gradients_seen(self) -> Mapping[str, int]:
-        """How often each registered gradient function was called as the vjp was built."""
+        """How often each registered gradient function was called when the vjp was built."""
         return self.traced.vjp_trace.gradients_seen
 
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for a second vjp, built with functions that were differentiated before."""
-        with private_gradients.functions_differentiated_anew():
+        with private_gradients.differentiate_functions_anew():
             traced = self.traced
             retraced = TracedCase(
                 traced.case, replace(traced.opening, dtype="declared"), traced.state, traced.trace_mode
@@ -287,7 +287,14 @@ class GraphOperation:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return input_index in self.traced.vjp_trace.connected.get(output, ())
 
-    # What it gives when it is run.
+    def is_plain_chain(self, output: int, input_index: int) -> bool:
+        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
+        trace, case = self.traced.vjp_trace, self.traced.case
+        hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
+        is_own = case.gradient is not None or (output, input_index) in hand_written
+        return not is_own and sum(trace.gradients_seen.values()) > 1
+
+    # What it returns when it is run.
 
     @cached_property
     def runs(self) -> GraphRuns:
@@ -296,7 +303,7 @@ class GraphOperation:
 
     @property
     def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point, as the graph has them that the gradient is in."""
+        """The outputs at the base point, from the graph that also computes the gradient."""
         return self.runs.values_beside_gradient
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
@@ -316,7 +323,7 @@ class GraphOperation:
         return self.runs.joint_vjp(upstreams)
 
     def jvp(self, input_index: int, tangents: Array) -> None:
-        """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
+        """Return nothing: in a graph, forward mode uses the custom gradients themselves."""
 
 
 def _dtypes_of(kept: Sequence[Kept]) -> tuple[str, ...]:

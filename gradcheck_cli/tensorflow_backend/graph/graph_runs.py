@@ -1,4 +1,4 @@
-"""Run what was traced of a case in batches: its forward at many points, its vjp for many upstreams."""
+"""Runs a case's traces in batches: its forward at many points, its vjp for many upstreams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
-from gradcheck_cli.tensorflow_backend.spoiling import in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.stacks import part_of
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES, run_error
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a traced graph as a function: of upstreams, of the case's arguments, and of constants.
+    """A part of a traced graph as a function of upstreams, of the case's arguments and of constants.
 
     Attributes:
         function: the part.
         held: what the trace holds.
-        constants: the tensors that are given the same values at each point, after the arguments.
+        constants: the tensors, after the arguments, that have the same values at each point.
         values: their values.
         upstreams: the outputs whose upstreams come before the arguments.
         results: the dtypes of what it returns.
         random_types: types of ops in it that draw anew at each call.
-        left: ids of the handles of variables and tables that aren't put back after each call.
+        left: ids of the handles of variables and tables that aren't restored after each call.
     """
 
     function: Any
@@ -72,8 +72,8 @@ class GraphRuns:
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`.
 
-        Where it refuses a point (a Cholesky factor of what isn't positive definite any more), its floating
-        outputs are NaN there: it accepted the base point, so the point is what it doesn't like.
+        If it refuses a point (a Cholesky factor of a matrix that is no longer positive definite), its
+        floating outputs are NaN there: it accepted the base point, so the point is at fault.
         """
         count, outputs = self.traced.at.count, self.traced.outputs
         size = sum(output.size for output in outputs)
@@ -100,14 +100,14 @@ class GraphRuns:
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
     def once(self) -> list[Array]:
-        """Run the forward at the base point as it is run for differences, and return its outputs."""
+        """Run the forward at the base point as for differences, and return its outputs."""
         return self._forward.once()
 
     def _refused(self, error: tf.errors.OpError) -> list[Array]:
         """Return the outputs at a point that the forward refuses.
 
         Raises:
-            CaseFailedError: it isn't the point that is at fault, or an output can't be NaN.
+            CaseFailedError: the point isn't at fault, or an output can't be NaN.
         """
         failure, outputs = run_error(error, "forward"), self.traced.outputs
         if failure.kind != "forward" or not all(output.is_differentiable for output in outputs):
@@ -115,7 +115,7 @@ class GraphRuns:
         return [np.full(output.shape, np.nan) for output in outputs]
 
     def _fed(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
-        """Return a function of the variables' values too, and the variables; `None`: they must be written."""
+        """Return a function that also takes variables' values, and the variables; `None` if there is none."""
         if self._fed_forward is None:
             return None
         batched, places = self._fed_forward
@@ -123,7 +123,7 @@ class GraphRuns:
         return (batched, values) if values and batched.is_mappable else None
 
     def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
-        """Evaluate at several points of the variables, one by one, and put these back."""
+        """Evaluate at several points of the variables, one by one, and restore the variables."""
         outputs = self.traced.outputs
         size = sum(output.size for output in outputs)
         rows = []
@@ -163,9 +163,9 @@ class GraphRuns:
 
     @cached_property
     def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
-        """The forward with its variables' values among the arguments, and which arguments are each one's.
+        """The forward with its variables' values among the arguments, and the arguments of each variable.
 
-        `None` where it does more with one than read it.
+        It is `None` if the forward does more with a variable than read it.
         """
         trace, traced = self.traced.forward, self.traced
         reads, count = trace.reads(), traced.at.count
@@ -208,7 +208,7 @@ class GraphRuns:
             if self.traced.outputs[output].size:
                 gradients: Sequence[Array | None] = pull(upstream)
             else:
-                gradients = in_spoilt_memory(
+                gradients = pull_in_spoilt_memory(
                     pull, upstream, [infos[input_index] for input_index in connected]
                 )
         except tf.errors.OpError as error:
@@ -290,11 +290,11 @@ class GraphRuns:
             left=frozenset(id(kept.handle) for kept in trace.left),
         )
 
-    # The graph that the gradient is in.
+    # The graph that computes the gradient.
 
     @property
     def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point, as the graph has them that the gradient is in."""
+        """The outputs at the base point, from the graph that also computes the gradient."""
         trace = self.traced.vjp_trace
         return self._batched(
             _Part(
@@ -318,16 +318,16 @@ class GraphRuns:
 
         Args:
             fetches: the tensors.
-            points: input number -> (B, *shape), no variable; other inputs stay at the base point, whose draws
-                of random numbers serve all points.
-            upstreams: of each differentiable output, (B, *shape).
-            copy: what is called in place of that graph; tensors of it may be fetched, too.
+            points: input index -> (B, *shape), without variables; other inputs stay at the base point, whose
+                random draws are used at all points.
+            upstreams: for each differentiable output, (B, *shape).
+            copy: what is called instead of that graph; its tensors may be fetched, too.
 
         Returns:
-            Per tensor its values, with a leading axis over the points.
+            The values of each tensor, with a leading axis over the points.
 
         Raises:
-            CaseFailedError: what is called raises, or a tensor's shape isn't the same at all of them.
+            CaseFailedError: the called code raises, or a tensor's shape isn't the same at all points.
         """
         key = tuple(map(id, fetches))
         if key not in self._beside:
@@ -352,8 +352,8 @@ class GraphRuns:
 
     def _batched(self, part: _Part) -> Batched:
         traced, body_holds = self.traced, part.held.body_holds
-        # What holds a stop in a body runs Python, which XLA doesn't compile: such a forward is differenced as
-        # a graph. The gradient under test is compiled, or isn't checked.
+        # The hold of a stop in a body runs Python, which XLA doesn't compile: such a forward is differenced
+        # as a graph. The gradient under test is compiled, or isn't checked.
         is_python = body_holds is not None and not body_holds.draw_types()
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in part.upstreams]
         constants = [

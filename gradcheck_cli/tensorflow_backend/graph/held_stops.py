@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnheldStop:
-    """Where a `stop_gradient` is, and whether it is one of the forward's, not of a gradient function."""
+    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
 
     place: str
     is_of_forward: bool
 
 
 def held_places(traced: TracedCase) -> tuple[str, ...]:
-    """Return where each `stop_gradient` is that is held."""
-    if traced.narrow is not None:  # whose ops know where they come from
+    """Return the place of each `stop_gradient` that is held."""
+    if traced.narrow is not None:  # its ops know where they come from
         return held_places(traced.narrow)
     stops = [stop for stop in _describe(traced, traced.held_stops) if traced.holds(stop.key)]
     return tuple(dict.fromkeys(stop.place for stop in stops))
@@ -66,7 +66,7 @@ def closed_between(traced: TracedCase, output: int, input_index: int) -> list[st
 def unheld_between(traced: TracedCase, output: int, input_index: int) -> list[UnheldStop]:
     """Return the `stop_gradient`s between an input and an output that aren't held.
 
-    Of a vjp: those in gradient functions, if there are any, since these alone would be enough.
+    For a vjp: those in gradient functions, if there are any, since these alone would be enough.
     """
     trace, starts = traced.forward, traced.starts(input_index)
     held = {id(tensor) for tensor in traced.held_stops}
@@ -78,7 +78,7 @@ def unheld_between(traced: TracedCase, output: int, input_index: int) -> list[Un
 
 
 def _describe(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
-    """Describe tensors of `stop_gradient`s, and with them all those in bodies."""
+    """Describe tensors of `stop_gradient`s, and all those in bodies as well."""
     body_holds = traced.forward.held.body_holds
     inner = [] if body_holds is None else [site.op for site in body_holds.stops]
     return [Stop.of(op) for op in (*(tensor.op for tensor in tensors), *inner)]

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Nearer to zero, which most domains allow, and by far more than a gradient may lose by rounding.
+# Closer to zero, which most domains allow, and by far more than a gradient may lose by rounding.
 _MOVE = 2.0**-4
 
 
 @dataclass
 class SamplePoint:
-    """Where a case is traced.
+    """The point at which a case is traced.
 
     Attributes:
-        case: what is traced.
-        sample: number of the sample point.
+        case: the case.
+        sample: index of the sample point.
         dtype_of: maps a dtype that the spec names to the one that is traced.
-        has_wide_variables: whether that goes for variables, too, which else keep their own.
+        has_wide_variables: whether this applies to variables as well; otherwise they keep their own dtypes.
         is_exact: leave the values as they were drawn, before the declared dtypes round them.
         chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
     """
@@ -47,7 +47,7 @@ class SamplePoint:
 
     @cached_property
     def point(self) -> tuple[Array, ...]:
-        """Every value, wide, holding what the declared dtype can hold."""
+        """Every value, wide, as the declared dtype can hold it."""
         return tuple(self._wide(number, tensor) for number, tensor in enumerate(self.case.tensors))
 
     def _wide(self, number: int, tensor: InputSpec) -> Array:
@@ -65,7 +65,7 @@ class SamplePoint:
         return _move(tensor, value) if tensor.is_differentiable and value.dtype.kind in "fc" else value
 
     def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
-        """Return the drawn arguments at several points, by number, (B, *shape) each."""
+        """Return the drawn arguments at several points, by index, (B, *shape) each."""
         points = [replace(self, sample=sample).point for sample in samples]
         return {
             number: np.stack([point[number] for point in points])
@@ -109,7 +109,7 @@ class SamplePoint:
 
     @cached_property
     def differentiable(self) -> list[int]:
-        """Numbers of the inputs that gradients are taken for."""
+        """Indices of the inputs that gradients are taken for."""
         return [index for index, info in enumerate(self.inputs) if info.is_differentiable]
 
 
@@ -122,5 +122,5 @@ def _move(tensor: InputSpec, value: Any) -> Array:
 
 
 def points(case: Case) -> Sequence[int]:
-    """Return the sample numbers of a case: one where every value is fixed."""
+    """Return the sample indices of a case: a single one if every value is fixed."""
     return range(case.samples if case.is_generated else 1)

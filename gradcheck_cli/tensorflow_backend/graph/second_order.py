@@ -1,7 +1,7 @@
-"""A case's vjp as a function of its own: of the inputs and of the upstreams, to be differentiated again.
+"""A case's vjp as a function of its own, of the inputs and the upstreams, to be differentiated again.
 
-Its outputs are the gradients, one for each connected pair; its inputs those of the forward, with an upstream
-for each output after them. Whatever opens a case opens this one as well: only the function is another.
+Its outputs are the gradients, one for each connected pair. Its inputs are those of the forward, followed by
+an upstream for each output. The code that opens a case opens this one as well: only the function differs.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 
-# They say of the forward, or of each trace, what the first order has shown.
+# They concern the forward, or each trace, which the first order has already checked.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
 
 
 @dataclass(frozen=True)
 class Vjp:
-    """Which vjp a case stands for.
+    """The vjp that a case stands for.
 
     Attributes:
         of: the case that is differentiated, variables among its arguments.
         outputs: its outputs.
-        connected: numbers of the inputs that each differentiable output has a gradient for.
+        connected: for each differentiable output, the indices of the inputs that it has a gradient for.
         count: how many of its inputs are arguments of the forward; the rest are variables.
     """
 
@@ -52,18 +52,18 @@ class Vjp:
 
         Args:
             binder: binds a case: its `case` and `point` are those of the vjp.
-            variables: what stands behind the inputs that are variables.
-            surrogate: bind that of the spec's reference, which has a zero where it has no gradient.
+            variables: the variables among the inputs.
+            surrogate: bind the vjp of the spec's reference, which is zero where there is no gradient.
         """
         forward_binder = replace(
             binder,
             case=self.of,
             point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
             output_shapes=[output.shape for output in self.outputs],
-            names=[],  # those of the forward's outputs are known
+            names=[],  # the names of the forward's outputs are known
         )
         forward = forward_binder.reference() if surrogate else forward_binder.forward()
-        # What the forward holds still is settled by its own backward pass, of which the gradients are.
+        # Which stops the forward holds is decided by its own backward pass, from which the gradients come.
         met: list[Any] = []
 
         def call(*tensors: Any) -> list[Any]:
@@ -107,12 +107,12 @@ class Vjp:
 
 
 def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
-    """Bind what a case is of: its forward, or the vjp that it stands for; or the same of its reference.
+    """Bind a case's forward, or the vjp that it stands for; or the same for its reference.
 
     Args:
         binder: of the case.
-        vjp: which vjp the case stands for, if any.
-        variables: what stands behind the inputs that are variables.
+        vjp: the vjp that the case stands for, if any.
+        variables: the variables among the inputs.
         surrogate: bind the reference.
     """
     if vjp is not None:
@@ -141,7 +141,7 @@ def _pull_eagerly(
         for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.stop_gradients_let_through(), in_users_words(sources):
+    with private_eager.ignore_stop_gradients(), in_users_words(sources):
         rows = [
             tape.gradient([results[output]], list(sources), output_gradients=[flow])
             for output, flow in flows.items()
@@ -150,11 +150,11 @@ def _pull_eagerly(
 
 
 def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case, Vjp]:
-    """Return the case of a case's vjp, and what it stands for.
+    """Return the case of a case's vjp, and the vjp that it stands for.
 
     Args:
-        case: what is differentiated.
-        op: the op that was opened of it; says which gradients there are.
+        case: the case to differentiate.
+        op: the op that was opened for it; shows which gradients there are.
         reference: the case's reference, opened; `None` where it has none.
     """
     differentiable = [input_index for input_index, info in enumerate(op.inputs) if info.is_differentiable]
@@ -167,8 +167,8 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
     count = sum(not tensor.is_variable for tensor in case.tensors)
     vjp = Vjp(case, tuple(op.outputs), connected, count)
     if reference is not None and _calls_numpy(reference):
-        # TensorFlow has no gradient of it. The gradient is then held against its own differences: at first
-        # order, it was shown to be the reference's.
+        # TensorFlow has no gradient for it. The gradient is then compared with its own differences: the first
+        # order has shown that it is the reference's.
         case = replace(case, reference=None)
     return second_order_case(case, op.outputs, connected), vjp
 
@@ -186,7 +186,7 @@ def second_order_case(
     Args:
         case: with its variables among the arguments.
         outputs: its outputs at the base point.
-        connected: per differentiable output the numbers of the inputs that it has a gradient for.
+        connected: for each differentiable output, the indices of the inputs that it has a gradient for.
     """
     used_names = {tensor.name for tensor in case.tensors}
     free = itertools.chain(("u", "upstream"), (f"upstream_{suffix}" for suffix in itertools.count(2)))
@@ -208,7 +208,7 @@ def second_order_case(
         arguments=(*own_arguments, *flows, *case.arguments[len(own_arguments) :]),
         outputs=gradients,
         reference_forward=False,
-        # A vjp may take what a complex step can't move; of the forward, it was asked.
+        # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
         method="auto" if case.method == "complex_step" else case.method,
         checks_off=case.checks_off | _CHECKS_OFF,
         second_order=False,

@@ -1,4 +1,4 @@
-"""Where a forward's gradient could be wrong unseen at its points: branches, axes, factors, indices."""
+"""Finds where a forward's gradient could be wrong unseen at its points: branches, axes, factors, indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_SMALL = 2  # so many inputs has an op that combines two
+_SMALL = 2  # how many inputs an op that combines two has
 
 
 def _signs(values: Sequence[Array]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def _missing(sides: dict[str, Array]) -> tuple[str, ...]:
 
 
 def _members(values: Sequence[Array]) -> tuple[str, ...]:
-    """Say whether no index comes twice."""
+    """Say whether no index occurs twice."""
     kept = values[0][values[0] >= 0]
     twice = np.unique(kept, return_counts=True)[1]
     return (
@@ -73,7 +73,7 @@ _REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"})
 _ALONG_LAST = frozenset({"Softmax", "LogSoftmax"})
 _BROADCAST = frozenset({"Add", "AddV2", "BiasAdd", "Mul", "RealDiv", "Sub"})
 _SELECTS = frozenset({"Select", "SelectV2"})
-# Op type -> which of its inputs holds indices; what several of them name is added up by the gradient.
+# Op type -> which of its inputs holds indices; the gradient adds up what several equal indices name.
 _INDICES = {
     **dict.fromkeys(("GatherV2", "SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd"), 1),
     **dict.fromkeys(("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin"), 1),
@@ -85,14 +85,14 @@ _BY_BATCH = frozenset({"MatMul", "Conv2D", "Conv1D", "Conv3D", "DepthwiseConv2dN
 
 @dataclass(frozen=True)
 class _Look:
-    """What is to be looked at of an op: the values of some tensors, if any, for what they don't show.
+    """What to examine about an op: what the values of some tensors don't show.
 
     Attributes:
         op: the op.
-        corruption: which one might not show.
-        unseen: says in words what isn't seen, of the values of `tensors`.
-        tensors: whose values it takes.
-        input_index: the number of the op's input whose gradient it concerns; `None` for all.
+        corruption: the corruption that might not show.
+        unseen: says in words what the values of `tensors` don't show.
+        tensors: the tensors whose values it takes.
+        input_index: the index of the op's input whose gradient it concerns; `None` for all.
     """
 
     op: Any
@@ -103,11 +103,11 @@ class _Look:
 
 
 def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]:
-    """Return the sites of a traced forward, with what its point doesn't show of each.
+    """Return the sites of a traced forward, with what its point doesn't show at each.
 
     Args:
         traced: the case, in its declared dtypes.
-        pairs: those that are of interest.
+        pairs: the pairs of interest.
     """
     outputs = traced.forward.outputs
     ways = {pair: set(graph_path.ops_between(traced.starts(pair[1]), [outputs[pair[0]]])) for pair in pairs}
@@ -146,7 +146,7 @@ def _leads(traced: TracedCase, pair: tuple[int, int], tensor: Any) -> bool:
 
 
 def _by_values(op: Any, moved: set[int]) -> list[_Look]:
-    """Return the places where an op takes a side, an index or a factor by value."""
+    """Return the sites where an op selects a side, an index or a factor by value."""
     if op.type in _INDICES:
         return [_Look(op, "repeats", _members, (op.inputs[_INDICES[op.type]],))]
     if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
@@ -158,7 +158,8 @@ def _by_values(op: Any, moved: set[int]) -> list[_Look]:
     if op.type in _COMPARED | _COMPARISONS:
         look, tensors = (_larger, op.inputs) if op.type in _COMPARED else (_sides, op.outputs)
         return [_Look(op, "branch", look, tuple(tensors))]
-    # A factor that the case gives: a mask, weights. The numerator of a quotient is no factor to be left out.
+    # A factor that the case states: a mask, weights. The numerator of a quotient is no factor that could be
+    # left out.
     sides = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ())
     return [
         _Look(op, "ones", _is_one, (op.inputs[side],), 1 - side)
@@ -205,7 +206,7 @@ def _constant_look(op: Any, corruption: str, message: str, input_index: int | No
 
 
 def _axes(op: Any, rank: int) -> list[int] | None:
-    """Return the axes that an op goes along; `None` where the graph doesn't say."""
+    """Return the axes that an op works along; `None` where the graph doesn't say."""
     if op.type in _ALONG_LAST:
         return [rank - 1]
     axes = tf.get_static_value(op.inputs[1])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class TracedCase:
-    """One case at one sample point, traced into graphs when that is first needed.
+    """One case at one sample point, traced into graphs when they are first needed.
 
     Attributes:
-        case: what is traced.
-        opening: the sample point, and what is traced there.
+        case: the case.
+        opening: the form of the case that is traced, with its sample point.
         state: what all ops of the case share.
         trace_mode: with which shapes it is traced, and whether it is compiled.
-        with_joint: trace the vjp of all outputs at once, too.
+        with_joint: also trace the vjp of all outputs at once.
         graphs: the same case, at this point or another, whose graphs serve here too.
-        anew: trace the vjp all the same.
-        narrow: of a float64 twin, the case in its declared dtypes, whose graphs are made wide; the values of
-            the inputs are those that the declared dtypes can hold.
-        is_exact: of a twin, at the values as they were drawn, before the declared dtypes round them.
-        is_on_one_piece: of a twin, kinked ops keep each element on the side that it is on at the point.
-        stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
+        anew: trace the vjp although `graphs` has one.
+        narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
+            values that the declared dtypes can hold.
+        is_exact: for a twin: at the values before the declared dtypes round them.
+        is_on_one_piece: for a twin: kinked ops keep each element on the side that it has at the point.
+        stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
         modified: names of inputs that a NumPy forward was seen to write to.
     """
 
@@ -76,7 +76,7 @@ class TracedCase:
     # The same case in other forms.
 
     def again(self) -> TracedCase:
-        """Return the case so that its vjp is traced again; the forward that is differenced is kept."""
+        """Return the case with its vjp traced again; the forward that is differenced is kept."""
         return replace(self, with_joint=False, graphs=self, anew=True)
 
     def at_sample(self, sample: int) -> TracedCase:
@@ -84,7 +84,7 @@ class TracedCase:
         return replace(self, opening=replace(self.opening, sample=sample), graphs=self)
 
     def in_float64(self) -> TracedCase:
-        """Return the float64 twin: of the same traces, at the same point."""
+        """Return the float64 twin, made from the same traces, at the same point."""
         opening = replace(self.opening, dtype="float64")
         return replace(self, opening=opening, narrow=self, graphs=None, anew=False)
 
@@ -95,8 +95,8 @@ class TracedCase:
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
 
-        It has one more output; see `WideForward.on_one_piece`. `None` where there are no such ops, and where
-        XLA compiles the case.
+        It has one more output; see `WideForward.on_one_piece`. It is `None` where there are no such ops, or
+        where XLA compiles the case.
         """
         types = {op.type for op in self.forward.function.graph.get_operations()}
         if self.trace_mode.compiled or not types & PIECES.keys():
@@ -110,11 +110,11 @@ class TracedCase:
         """The same case, traced so that every `stop_gradient` that can be held can be."""
         if not self.forward.held.can_be_opened:
             return self
-        # Any key will do to have it opened: none is held yet.
+        # Any key makes the trace open them: none is held yet.
         return replace(self, graphs=None, stops=frozenset([""]), modified=[])
 
     def holding(self, stops: Collection[str]) -> TracedCase:
-        """Return the same case with these `stop_gradient`s held, and no others."""
+        """Return the same case with exactly these `stop_gradient`s held."""
         if not (stops or self.stops or self.holds_every_stop):
             return self
         if self.narrow is not None:
@@ -123,11 +123,11 @@ class TracedCase:
         opened = self.with_open_stops
         return replace(opened, graphs=opened, anew=False, stops=frozenset(stops), modified=[])
 
-    # The point, and what stands there.
+    # The point, and the inputs and outputs there.
 
     @property
     def sample(self) -> int:
-        """The number of the sample point."""
+        """The index of the sample point."""
         return self.opening.sample
 
     @cached_property
@@ -169,25 +169,25 @@ class TracedCase:
 
     @property
     def variables(self) -> Sequence[Any]:
-        """The variables among the inputs; of a twin those that stand for them."""
+        """The variables among the inputs; for a twin, the variables that replace them."""
         variables = self.state.variables
         return variables if self.narrow is None else [*map(self.state.twins.variables.of, variables)]
 
     def starts(self, input_index: int) -> list[Any]:
-        """Return the graph's tensors that hold an input; of a variable, what is read from its handle."""
+        """Return the graph's tensors that hold an input; for a variable, what is read from its handle."""
         trace = self.forward
         if input_index < self.at.count:
             return [trace.inputs[input_index]]
         handle = trace.handles[input_index - self.at.count]
         return [] if handle is None else [output for op in handle.consumers() for output in op.outputs]
 
-    # What of the forward keeps its value as the inputs move.
+    # What in the forward keeps its value while the inputs move.
 
     @property
     def holds_every_stop(self) -> bool:
-        """Whether the spec says so; who writes a reference with a `stop_gradient` in it means it.
+        """Whether the spec says so. In a reference every `stop_gradient` is held: its author means it.
 
-        That says what the gradient is. Of the gradient's own gradient `checking.stops` weighs it.
+        This decides what the gradient is. For the gradient's own gradient, `checking.stops` decides.
         """
         is_meant = self.case.freeze is True
         if self.opening.is_reference and self.state.vjp is None:
@@ -209,13 +209,13 @@ class TracedCase:
 
     @property
     def held_tensors(self) -> tuple[Any, ...]:
-        """All tensors of the forward's graph that keep their base value, but for draws."""
+        """All tensors of the forward's graph that keep their base value, except draws."""
         return (*self.held_stops, *self.forward.held.sides)
 
-    # What another trace of the same case at the same point is made of.
+    # What another trace of the same case at the same point is made from.
 
     def subject(self, bound: Bound) -> TraceSubject:
-        """Return the trace of a bound function, with only the shapes that the mode lets a trace know."""
+        """Return a bound function for tracing, with only the shapes that the mode lets a trace know."""
         return TraceSubject(
             bound,
             self.trace_mode.signature(self.at.arguments),
@@ -225,7 +225,7 @@ class TracedCase:
         )
 
     def bound(self) -> Bound:
-        """Bind forward and gradient, for a trace that has a gradient in it."""
+        """Bind forward and gradient, for a trace with a gradient."""
         shapes = [output.shape for output in self.outputs]
         binder = Binder(
             self.case,
@@ -238,10 +238,10 @@ class TracedCase:
         return bind(binder, self.state.vjp, self.state.variables)
 
     def draws(self, held: Held) -> list[Array]:
-        """Return the case's draws of random numbers at this point, for the draws of another trace.
+        """Return the case's random draws at this point, to use in another trace.
 
         Raises:
-            CaseFailedError: that trace draws something else.
+            CaseFailedError: that trace has other draws.
         """
         _ = self.base  # makes the draws, if there are any
         drawn = self.state.draws[self._draws_key]
@@ -253,7 +253,7 @@ class TracedCase:
     def _draws_key(self) -> tuple[int, bool]:
         return self.sample, self.opening.is_reference
 
-    # Traces, each made once, when it is first needed.
+    # Traces, each made when it is first needed and then cached.
 
     @cached_property
     def forward(self) -> ForwardTrace:
@@ -262,7 +262,7 @@ class TracedCase:
             return self.wide_forward.trace
         if self.graphs is not None:
             trace = self.graphs.forward
-            # What is held in bodies belongs to one point.
+            # Values that are held in bodies belong to one point.
             if trace.held.body_holds is None or self.graphs.sample == self.sample:
                 return trace
         with self.state.seeded_at_first_use(self.case.seed):
@@ -280,7 +280,7 @@ class TracedCase:
         )
         is_reference = self.opening.is_reference
         bound = bind(binder, self.state.vjp, self.state.variables, surrogate=is_reference)
-        # Never 0, which stands for none. A trace of its own is to draw for itself.
+        # Never 0, which stands for none. An independent trace must make its own draws.
         sample = 0 if self.graphs is None else self.sample
         seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
         stops = self.holds_every_stop or bool(self.stops)
@@ -323,7 +323,7 @@ class TracedCase:
 
     @cached_property
     def wide_forward(self) -> float64_twin.WideForward:
-        """Of a twin: the forward of the declared dtypes, made wide."""
+        """For a twin: the forward of the declared dtypes, widened."""
         trace = self._declared.forward
         input_indices = self.at.differentiable
         tensors = moving(trace.function, trace.inputs, input_indices, self.state.variables)
@@ -334,7 +334,7 @@ class TracedCase:
 
     @cached_property
     def wide_vjp(self) -> float64_twin.WideVjp:
-        """Of a twin: the vjp of the declared dtypes, made wide."""
+        """For a twin: the vjp of the declared dtypes, widened."""
         return self.state.twins.vjp(self._declared.vjp_trace, is_alone=self.is_exact)
 
     @property
@@ -357,7 +357,7 @@ class TracedCase:
 
     @cached_property
     def base(self) -> Base:
-        """What the forward gives at the base point."""
+        """The forward's results at the base point."""
         if self.graphs is not None and (self.graphs.sample, self.graphs.stops) == (self.sample, self.stops):
             return self.graphs.base
         if self.narrow is not None:

@@ -1,4 +1,4 @@
-"""Open the forms of a case in one mode, and know in which dtypes they are the same function."""
+"""Opens the forms of a case in one mode, and knows in which dtypes they are the same function."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.opening.same_function import in_complex
-from gradcheck_cli.tensorflow_backend.registry.covering import require_seen
+from gradcheck_cli.tensorflow_backend.registry.covered_types import require_seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradcheck_cli.checking.ops.opening import Dtype, Opening
+    from gradcheck_cli.checking.ops.opener import Dtype, Opening
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op")
@@ -24,13 +24,14 @@ class Mode(Protocol):
     """How a case is opened in one mode."""
 
     def refusal(self, case: Case) -> str | None:
-        """Say why a case can't have this mode, whatever its functions do; `None` where it can."""
+        """Say why a case can't have this mode, whatever its functions do; `None` if it can."""
 
     def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
         """Open a form of a case in the dtypes that the spec names.
 
-        CaseFailedError where the forward raises, or its outputs aren't what the spec says. CaseSkippedError
-        where the mode can't have what the forward or the gradient uses.
+        Raises:
+            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+            CaseSkippedError: the mode can't have what the forward or the gradient uses.
         """
 
     def in_float64(self, op: Any) -> Any:
@@ -43,8 +44,8 @@ class CaseOpener(Generic[Op]):
 
     Attributes:
         case: the case.
-        mode: how it is opened.
-        state: what all its ops share.
+        mode: its mode.
+        state: the state that all its ops share.
     """
 
     case: Case
@@ -63,12 +64,12 @@ class CaseOpener(Generic[Op]):
         return opened
 
     def again(self, op: Any) -> Op:
-        """Trace or call an opened op's gradient once more, for the same point."""
+        """Trace or call an opened op's gradient again, for the same point."""
         retraced: Op = op.again()
         return retraced
 
     def vjp(self, op: Any) -> CaseOpener[Op]:
-        """Return what opens the vjp of an opened op as an op of its own."""
+        """Return an opener of an opened op's vjp as an op of its own."""
         reference = None if self.case.reference is None else self._reference_at(op)
         case, vjp = case_of_vjp(self.case, op, reference)
         return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
@@ -77,10 +78,10 @@ class CaseOpener(Generic[Op]):
         return self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
 
     def gradients_seen(self, op: Any) -> Mapping[str, int]:
-        """Return how often each registered gradient function was called as an op's vjp was built.
+        """Return how often each registered gradient function was called when an op's vjp was built.
 
         Raises:
-            CaseFailedError: of kind "covers": one that the spec covers wasn't.
+            CaseFailedError: of kind "covers": one that the spec covers wasn't called.
         """
         is_vjp = self.state.vjp is not None
         return require_seen(self.case, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)

@@ -1,4 +1,4 @@
-"""The mode eager: a case that is called anew each time; its reference is a graph, as in every mode."""
+"""The eager mode: a case is called anew each time; its reference is a graph, as in every mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.opening.same_function import agree, float64_twin, have_same_gradients
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 
@@ -38,7 +38,7 @@ class EagerMode:
         return _EAGER_IS_OFF if behaviour.turns_eager_off() else None
 
     def open(self, case: Case, opening: Opening, state: CaseState) -> EagerOperation | GraphOperation:
-        """Open a form of a case, to be called; see `Mode`."""
+        """Open a form of a case for calls; see `Mode`."""
         if opening.is_reference:
             return GraphOperation(TracedCase(case, opening, state))
         op = EagerOperation(CalledCase(case, opening, state))
@@ -49,8 +49,9 @@ class EagerMode:
     def in_float64(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
         """Open an opened op in float64 too; see `Mode`.
 
-        Traced, where the trace has the same values and gradients: a trace has a twin. Else it is called with
-        float64 inputs, which is as good where nothing in it casts them down, or goes by the dtype.
+        It is traced where the trace has the same values and gradients, since a trace has a twin. Otherwise it
+        is called with float64 inputs. That is equivalent if nothing in it casts them down or depends on the
+        dtype.
         """
         if isinstance(op, GraphOperation):
             return float64_twin(op)
@@ -82,7 +83,7 @@ def _called_in_float64(op: EagerOperation) -> EagerOperation | None:
 
 
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
-    """Whether a forward that can't be traced has gradients where it is called eagerly."""
+    """Whether a forward that can't be traced has gradients when it is called eagerly."""
     if "eager" in BINDINGS[case.binding].unfit or behaviour.turns_eager_off():
         return False
     op = EagerOperation(CalledCase(case, opening, state))

@@ -1,4 +1,4 @@
-"""The modes graph and dynamic: a case traced with known shapes, or with as few as it can do with."""
+"""The modes graph and dynamic: a case traced with known shapes, or with as few as possible."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gradcheck_cli.tensorflow_backend.traces.trace_mode import ALL_UNKNOWN, FIRS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 
 
 def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
-    """Open a form of a case as a graph; its reference with known shapes, and not compiled, in every mode.
+    """Open a form of a case as a graph. In every mode, its reference has known shapes and isn't compiled.
 
     Raises:
         CaseFailedError: the forward raises, or its outputs aren't what the spec says.
@@ -34,7 +34,7 @@ def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode =
 
 @dataclass(frozen=True)
 class GraphMode:
-    """Graph mode; a case that can't be traced, but called eagerly, is told so.
+    """Graph mode. The error for a case that can't be traced, but can be called eagerly, says so.
 
     Attributes:
         works_eagerly: whether a case's forward has gradients where it is called eagerly.
@@ -71,16 +71,16 @@ class GraphMode:
 
 @dataclass(frozen=True)
 class DynamicMode:
-    """Traced with unknown dimensions: all of them, or where it can't do without some, the first."""
+    """The dynamic mode: traced with unknown dimensions, all of them or, where that fails, only the first."""
 
     def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
         """Refuse nothing."""
         return None
 
     def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
-        """Open a form of a case, knowing as few dimensions as it takes; see `Mode`.
+        """Open a form of a case with as few known dimensions as possible; see `Mode`.
 
-        A matrix product of weights may need to know its inner dimension; a batch is what really varies.
+        A matrix product with weights may need its inner dimension; the batch is what usually varies.
 
         Raises:
             CaseFailedError: forward or gradient raises, even where only first dimensions are unknown.
@@ -88,7 +88,7 @@ class DynamicMode:
         if opening.is_reference or opening.reversed:
             return open_graph(case, opening, state, ALL_UNKNOWN)
         if case.build is not None and not state.built:
-            # A Keras layer takes its shapes from the first call, which is to know them.
+            # A Keras layer takes its shapes from its first call, which must know them.
             open_graph(case, opening, state)
         try:
             return self._opened(case, opening, state, ALL_UNKNOWN)
@@ -98,19 +98,19 @@ class DynamicMode:
             return self._opened(case, opening, state, FIRST_UNKNOWN)
         except CaseFailedError as error:
             failure = error
-        self._opened(case, opening, state, GRAPH)  # where this fails as well, the failure isn't of this mode
+        self._opened(case, opening, state, GRAPH)  # if this fails as well, the mode isn't the cause
         raise CaseFailedError(
             failure.kind,
-            f"{failure.message.rstrip('.')}. So it does where the first dimension of every input is unknown "
-            "(None), as mode dynamic traces it, though not where all are known: take sizes from tf.shape(x).",
+            f"{failure.message.rstrip('.')}. This also happens if the first dimension of every input is "
+            "unknown (None), as in mode dynamic, but not if all are known: take sizes from tf.shape(x).",
             failure.traceback,
         ) from failure
 
     def _opened(self, case: Case, opening: Opening, state: CaseState, mode: TraceMode) -> GraphOperation:
         op = open_graph(case, opening, state, mode)
-        # A gradient of wrong form is a finding, and comes up again where it is looked for.
+        # A gradient of wrong form is a finding, and is reported where the form is checked.
         with contextlib.suppress(GradientFormError):
-            _ = op.dtype_faults  # traces the vjp, which may need to know more than the forward
+            _ = op.dtype_faults  # traces the vjp, which may need more dimensions than the forward
         return op
 
     def in_float64(self, op: GraphOperation) -> GraphOperation | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import VERSION_CHECK
@@ -22,7 +22,7 @@ from gradcheck_cli.tensorflow_backend.opening.eager_mode import EagerMode, works
 from gradcheck_cli.tensorflow_backend.opening.graph_modes import DynamicMode, GraphMode
 from gradcheck_cli.tensorflow_backend.opening.xla_mode import XlaMode
 from gradcheck_cli.tensorflow_backend.private import private_variables
-from gradcheck_cli.tensorflow_backend.traces.state import captured
+from gradcheck_cli.tensorflow_backend.traces.state import captured_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def require_version(case: Case) -> None:
     """Refuse a case that is for other versions of TensorFlow, or for modules that aren't installed.
 
     Raises:
-        CaseSkippedError: of the check `VERSION_CHECK`, with what it is for and what is here.
+        CaseSkippedError: of the check `VERSION_CHECK`, with the required and the installed version.
     """
     if case.tensorflow and not versions.matches(tf.__version__, case.tensorflow):
         raise CaseSkippedError(
@@ -54,15 +54,15 @@ def require_version(case: Case) -> None:
 
 
 def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:
-    """Return what opens a case in a mode; its own `case` has the variables among its arguments, if asked to.
+    """Return what opens a case in a mode; its `case` has the variables among its arguments, if requested.
 
     Args:
-        case: the case, as it was read.
+        case: the case.
         mode: the mode.
-        like: an opener of the same case in another mode, whose layers, once built, are taken here too.
+        like: an opener of the same case in another mode; the layers that it has built are used here too.
 
     Raises:
-        CaseSkippedError: it is for other versions of TensorFlow; the mode has nothing for its binding.
+        CaseSkippedError: it is for other versions of TensorFlow, or the mode doesn't support its binding.
         CaseFailedError: the variables can't be found, since the forward raises.
     """
     require_version(case)
@@ -75,12 +75,12 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         Binder(case, str, (), built=state.built).target()
     )
     if case.variables or is_layer:
-        # Known shapes and no compiler will do to find them.
+        # Known shapes without a compiler are enough to find them.
         finder = opener if mode in ("graph", "eager") else replace(opener, mode=GraphMode())
         op = finder.open(Opening())
         if case.variables:
             return _with_variables(opener, op.trainable, op)
-        # A weight that the layer itself overwrites (SpectralNormalization) is none that was asked for.
+        # A weight that the layer itself overwrites (SpectralNormalization) doesn't count as requested.
         kept = [variable for variable in op.trainable if id(variable.handle) not in op.written_before_read]
         if kept:
             return _with_variables(opener, kept, op)
@@ -91,18 +91,18 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
 
 
 def _of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
-    """Return the variables that the user wrote gradients for: these are checked without being asked for.
+    """Return the variables that the user wrote gradients for; these are checked by default.
 
-    Where the spec has a reference, only those that it uses too: it says nothing of the others.
+    If the spec has a reference, only those that it uses as well: it shows nothing about the others.
     """
     try:
         op = opener.open(Opening())
         variables = private_variables.in_order_of_creation(op.variables_of_gradients)
         if variables and opener.case.reference is not None:
-            used = captured(opener.open(Opening(of="reference")).traced.forward.function)
+            used = captured_ids(opener.open(Opening(of="reference")).traced.forward.function)
             variables = [variable for variable in variables if id(variable.handle) in used]
     except (CaseFailedError, CaseSkippedError, GradientFormError):
-        return []  # it comes up again where the case is checked
+        return []  # it is raised again where the case is checked
     return variables
 
 
@@ -110,8 +110,8 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
     """Return the opener of the case with variables among its inputs.
 
     Raises:
-        CaseFailedError: there are none; or the forward writes to one before it reads it. A gradient is for
-            the value then, and no difference in the value before says anything of it.
+        CaseFailedError: there are none, or the forward writes to one before it reads it. The gradient is then
+            for the new value, and a difference in the old one shows nothing about it.
     """
     written = [
         plain_name(variable) for variable in variables if id(variable.handle) in op.written_before_read
@@ -119,9 +119,9 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
     if written:
         raise CaseFailedError(
             "variables",
-            f"the forward writes to {', '.join(written)}: where it reads that again, a gradient is for the "
-            "value that was written, and what was there before can't tell of it. Say 'variables: false', or "
-            "check what comes after the write.",
+            f"the forward writes to {', '.join(written)}: if it reads that again, the gradient is for the "
+            "written value, and differences in the old value show nothing about it. Say 'variables: false', "
+            "or check the part after the write.",
         )
     state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables))
     target = Binder(opener.case, str, (), built=state.built).target()

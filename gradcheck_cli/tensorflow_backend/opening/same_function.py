@@ -1,4 +1,4 @@
-"""Open an op in a wider dtype, where it is the same function there: float64, or complex128."""
+"""Opens an op in a wider dtype, float64 or complex128, if it is the same function there."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperatio
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation
 
-# The float64 forward may differ from the declared one by what the declared dtype rounds, relative to the
-# output's largest value. About the square root of the unit roundoff: far more than a sane forward loses,
-# far less than another function gives.
+# The float64 forward may differ from the declared one by the declared dtype's rounding, relative to the
+# output's largest value. The limit is about the square root of the unit roundoff: far more than a sane
+# forward loses, and far less than another function differs by.
 _AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.25}
 
 
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
-    """Return the float64 twin of an opened op; `None` where all is float64, or where it can't be had.
+    """Return the float64 twin of an opened op; `None` where all is float64 already, or there is no twin.
 
-    It can't where its values are others than the declared dtype's (which overflows, say). The op says why.
+    There is none if its values differ from the declared dtype's (which overflows, say). The op says why.
     """
     if not op.low_precision:
         return None
     try:
         twin = op.in_float64()
         if not agree(op, twin):
-            op.no_twin = "its outputs are others in float64: it overflows, or takes another branch"
+            op.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
             return None
         if not op.opening.is_reference and not _runs_as(op, twin):
-            op.no_twin = "its gradient is another one in float64: a kernel there goes by equal values"
+            op.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
             return None
-    except GradientFormError:  # a finding, which comes up again where it is looked for
+    except GradientFormError:  # a finding, which is raised again where the form is checked
         return None
     except (CaseFailedError, ValueError, tf.errors.OpError) as error:
         op.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
@@ -91,7 +91,7 @@ def agree(op: Operation, wide: Operation) -> bool:
 
 
 def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
-    """Whether a call and a trace have the same gradients, but for rounding, for a random upstream."""
+    """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
     generator = np.random.default_rng([op.called.case.seed, op.opening.sample])
     for output, info in enumerate(op.outputs):
         if not info.is_differentiable:
@@ -117,10 +117,10 @@ def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
 
 
 def _runs_as(op: GraphOperation, twin: GraphOperation) -> bool:
-    """Run the vjp once: that there is a kernel for each op shows only then.
+    """Run the vjp once: only then is it clear that each op has a kernel.
 
-    Where some kernels stay in the declared dtype, the gradient must be the declared one's too: one that looks
-    for the values it picked (MaxPool3DGradGrad) may find none among values that were cast.
+    If some kernels stay in the declared dtype, the gradient must also equal the declared one's: a gradient
+    that searches for the values it selected (MaxPool3DGradGrad) may not find them among cast values.
     """
     for output_index, output in enumerate(twin.outputs):
         if not output.is_differentiable:
@@ -140,7 +140,7 @@ def _runs_as(op: GraphOperation, twin: GraphOperation) -> bool:
 
 
 def _require_real(op: Operation, arguments: int) -> None:
-    """Refuse to take the complex step of what is complex already, or of variables, which keep their dtype.
+    """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype.
 
     Args:
         op: the op.
@@ -160,10 +160,10 @@ def _require_real(op: Operation, arguments: int) -> None:
 
 
 def _require_complex(op: Operation) -> None:
-    """Refuse an op that was opened in complex128 and raises there, or is real all the same.
+    """Refuse an op that raises in complex128, or returns real values there.
 
     Raises:
-        CaseFailedError: of kind "forward", or of that which the forward raises.
+        CaseFailedError: of kind "forward", or of the kind that the forward raises.
     """
     try:
         refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]

@@ -1,4 +1,4 @@
-"""The mode xla: a case compiled by XLA for the CPU, or what of it XLA doesn't compile."""
+"""The mode xla: a case compiled by XLA for the CPU, or a report of what XLA doesn't compile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradcheck_cli.tensorflow_backend.opening.same_function import float64_twin
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import COMPILED
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.opening import Opening
+    from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
@@ -29,10 +29,10 @@ _KERNEL = re.compile(r"(\w+) \(No registered")
 
 @dataclass(frozen=True)
 class XlaMode:
-    """Traced as in graph mode; what is run is compiled."""
+    """The xla mode: traced as in graph mode; what is run is compiled."""
 
     def refusal(self, case: Case) -> str | None:
-        """Refuse a gradient in NumPy, which is called as the graph runs."""
+        """Refuse a NumPy gradient, which is called while the graph runs."""
         if case.gradient is not None and case.gradient.numpy:
             return "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
         return None
@@ -44,7 +44,7 @@ class XlaMode:
             CaseFailedError: the forward raises without XLA, too.
             CaseSkippedError: XLA refuses the forward or the gradient.
         """
-        op = open_graph(case, opening, state, COMPILED)  # what raises as a graph is no matter of XLA
+        op = open_graph(case, opening, state, COMPILED)  # an error of the plain graph isn't XLA's
         if not opening.reversed:
             _require_compiled(op)
         return op
@@ -77,7 +77,7 @@ def _require_compiled(op: GraphOperation) -> None:
             if output.is_differentiable:
                 op.vjp(output_index, np.zeros((1, *output.shape)))
     except GradientFormError:
-        return  # a finding, which comes up again where it is looked for
+        return  # a finding, which is raised again where the form is checked
     except CaseFailedError as error:
         if not isinstance(error.__cause__, tf.errors.OpError):
             raise

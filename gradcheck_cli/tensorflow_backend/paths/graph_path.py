@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 STOP = "StopGradient"
-MARK = "_gradcheck_held"  # attr of an op in a body that is held by what follows it
+MARK = "_gradcheck_held"  # attr of an op in a body that is held by the op after it
 
 # Stateful by their OpDef, but the same inputs give the same outputs.
 _HARMLESS_STATEFUL = {
@@ -36,7 +36,7 @@ _HARMLESS_STATEFUL = {
     "PrintV2",
     "Empty",
     "DebugIdentityV2",
-    # A loop's stacks and TensorArrays of TensorFlow 1 are made anew in each run.
+    # A loop's stacks and TensorArrays of TensorFlow 1 are created anew in each run.
     "StackCloseV2",
     "StackPopV2",
     "StackPushV2",
@@ -53,7 +53,7 @@ _HARMLESS_STATEFUL = {
     "TensorArrayV3",
     "TensorArrayWriteV3",
 }
-# What else works on variables and on tables, which are put back after each call.
+# Other ops on variables and on tables, which are restored after each call.
 _ON_VARIABLES_AND_TABLES = (
     "AnonymousHashTable",
     "AnonymousMutable",
@@ -72,7 +72,7 @@ _ON_VARIABLES_AND_TABLES = (
     "VarIsInitializedOp",
 )
 _REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
-# What rounds, by the beginning of its name.
+# Ops that round, by the beginning of their type.
 QUANTISERS = ("Ceil", "FakeQuant", "Floor", "QuantizeAndDequantize", "Rint", "Round", "TruncateDiv")
 # Their derivative is zero wherever there is one.
 FLAT = {
@@ -89,12 +89,12 @@ FLAT = {
     STOP,
     "ZerosLike",
 }
-# They draw their pooling regions at each call, unless they are told not to; their OpDefs don't say so.
+# They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 
 
-# Stateful by their OpDef, and their kernels ask nothing of the run that they are in, unlike those of the
-# TensorArrays and stacks of TensorFlow 1, which the run keeps.
+# Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
+# stacks of TensorFlow 1, which belong to the run.
 _FREE_STATEFUL = {
     "Assert",
     "Case",
@@ -112,7 +112,7 @@ _FREE_STATEFUL = {
     "While",
 }
 
-NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by a tape inside
+NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by an internal tape
 IMPLICIT_SAMPLERS = {
     "RandomGamma",
     "StatelessParameterizedTruncatedNormal",
@@ -130,8 +130,8 @@ def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
 def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = False) -> bool:
     """Whether a tensor moves an output through floating tensors, as far as the graph tells.
 
-    A path through integers or booleans (a comparison, an index), through rounding, or through a tensor that
-    is held carries no slope. Through a `stop_gradient` it does if `stops`: where none is held.
+    A path through integers or booleans (a comparison, an index), through rounding, or through a held tensor
+    has no slope. A path through a `stop_gradient` counts if `stops` is true, where none is held.
     """
     flat = FLAT - {STOP} if stops else FLAT
     closed = {id(tensor_held) for tensor_held in held}
@@ -154,7 +154,7 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
 
 
 def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
-    """Whether a tensor moves an output through NumPy functions without a gradient, and by no other way."""
+    """Whether a tensor moves an output only through NumPy functions without a gradient."""
     closed = [
         output_tensor
         for op in ops_between([tensor], [output])
@@ -166,7 +166,7 @@ def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
 
 
 def ops_after(inputs: Iterable[Any]) -> set[Any]:
-    """Return the ops that depend on any of the inputs, be it by a variable that is written and read again."""
+    """Return the ops that depend on any of the inputs, also through a variable that is read again."""
     reached: set[Any] = set()
     stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
     while stack:
@@ -205,7 +205,7 @@ _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictiona
 
 
 def library_of(graph: Any) -> dict[str, Any]:
-    """Return a graph's functions by name; kept, since a GraphDef is the whole graph each time."""
+    """Return a graph's functions by name; cached, since a GraphDef is the whole graph each time."""
     version, library = _LIBRARIES.get(graph, (-1, {}))
     if version != graph.version:
         library = {function.signature.name: function for function in graph.as_graph_def().library.function}
@@ -230,7 +230,7 @@ def is_free(graph: Any) -> bool:
 def functions_called(graph: Any, op: Any) -> Iterable[str]:
     """Yield the names of the functions that an op calls, and of those that they call."""
     waiting, visited = function_names(op), set()
-    if private_graphs.op_def(op.type) is None:  # a Defun's call has the function's name for its type
+    if private_graphs.op_def(op.type) is None:  # the op type of a Defun's call is the function's name
         waiting.append(op.type)
     if not waiting:
         return
@@ -255,7 +255,7 @@ def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
 
     Args:
         outputs: where it starts.
-        ends_at: type of the ops that it goes no further than.
+        ends_at: type of the ops at which it stops.
     """
     met: dict[Any, None] = {}
     stack = [tensor.op for tensor in outputs]
@@ -272,8 +272,8 @@ def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the types of samplers on the path whose gradient is no derivative of the draw.
 
-    Their gradient differentiates the distribution implicitly; the draw itself, at a fixed seed, comes from
-    accepting and rejecting, and moves otherwise with the parameters.
+    Their gradient differentiates the distribution implicitly. The draw itself, at a fixed seed, is made by
+    accepting and rejecting, and moves differently with the parameters.
     """
     on_path = ops_between(inputs, outputs)
     types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
@@ -281,7 +281,7 @@ def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any])
 
 
 def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the types of ops on the path that round to whole numbers, or to steps of some other size."""
+    """Return the types of ops on the path that round to whole numbers or to steps of another size."""
     op_types: set[str] = set()
     for op in ops_between(inputs, outputs):
         types = {op.type, *[node.op for node in inner_nodes(graph, op)]}
@@ -292,16 +292,16 @@ def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> lis
 
 
 def is_varying(op_type: str) -> bool:
-    """Whether an op of this type keeps state of its own, so that its results may vary: a random one.
+    """Whether an op of this type has its own state, so that its results may vary: a random one.
 
-    Variables and tables are state as well, but they are put back after each call.
+    Variables and tables are state as well, but they are restored after each call.
     """
     definition = private_graphs.op_def(op_type)
     return definition is not None and definition.is_stateful and not _keeps_to_its_state(op_type)
 
 
 def _keeps_to_its_state(op_type: str) -> bool:
-    """Whether an op's results are the same for the same inputs and the same variables and tables."""
+    """Whether an op's results depend only on its inputs and on variables and tables."""
     return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_VARIABLES_AND_TABLES)
 
 
@@ -324,12 +324,12 @@ def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
-    """Return the types of stateful ops that the outputs depend on and whose results may vary: random ones.
+    """Return the types of stateful ops whose results may vary (random ones) that the outputs depend on.
 
     Args:
         graph: the graph.
         outputs: its outputs.
-        held: tensors that are fed: what makes them doesn't run.
+        held: tensors that are fed: the ops that make them don't run.
     """
     types: set[str] = set()
     stack, visited = [tensor.op for tensor in outputs], {tensor.op for tensor in held}

@@ -10,12 +10,12 @@ from gradcheck_cli.tensorflow_backend.paths import graph_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# What a tensor passes through unchanged on its way through a loop or a branch of TensorFlow 1.
+# Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
 _PASSES_ON = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
 
 
 def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return dtypes below float64 that occur on the path; a float64 reference needs that there are none."""
+    """Return the dtypes below float64 that occur on the path; a float64 reference needs none of them."""
     names: set[str] = set()
     on_path = graph_path.ops_between(inputs, outputs)
     flows = _flows(on_path)
@@ -29,7 +29,7 @@ def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) ->
 
 
 def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
-    """Return dtypes below float64 that NodeDefs name in their attrs."""
+    """Return the dtypes below float64 that NodeDefs name in their attrs."""
     names: set[str] = set()
     for node in nodes:
         for key in ("T", "dtype", "DstT", "SrcT"):
@@ -40,7 +40,7 @@ def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
 
 
 def _flows(ops: Iterable[Any]) -> set[int]:
-    """Return the ids of the flows of TensorArrays: float32 scalars that carry an order, not a value."""
+    """Return the ids of the flows of TensorArrays: float32 scalars that stand for an order, not a value."""
     flow_ids: set[int] = set()
     waiting = [
         tensor

@@ -1,8 +1,8 @@
-"""What an output is rounded relative to: the terms that its last sums add, which may be far larger than it.
+"""The size that an output's rounding is relative to: its last sums may have terms far larger than it.
 
-A log-likelihood of nearly 0 is a difference of scores of 50. Its rounding is theirs, and its value doesn't
-tell. The bound is that of a running error analysis, of first order: a sum errs by what its terms err by, a
-product by what its factors do, each times the other.
+A log-likelihood of nearly 0 is a difference of scores of 50. Its rounding is theirs, which its own value
+doesn't show. The bound is a first-order running error analysis: the error of a sum is the sum of its terms'
+errors; in a product, each factor's error is multiplied by the other factor.
 
 References:
     N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. (2002), section 3.3.
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _SUMS = {"Add", "AddN", "AddV2", "Sub"}
 _PRODUCTS = {"Mul", "RealDiv"}
 _KEPT = {"ExpandDims", "Identity", "IdentityN", "Neg", "Reshape", "Squeeze", "StopGradient"}
-# Tensors that are looked at: each is fetched once more at the base point.
+# How many tensors are examined: each is fetched once more at the base point.
 _MOST = 32
 
 
 def terms_of(output: Any) -> list[Any]:
-    """Return the tensors that an output's last sums and products are made of, `output` among them.
+    """Return the tensors in an output's last sums and products, including `output`.
 
     Returns:
-        Nothing where no sum is among them, or too many: then the output counts as large as its terms.
+        Nothing if there is no sum or too many tensors: then the output's own size counts.
     """
     found: dict[int, Any] = {}
     stack, has_sum = [output], False
@@ -47,7 +47,7 @@ def terms_of(output: Any) -> list[Any]:
 
 
 def rounded_size(output: Any, values: Mapping[int, Array]) -> Array:
-    """Return the size that each element of an output is rounded relative to, at least its own.
+    """Return the size that rounding of each element of an output is relative to, at least its own.
 
     Args:
         output: the graph's tensor.
@@ -63,7 +63,7 @@ def rounded_size(output: Any, values: Mapping[int, Array]) -> Array:
                 if tensor.op.type in _SUMS:
                     handed_on = sum(sizes)
                 elif tensor.op.type in _PRODUCTS:
-                    # What a factor errs by, relative to it, the product does.
+                    # A product has the relative error of its factor.
                     handed_on = value * np.fmax(
                         *(each / np.abs(values[id(part)]) for each, part in zip(sizes, parts, strict=True))
                     )
@@ -76,7 +76,7 @@ def rounded_size(output: Any, values: Mapping[int, Array]) -> Array:
 
 
 def _parts(tensor: Any) -> list[Any]:
-    """Return the operands whose rounding an op hands on."""
+    """Return the operands whose rounding an op passes on."""
     op = tensor.op
     if op.type in _SUMS | _PRODUCTS:
         return list(op.inputs)

@@ -1,1 +1,1 @@
-"""All reliance on TensorFlow's private parts."""
+"""Everything that relies on TensorFlow's private parts."""

@@ -1,6 +1,6 @@
-"""All reliance on TensorFlow's private parts for what runs eagerly; `private` has those for graphs.
+"""All reliance on TensorFlow's private parts for eager execution; `private_graphs` has those for graphs.
 
-`tests/tensorflow_backend/test_private_eager.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private_eager.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _WRITES = (
 
 
 @contextlib.contextmanager
-def ops_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+def observe_ops(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
     """Call `note(op_type, inputs, outputs)` after each op that runs eagerly."""
 
-    def callback(  # noqa: PLR0913, PLR0917 (TensorFlow calls it so)
+    def callback(  # noqa: PLR0913, PLR0917 (TensorFlow's signature)
         op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
     ) -> None:
         del attrs, op_name
@@ -85,7 +85,7 @@ def function_nodes(name: str) -> list[Any]:
 
 
 @contextlib.contextmanager
-def functions_run_eagerly() -> Iterator[None]:
+def run_functions_eagerly() -> Iterator[None]:
     """Let calls of a `tf.function` run its Python function, op by op."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(run_eagerly=True)
@@ -96,10 +96,10 @@ def functions_run_eagerly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seed_restored() -> Iterator[None]:
-    """Let `tf.random.set_seed` be called, and give the process its own seed back."""
+def restore_seed() -> Iterator[None]:
+    """Let `tf.random.set_seed` be called, and restore the process's own seed afterwards."""
     eager_context = context.context()
-    # No public way to ask; the generator is made with the first seed.
+    # There is no public way to read it; the generator is made with the first seed.
     kept = {name: vars(eager_context)[name] for name in ("_seed", "_rng") if name in vars(eager_context)}
     try:
         yield
@@ -109,17 +109,17 @@ def seed_restored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
-    """Let `replace(result, is_met)` say what each `stop_gradient` returns to its caller.
+def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
+    """Let `replace(result, is_met)` decide what each `stop_gradient` returns to its caller.
 
-    `is_met` is false inside the forward of a `tf.custom_gradient`, over which backpropagation steps, and
-    where `stop_gradients_let_through`.
+    `is_met` is false inside the forward of a `tf.custom_gradient`, which backpropagation skips, and inside
+    `ignore_stop_gradients`.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator
     raw = tf.raw_ops.StopGradient
     depth = 0
 
-    def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name of it)
+    def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name for it)
         return replace(original(input, name=name), not depth and not _LETTING_THROUGH.get())
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
@@ -141,8 +141,8 @@ def stop_gradients_replaced(replace: Callable[[Any, bool], Any]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
-    """Call `note()` as each `tf.custom_gradient` is called eagerly, but for `tf.recompute_grad`'s own."""
+def note_custom_gradients(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note()` when a `tf.custom_gradient` is called eagerly, except `tf.recompute_grad`'s own."""
     decorator = custom_gradient._eager_mode_decorator
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
@@ -158,11 +158,11 @@ def custom_gradients_noted(note: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def custom_gradients_left_out() -> Iterator[None]:
-    """Let a `tf.custom_gradient` that is called eagerly be its body alone.
+def skip_custom_gradients() -> Iterator[None]:
+    """Replace a `tf.custom_gradient` that is called eagerly by its body.
 
-    Forward mode goes through the body anyway; but where that leads nowhere (a `stop_gradient`), TensorFlow
-    takes the custom gradient after all.
+    Forward mode goes through the body anyway. But where the body has no path (a `stop_gradient`), TensorFlow
+    would use the custom gradient after all.
     """
     decorator = custom_gradient._eager_mode_decorator
     custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]
@@ -173,7 +173,7 @@ def custom_gradients_left_out() -> Iterator[None]:
 
 
 class _SettingApart:
-    """Stands in for the module `record` where a custom gradient records its gradient function."""
+    """Replaces the module `record` where a custom gradient records its gradient function."""
 
     def __init__(self, note: Callable[[Any], None]) -> None:
         self._note = note
@@ -182,10 +182,10 @@ class _SettingApart:
         return getattr(record, name)
 
     def record_operation(self, op_type: Any, outputs: Any, inputs: Any, backward: Any, *rest: Any) -> Any:
-        """Record the gradient function as one in which nothing is counted, but for `tf.recompute_grad`'s."""
+        """Record the gradient function so that nothing in it is counted, except `tf.recompute_grad`'s."""
         function = private_graphs.closure_of(backward).get("grad_fn")
         if function is not None and not private_variables.recomputes(function):
-            called = private_gradients.set_apart(backward)
+            called = private_gradients.exclude_from_count(backward)
 
             def backward(*upstreams: Any) -> Any:
                 self._note(function)
@@ -195,10 +195,10 @@ class _SettingApart:
 
 
 @contextlib.contextmanager
-def custom_gradients_set_apart(note: Callable[[Any], None]) -> Iterator[None]:
-    """Let what the gradient function of a `tf.custom_gradient` differentiates itself not be counted.
+def exclude_inner_gradients(note: Callable[[Any], None]) -> Iterator[None]:
+    """Don't count what the gradient function of a `tf.custom_gradient` differentiates itself.
 
-    `note` is told of each gradient function as it is called.
+    `note` is called with each gradient function when it is called.
     """
     custom_gradient.record = _SettingApart(note)
     try:
@@ -208,8 +208,8 @@ def custom_gradients_set_apart(note: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_gradients_let_through() -> Iterator[None]:
-    """Let what runs within count as not met by backpropagation: it is backpropagation itself."""
+def ignore_stop_gradients() -> Iterator[None]:
+    """Treat what runs within as not met by backpropagation: it is backpropagation itself."""
     token = _LETTING_THROUGH.set(True)
     try:
         yield
@@ -218,8 +218,8 @@ def stop_gradients_let_through() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
-    """Call `note("PyFunc", inputs, outputs)` after each NumPy function called eagerly, where it is no op."""
+def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note("PyFunc", inputs, outputs)` after each NumPy function called eagerly where it is no op."""
     original = script_ops.py_func_common
 
     def observed(func: Any, inp: Any, Tout: Any, stateful: bool = True, name: Any = None) -> Any:  # noqa: FBT001, FBT002, N803 (TensorFlow's own signature)
@@ -236,14 +236,14 @@ def numpy_calls_observed(note: Callable[[str, Iterable[Any], Iterable[Any]], Non
 
 
 @contextlib.contextmanager
-def writes_noted(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
+def note_writes(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
     """Call `note(handle, dtypes)` before Python code writes to a variable, a table or a generator's state.
 
-    `dtypes` are that of the variable, or those of the table's keys and values.
+    `dtypes` has the variable's dtype, or those of the table's keys and values.
     """
     kinds = (
         resource_variable_ops.BaseResourceVariable,
-        resource_variable_ops.ResourceVariable,  # it has methods of the same names of its own
+        resource_variable_ops.ResourceVariable,  # it has its own methods of the same names
         lookup_ops.MutableHashTable,
         lookup_ops.DenseHashTable,
         tf.random.Generator,

@@ -1,7 +1,7 @@
-"""TensorFlow's private parts that tell how an op is differentiated: the backward pass's log, the functions.
+"""TensorFlow's private parts that show how an op is differentiated: backpropagation's log, the functions.
 
-Beside `private`, for the same reason: a new TensorFlow breaks it here. `test_private_gradients.py` holds each
-of them to what is relied on.
+Like `private_graphs`, it is separate so that a new TensorFlow breaks only this. `test_private_gradients.py`
+tests each of the parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterator
 
-# Names under which TensorFlow, or this program, registers a gradient at run time; no op type has a hyphen.
+# Names under which TensorFlow, or gradcheck, registers a gradient at run time; no op type has a hyphen.
 RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
 _GENERATED = "__autograph_generated_file"
 _APART = contextvars.ContextVar("apart", default=False)
@@ -37,9 +37,10 @@ class Visit:
 
     Attributes:
         op: the op.
-        upstreams: what flowed in, one for each output: a tensor, IndexedSlices, or neither where nothing did
-            and no zeros could stand for it.
-        gradients: what came out, one for each input, `None` where the gradient function says so.
+        upstreams: the incoming gradients, one for each output: a tensor, IndexedSlices, or neither where
+            there is none and no zeros could replace it.
+        gradients: the outgoing gradients, one for each input, `None` where the gradient function returns
+            that.
     """
 
     op: Any
@@ -49,10 +50,10 @@ class Visit:
 
 @contextlib.contextmanager
 def backward_log() -> Iterator[list[Visit]]:
-    """Note each op that `tf.gradients` visits meanwhile, in its order: from the outputs to the inputs.
+    """Record each op that `tf.gradients` visits in the block, in order from the outputs to the inputs.
 
-    What a gradient function differentiates in its own turn (a loop's body, a `tf.gradients` in a custom
-    gradient) is no part of it.
+    What a gradient function itself differentiates (a loop's body, a `tf.gradients` in a custom gradient)
+    isn't recorded.
     """
     visits: list[Visit] = []
     depth = 0
@@ -78,8 +79,8 @@ def backward_log() -> Iterator[list[Visit]]:
         gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper
 
 
-def set_apart(function: Any) -> Any:
-    """Let nothing that a gradient function calls be counted."""
+def exclude_from_count(function: Any) -> Any:
+    """Don't count anything that a gradient function calls."""
 
     @functools.wraps(function)
     def apart(*args: Any, **keywords: Any) -> Any:
@@ -93,28 +94,28 @@ def set_apart(function: Any) -> Any:
 
 
 @contextlib.contextmanager
-def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
-    """Put zeros in place of gradients of another shape than their input, and note them.
+def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
+    """Replace gradients of another shape than their input by zeros, and note them.
 
-    TensorFlow gives up at the first, so that nothing would be known of all others.
+    TensorFlow stops at the first, so nothing would be known about the others.
 
     Args:
-        note: is told of the op, the number of its input, and the gradient.
+        note: is called with the op, the index of its input, and the gradient.
     """
     log = gradients_util._LogOpGradients
 
     def mending(op: Any, upstreams: Any, gradients: Any) -> Any:
         for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
-            # A variable's handle has a shape of its own, which its gradient hasn't: TensorFlow looks past it.
+            # A variable's handle has another shape than its gradient; TensorFlow ignores that.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
             if not (is_value and isinstance(gradient, tf.Tensor)):
                 continue
             if gradient.shape.is_compatible_with(tensor.shape):
                 continue
             if not isinstance(gradients, list):
-                continue  # nothing can take its place: TensorFlow raises, and says so
+                continue  # nothing can replace it: TensorFlow raises, and says so
             note(op, input_index, gradient)
-            gradients[input_index] = tf.zeros_like(tensor)  # the list that backpropagation goes on with
+            gradients[input_index] = tf.zeros_like(tensor)  # backpropagation goes on with this list
         return log(op, upstreams, gradients)
 
     gradients_util._LogOpGradients = mending
@@ -125,39 +126,41 @@ def shape_faults_noted(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def gradients_counted(
+def count_gradients(
     counts: Counter[str], ran: Callable[[str, Any, Any], None] = lambda *_: None
 ) -> Iterator[None]:
-    """Count the calls of each registered gradient function meanwhile, by the name it is registered under.
+    """Count the calls of each registered gradient function in the block, by its registered name.
 
-    In graphs, in the bodies of loops, branches and functions whose gradients are built meanwhile, and under
-    tapes: each looks its function up here. Names that are made at run time (those of `tf.custom_gradient`, of
-    calls of a tf.function, and ours) aren't op types, and aren't counted. Nor is what the gradient function
-    of a `tf.custom_gradient` differentiates itself: backpropagation doesn't go there.
+    Calls are counted in graphs, in the bodies of loops, branches and functions whose gradients are built in
+    the block, and under tapes: each of these looks its function up here. Names that are made at run time (for
+    a `tf.custom_gradient`, for calls of a tf.function, and by gradcheck) aren't op types and aren't counted.
+    What the gradient function of a `tf.custom_gradient` differentiates itself isn't counted either:
+    backpropagation doesn't go there.
 
     Args:
         counts: where they are counted.
-        ran: is told of each call, of whatever name: the name, the function, and the op.
+        ran: is called for each call under any name, with the name, the function and the op.
     """
     original = registry.Registry.lookup
 
     def lookup(self: Any, name: str | bytes) -> Any:
         function = original(self, name)
-        # An override's name is read off the op's attr, as bytes.
+        # An override's name is read from the op's attr, as bytes.
         shown = name.decode() if isinstance(name, bytes) else name
         if self is not ops.gradient_registry or function is None:
             return function
-        called = set_apart(function) if private_graphs.is_stepped_over(function) else function
+        called = exclude_from_count(function) if private_graphs.is_stepped_over(function) else function
         is_op_type = not RUN_TIME_NAME.fullmatch(shown)
 
         @functools.wraps(function)
         def counted(*args: Any, **keywords: Any) -> Any:
             if is_op_type and not _APART.get():
                 counts[shown] += 1
-            # A tape inside of a gradient hands over a stand-in of no graph.
+            # A tape inside a gradient passes a stand-in without a graph.
             ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
             gradients = called(*args, **keywords)
-            # TensorFlow takes either, and goes on with the same: of a list, one gradient can be replaced.
+            # TensorFlow accepts either, and goes on with the same object: in a list, one gradient can be
+            # replaced.
             return list(gradients) if type(gradients) is tuple else gradients
 
         return counted
@@ -170,10 +173,10 @@ def gradients_counted(
 
 
 @contextlib.contextmanager
-def functions_differentiated_anew() -> Iterator[None]:
-    """Let each call of a tf.function in a graph build the gradient of its body, though it was built before.
+def differentiate_functions_anew() -> Iterator[None]:
+    """Make each call of a tf.function in a graph build the gradient of its body, even if it was built before.
 
-    It is kept with the function, which may be as old as the process.
+    The gradient is cached with the function, which may be as old as the process.
     """
     functions = concrete_function._DelayedRewriteGradientFunctions
     original = functions.forward_backward
@@ -190,14 +193,14 @@ def functions_differentiated_anew() -> Iterator[None]:
 
 
 def has_own_gradient(op: Any) -> bool:
-    """Whether an op carries an override: of `gradient_override_map`, or a `tf.custom_gradient`'s."""
+    """Whether an op carries an override, from `gradient_override_map` or from a `tf.custom_gradient`."""
     return bool(private_graphs.override_of(op.node_def))
 
 
 def gradient_function(op: Any) -> Any | None:
-    """Return the Python function that gives an op's gradient: of a `tf.custom_gradient` the user's own.
+    """Return the Python function that computes an op's gradient; for a `tf.custom_gradient`, the user's own.
 
-    `None` where there is none: an op type that is registered as not differentiable, or a Defun's body that
+    It is `None` for an op type that is registered as not differentiable, and for a Defun's body that
     TensorFlow differentiates itself.
     """
     unit = private_graphs.custom_gradient_of(op)
@@ -212,7 +215,7 @@ def gradient_function(op: Any) -> Any | None:
 
 
 def overriding_function(name: str) -> Any | None:
-    """Return the function behind a gradient's registered name: of a `tf.custom_gradient` the user's own."""
+    """Return the function behind a gradient's registered name; for a `tf.custom_gradient`, the user's own."""
     unit = private_graphs.custom_gradient_named(name)
     if unit is not None:
         return unit.function
@@ -223,7 +226,7 @@ def overriding_function(name: str) -> Any | None:
 
 
 def source_place(file: str, line: int) -> tuple[str, int] | None:
-    """Return where a line of AutoGraph's generated code comes from; `None` for code of another kind."""
+    """Return the source of a line of AutoGraph's generated code; `None` for other code."""
     if _GENERATED not in file:
         return None
     origins: dict[int, tuple[str, int]] = {}
@@ -232,5 +235,5 @@ def source_place(file: str, line: int) -> tuple[str, int] | None:
             for generated, origin in (factory.source_map or {}).items():
                 if generated.filename == file and generated.lineno >= line:
                     origins[generated.lineno] = (str(origin.loc.filename), int(origin.loc.lineno))
-    # A function begins at its decorators, some of which AutoGraph added: they come from nowhere.
+    # A function begins at its decorators. AutoGraph added some of them, which have no source.
     return origins[min(origins)] if origins else None

@@ -1,6 +1,6 @@
-"""All reliance on TensorFlow's private parts, in one place, so that a new TensorFlow breaks it here.
+"""All reliance on TensorFlow's private parts for graphs, so that a new TensorFlow breaks only this.
 
-`tests/tensorflow_backend/test_private.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 EAGER_TENSOR = ops.EagerTensor
 # The attr under which an op carries the name of its gradient override.
 _OVERRIDE = "_gradient_op_type"
-# Names that AutoGraph gives the functions it generates.
+# Names that AutoGraph gives to the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 _OWN = "gradcheck_cli."
-# What our own wrappers call the user's function that they close over.
+# The name under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
 _DEEPEST = 10
 
@@ -47,13 +47,13 @@ def call_with_autograph(
 
     `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it.
     """
-    # No optional features, as tf.function has none: with all of them, `[]` becomes a tensor list.
+    # No optional features, as in tf.function: with all of them, `[]` becomes a tensor list.
     options = converter.ConversionOptions(recursive=True, optional_features=None, user_requested=True)
     return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
 
 
 def autograph_frames(error: BaseException) -> list[tuple[str, int, str, str]]:
-    """Return (file, line, function, code) of the user's frames that AutoGraph noted on an exception."""
+    """Return (file, line, function, code) of the user's frames that AutoGraph recorded on an exception."""
     metadata = getattr(error, "ag_error_metadata", None)
     if metadata is None:
         return []
@@ -75,17 +75,17 @@ def override_of(node: Any) -> str:
 
 
 def op_types() -> frozenset[str]:
-    """Return every op type that this TensorFlow has a definition of, Python gradient or not."""
+    """Return every op type that this TensorFlow defines, with or without a Python gradient."""
     definitions = op_def_pb2.OpList()
     definitions.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
     return frozenset(definition.name for definition in definitions.op)
 
 
 def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
-    """Create an op of any type in the current graph, inputs and attrs by their OpDef names.
+    """Create an op of any type in the current graph, with inputs and attrs by their OpDef names.
 
-    `tf.raw_ops` lacks the op types that aren't exported; this has every one. It asks for attrs that have
-    a default, too: `None` stands for it. Attrs that follow from the inputs must be left out.
+    `tf.raw_ops` lacks the op types that aren't exported; this has all. It also requires attrs that have a
+    default: `None` stands for the default. Attrs that follow from the inputs must be left out.
     """
     definition = op_def_registry.get(op_type)
     inferred = {
@@ -114,7 +114,7 @@ def call_defun(
 
 
 def has_gradient(op_type: str) -> bool:
-    """Whether an op type has a gradient function, not none and not one that says "no gradient"."""
+    """Whether an op type has a gradient function other than one that says "no gradient"."""
     try:
         return ops.gradient_registry.lookup(op_type) is not None
     except LookupError:
@@ -154,12 +154,12 @@ def custom_gradient_named(name: str) -> CustomGradient | None:
         wrapper = inspect.unwrap(ops.gradient_registry.lookup(name))  # our own wrapper counts its calls
         closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
         return CustomGradient(int(closure["flat_result_len"]), closure["grad_fn"])
-    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+    except (LookupError, AttributeError, TypeError):  # the user's own override
         return None
 
 
 def is_stepped_over(function: Any) -> bool:
-    """Whether a registered gradient is a `tf.custom_gradient`'s, but not `tf.recompute_grad`'s."""
+    """Whether a registered gradient is that of a `tf.custom_gradient` other than `tf.recompute_grad`'s."""
     try:
         return not _is_recompute(closure_of(closure_of(function)["tape_grad_fn"])["grad_fn"])
     except (LookupError, AttributeError, TypeError):
@@ -169,7 +169,7 @@ def is_stepped_over(function: Any) -> bool:
 def custom_gradient_results(op: Any) -> int:
     """Return how many of an op's leading inputs are a `tf.custom_gradient`'s results; 0 for any other op.
 
-    0 for `tf.recompute_grad` too: backpropagation walks through its forward, computed anew.
+    It is 0 for `tf.recompute_grad` too: backpropagation goes through its forward, which is computed again.
     """
     unit = custom_gradient_of(op)
     return 0 if unit is None or _is_recompute(unit.function) else unit.results
@@ -184,7 +184,7 @@ def custom_gradient_variables(node: Any) -> Sequence[Any]:
         wrapper = ops.gradient_registry.lookup(attr.s.decode())
         closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
         return () if _is_recompute(closure["grad_fn"]) else tuple(closure["variables"])
-    except (LookupError, AttributeError, TypeError):  # an override of the user's own
+    except (LookupError, AttributeError, TypeError):  # the user's own override
         return ()
 
 
@@ -199,7 +199,7 @@ def closure_of(target: Any) -> dict[str, Any]:
 
 
 def users_function(function: Any) -> Any:
-    """Look through our own wrappers, which call the user's function and check what it returns."""
+    """Return the user's function inside our own wrappers, which call it and check what it returns."""
     for _ in range(_DEEPEST):
         if not str(getattr(function, "__module__", "")).startswith(_OWN):
             break
@@ -214,8 +214,8 @@ def users_function(function: Any) -> Any:
 def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
     """Call a concrete function with one tensor for each of its feeds.
 
-    Called the public way, a pruned function first tries the signature that it has lost; the error made there
-    prints every tensor, which takes five milliseconds a call, and fifty times what the call takes.
+    If it is called in the public way, a pruned function first tries the signature that it has lost. The error
+    raised there prints every tensor, which takes five milliseconds per call, fifty times as long as the call.
     """
     work_counts.add(calls=1, points=1)
     return function._call_flat(list(tensors), function.captured_inputs)
@@ -223,15 +223,15 @@ def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
 
 @functools.cache
 def has_one_device() -> bool:
-    """Whether all runs on one CPU."""
+    """Whether everything runs on one CPU."""
     return [device.device_type for device in tf.config.list_logical_devices()] == ["CPU"]
 
 
 def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
     """Call a concrete function once for each row of stacked tensors, by a loop inside of one op.
 
-    The op that `tf.data` maps with: nothing is traced or converted, and every row goes through the function's
-    own kernels, one row at a time. It has a kernel for the CPU alone.
+    This is the op that `tf.data` maps with: nothing is traced or converted, and the function's own kernels
+    compute one row at a time. It has a kernel only for the CPU.
 
     Args:
         function: the function.
@@ -246,7 +246,7 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
         arguments=list(stacks),
         captured_inputs=[*constants, *function.captured_inputs],
         output_types=[tensor.dtype for tensor in function.outputs],
-        # As they come: a gradient may have another shape than its graph says.
+        # Dynamic shapes: a gradient may have another shape than its graph says.
         output_shapes=[tf.TensorShape(None)] * len(function.outputs),
         f=function._inference_function,
         max_intra_op_parallelism=1,
@@ -254,8 +254,8 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
     return list(results)
 
 
-def shown_xla(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function see, as it is traced, that XLA compiles it: as `tf.function(jit_compile=True)` does."""
+def show_xla(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function see, when it is traced, that XLA compiles it: `tf.function(jit_compile=True)`."""
 
     def call(*tensors: Any) -> Any:
         with polymorphic_function.OptionalXlaContext(is_compiled=True):
@@ -265,7 +265,7 @@ def shown_xla(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_body(graph: Any) -> bool:
-    """Whether a graph is the body of a loop, of a branch or of a Defun: one that nothing can be fed into."""
+    """Whether a graph is the body of a loop, of a branch or of a Defun, which can't be fed."""
     return isinstance(graph, control_flow_graphs.ControlFlowFuncGraph) or is_defun_body(graph)
 
 
@@ -277,7 +277,7 @@ def is_defun_body(graph: Any) -> bool:
 def body_named(graph: Any, name: str) -> Any | None:
     """Return the graph of a function that a graph calls, as Python traced it.
 
-    `None` where it was loaded or is made by a Defun, and where XLA must compile it.
+    It is `None` if it was loaded or made by a Defun, or if XLA must compile it.
     """
     while graph is not None:
         function_called = graph._functions.get(name)
@@ -293,19 +293,19 @@ def body_named(graph: Any, name: str) -> Any | None:
 
 
 def mark(op: Any, name: str) -> None:
-    """Set an attr of our own on an op; it stays on the NodeDef when a function is made of the graph."""
+    """Set our own attr on an op; it stays on the NodeDef when a function is made from the graph."""
     op._set_attr(name, attr_value_pb2.AttrValue(b=True))
 
 
 @contextlib.contextmanager
-def outputs_replaced(
+def replace_outputs(
     prepare: Callable[[str, dict[str, Any]], dict[str, Any]],
     replace: Callable[[Any, Sequence[Any]], Sequence[Any]],
 ) -> Iterator[None]:
-    """Let `replace(op, outputs)` say what the caller gets for each op that is created in a graph.
+    """Let `replace(op, outputs)` decide what the caller gets for each op that is created in a graph.
 
-    `prepare(op_type, arguments)` may change its arguments before. Loops that are made meanwhile run one round
-    at a time, so that what a body does in Python has an order.
+    `prepare(op_type, arguments)` may change its arguments first. Loops that are made in the block run one
+    round at a time, so that the Python calls in a body have an order.
     """
     apply, loop = op_def_library._apply_op_helper, while_v2.while_loop
 
@@ -325,8 +325,8 @@ def outputs_replaced(
 
 
 @contextlib.contextmanager
-def functions_inlined() -> Iterator[None]:
-    """Let calls of a `tf.function` run its Python function, so that its ops stand in the caller's graph."""
+def inline_functions() -> Iterator[None]:
+    """Make calls of a `tf.function` run its Python function, so that its ops are in the caller's graph."""
     original = polymorphic_function.Function.__call__
 
     def call(self: Any, *args: Any, **keywords: Any) -> Any:
@@ -350,7 +350,7 @@ def functions_inlined() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_overrides() -> Iterator[None]:
-    """Suspend overrides of gradients: none enters a tf.function's body."""
+    """Suspend overrides of gradients, since none enters a tf.function's body."""
     overrides = tf.compat.v1.get_default_graph()._gradient_override_map
     saved = dict(overrides)
     overrides.clear()
@@ -361,7 +361,7 @@ def _no_overrides() -> Iterator[None]:
 
 
 def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Convert arguments as `tf.function` does: arrays to tensors, by the signature's dtypes."""
+    """Convert arguments as `tf.function` does: arrays to tensors, with the signature's dtypes."""
 
     def convert(value: Any, spec: Any = None) -> Any:
         if isinstance(spec, tf.TensorSpec) and not isinstance(value, tf.Tensor):

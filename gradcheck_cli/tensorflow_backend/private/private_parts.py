@@ -1,6 +1,6 @@
-"""Make functions of parts of a traced graph; `private` has the rest of what relies on TensorFlow's own.
+"""Makes functions from parts of a traced graph, with TensorFlow's private parts.
 
-`tests/tensorflow_backend/test_private_parts.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private_parts.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Part:
-    """A FuncGraph of which only what some outputs need is to be a function; all else is the graph's own."""
+    """A FuncGraph that contains only the ops that some outputs need; everything else is the graph's own."""
 
     def __init__(self, graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self._graph = graph
@@ -27,7 +27,7 @@ class _Part:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` asks for: vectorized_map takes nothing but a FuncGraph."""
+        """What `isinstance` sees: vectorized_map takes only a FuncGraph."""
         return func_graph.FuncGraph
 
     def __getattr__(self, name: str) -> Any:
@@ -55,13 +55,13 @@ class _Part:
 def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
     """Return a function of `feeds` that computes `fetches`, without the ops that these don't need.
 
-    It does what `prune` of a wrapped function does, which copies the ops one by one, in Python: a quarter of
-    the time that a case with several outputs took.
+    It does the same as `prune` of a wrapped function, which copies the ops one by one in Python: a quarter of
+    the time of a case with several outputs.
 
     Args:
         function: a traced function.
-        feeds: tensors of its graph, placeholders or not; none of its captures. Of an op that is fed, no other
-            output can be had.
+        feeds: tensors of its graph, placeholders or not, but none of its captures. If one output of an op is
+            fed, its others are unavailable.
         fetches: tensors of its graph.
     """
     graph = whole_graph(function)
@@ -71,6 +71,6 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
 
 
 def whole_graph(function: Any) -> Any:
-    """Return the graph that a function was made of, or of a part of which it was."""
+    """Return the graph that a function, or a part of a function, was made from."""
     graph = function.graph
     return graph._graph if type(graph) is _Part else graph

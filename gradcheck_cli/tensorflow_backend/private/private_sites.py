@@ -1,8 +1,8 @@
-"""Where custom gradients are written: notes each as it is made, and which of them backpropagation calls.
+"""Where custom gradients are written: records each when it is made, and which of them backpropagation calls.
 
-TensorFlow keeps no name of the function that a custom gradient is of. What makes one is wrapped here, so that
-the gradient function that comes out can be traced back to the user's lines. `test_private_sites.py` holds
-TensorFlow to what is relied on.
+TensorFlow doesn't keep the name of the function that a custom gradient belongs to. The functions that make
+one are wrapped here, so that the resulting gradient function can be traced back to the user's lines.
+`test_private_sites.py` tests the parts of TensorFlow that this relies on.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds the function, and that another
-_MOST_FRAMES = 12  # lines that asked for a gradient: enough to get out of a library's wrapper
+_DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds one, that another
+_MOST_FRAMES = 12  # lines that asked for a gradient: enough to leave a library's wrapper
 # With a separator: tensorflow_probability isn't TensorFlow.
 _OWN = f"{Path(__file__).parents[2]}{os.sep}"
-# Where each check starts: what calls that has no part in what is checked.
+# Where each check starts: its callers have nothing to do with what is checked.
 _START = str(Path(_OWN) / "running" / "session.py")
 _SKIPPED = (f"{Path(tf.__file__).parent}{os.sep}", _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
@@ -46,7 +46,7 @@ _IMPORTING = "<frozen importlib._bootstrap>"
 
 @dataclass(frozen=True)
 class Site:
-    """Where a custom gradient is written; see `GradientRun`. `by_import`: as a module was imported."""
+    """Where a custom gradient is written; see `GradientRun`. `by_import`: when a module was imported."""
 
     function: str
     places: tuple[str, ...]
@@ -54,7 +54,7 @@ class Site:
     by_import: bool = False
 
     def as_run(self, pairs: Iterable[str] = ()) -> GradientRun:
-        """Return it as what a case made, or ran for some pairs."""
+        """Return its record as a gradient that a case made, or that ran for some pairs."""
         return GradientRun(self.function, self.places, self.makers, tuple(sorted(pairs)))
 
 
@@ -66,11 +66,11 @@ class GradientLog:
     ran: dict[Site, set[str]] = field(default_factory=dict)
 
     def add(self, site: Site, output: str, input_name: str) -> None:
-        """Note that a gradient ran for an output's pair with an input, by their names."""
+        """Record that a gradient ran for the pair of an output and an input, by name."""
         self.ran.setdefault(site, set()).add(f"d{output}/d{input_name}")
 
     def runs(self) -> tuple[GradientRun, ...]:
-        """Return what ran, and what a call made that didn't run; what an import makes isn't asked for."""
+        """Return what ran, and what a call made that didn't run; what an import makes needn't run."""
         rest = [site for site in self.made if site not in self.ran and not site.by_import]
         gradient_runs = [
             *(site.as_run(pairs) for site, pairs in self.ran.items()),
@@ -79,30 +79,30 @@ class GradientLog:
         return tuple(sorted(gradient_runs, key=lambda run: (run.function, run.places)))
 
 
-# Kept for the process: a module is imported once, and its gradients run in whatever case calls them.
-_MADE: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what was given to the maker
+# Kept for the process: a module is imported once, and its gradients run in any case that calls them.
+_MADE: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what was passed to the maker
 _BY_GRADIENT: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what backprop calls
 _OVERRIDES: dict[str, tuple[str, ...]] = {}  # lines with a gradient_override_map, by the registered name
-_RAN: dict[str, Site] = {}  # by the registered name: what was differentiated once isn't anew
+_RAN: dict[str, Site] = {}  # by the registered name: what was differentiated once isn't differentiated again
 
 
 def site_of(function: Any) -> Site:
-    """Return where a function is written that a gradient is made of, or that is one."""
+    """Return where a function that a gradient belongs to, or a gradient function, is written."""
     noted = _get(_MADE, function)
     function = private_graphs.users_function(function)
     return noted or Site(_named(function), tuple(_places(function)))
 
 
 @contextlib.contextmanager
-def sites_noted(log: GradientLog) -> Iterator[None]:
-    """Note custom gradients in a log as they are made meanwhile, and from where."""
+def note_sites(log: GradientLog) -> Iterator[None]:
+    """Record custom gradients in a log when they are made in the block, and where."""
 
     def make(function: Any) -> None:
         function = getattr(function, "__func__", function)
         if _is_tensorflows(function):
             return
         frames = list(_callers())
-        # A method's is made anew at each access: what counts is where it was made first.
+        # A method is made anew at each access: the place where it was first made counts.
         site = _get(_MADE, function) or replace(
             site_of(function), makers=_makers(frames), by_import=_IMPORTING in {file for file, _ in frames}
         )
@@ -129,7 +129,7 @@ def sites_noted(log: GradientLog) -> Iterator[None]:
 
 
 def _tracing_back(original: Any) -> Callable[..., Any]:
-    """Let the gradient function that comes out of a custom gradient be traced back to what it is of."""
+    """Let the gradient function that a custom gradient makes be traced back to its function."""
 
     def call(function: Any, args: Any, keywords: Any) -> Any:
         @functools.wraps(function)
@@ -182,11 +182,11 @@ def _overriding(original: Any) -> Callable[..., Any]:
     return override
 
 
-_defun_calls: list[list[tuple[Site, Any]]] = []  # what takes up a Defun's gradient that runs
+_defun_calls: list[list[tuple[Site, Any]]] = []  # each records the Defun gradients that run
 
 
 def _noting(gradient: Any, site: Site) -> Any:
-    """Return a Defun's gradient function that tells as it runs: TensorFlow calls it without looking it up."""
+    """Return a Defun's gradient function that reports its runs: TensorFlow calls it without looking it up."""
 
     @functools.wraps(gradient)
     def noting(op: Any, *upstreams: Any) -> Any:
@@ -198,17 +198,17 @@ def _noting(gradient: Any, site: Site) -> Any:
 
 
 @contextlib.contextmanager
-def runs_noted() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Site, Any]]]]:
-    """Note each hand-written gradient that runs meanwhile.
+def note_runs() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Site, Any]]]]:
+    """Record each hand-written gradient that runs in the block.
 
     Yields:
-        What `gradients_counted` is to call, and a list that takes up each gradient that runs, with its op.
+        A function for `count_gradients` to call, and the list of the gradients that run, with their ops.
     """
     ran: list[tuple[Site, Any]] = []
 
     def looked_up(name: str, function: Any, op: Any) -> None:
         custom = private_graphs.custom_gradient_named(name)
-        # TensorFlow's own gradient of an op is nobody's, but where it is put in another one's place.
+        # TensorFlow's own gradient of an op is nobody's, unless it replaces another one.
         makers = _OVERRIDES.get(name, ()) if op is not None and private_gradients.has_own_gradient(op) else ()
         if custom is None and not makers and _is_tensorflows(function):
             return
@@ -226,14 +226,14 @@ def runs_noted() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[S
 
 
 def site_of_gradient(gradient: Any) -> Site:
-    """Return where a gradient function is written, or what it is the gradient of, if that is known."""
+    """Return where a gradient function, or the function that it belongs to, is written, if that is known."""
     return _get(_BY_GRADIENT, gradient) or site_of(gradient)
 
 
 def sites_inside(graph: Any) -> list[Site]:
-    """Return the gradients that stand in functions which a graph calls, and ran as these were differentiated.
+    """Return the gradients in functions that a graph calls, which ran when these were differentiated.
 
-    That is done once in a process, for whichever case calls a function first.
+    That happens once per process, for the first case that calls the function.
     """
     if not any(op.type in _CALLS for op in graph.get_operations()):
         return []
@@ -253,7 +253,7 @@ def _is_tensorflows(function: Any) -> bool:
 def _get(sites: weakref.WeakKeyDictionary[Any, Site], key: Any) -> Site | None:
     try:
         return sites.get(key)
-    except TypeError:  # nothing that can be referred to weakly, or hashed
+    except TypeError:  # it can't be referred to weakly, or can't be hashed
         return None
 
 
@@ -270,7 +270,7 @@ def _named(function: Any) -> str:
 
 
 def _places(function: Any) -> Iterator[str]:
-    """Yield where a function is written, then the functions that it closes over, each once."""
+    """Yield where a function is written, then where the functions that it closes over are, each once."""
     codes: dict[CodeType, None] = {}
     waiting = [(function, 0)]
     while waiting:
@@ -294,7 +294,7 @@ def _places(function: Any) -> Iterator[str]:
             continue
         codes[function_or_part.__code__] = None
         for cell in function_or_part.__closure__ or ():
-            with contextlib.suppress(ValueError):  # a cell that is empty yet
+            with contextlib.suppress(ValueError):  # a cell that is still empty
                 waiting.append((cell.cell_contents, depth + 1))
     for code in codes:
         if not code.co_filename.startswith(_SKIPPED):
@@ -302,9 +302,9 @@ def _places(function: Any) -> Iterator[str]:
 
 
 def _callers() -> Iterator[tuple[str, int]]:
-    """Yield file and line of what calls, up to gradcheck or an import, the innermost first.
+    """Yield file and line of the callers, up to gradcheck or an import, the innermost first.
 
-    Lines of TensorFlow and of Python's own library are left out.
+    Lines of TensorFlow and of the standard library are left out.
     """
     frame: Any = sys._getframe(1)
     is_outside = False

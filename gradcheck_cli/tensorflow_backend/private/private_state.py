@@ -1,6 +1,6 @@
 """TensorFlow's private parts about state: which ops write to what, and the order in which they run.
 
-`tests/tensorflow_backend/test_private_state.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private_state.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# They leave their table as it is; TensorFlow takes each for a write.
+# They don't change their table, but TensorFlow treats each as a write.
 _TABLE_READS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
-# Calls of Python, in whose state TensorFlow believes: it keeps their order.
+# Calls of Python, which TensorFlow assumes to have state: it keeps their order.
 _PYTHON = frozenset({"PyFunc", "EagerPyFunc"})
 
 
 @cache
 def is_write(op_type: str) -> bool:
-    """Whether an op of this type writes to a resource that it is given: a variable, a table, a generator.
+    """Whether an op of this type writes to one of its resources: a variable, a table, a generator.
 
-    A call of a function isn't: what is in its body is.
+    A call of a function doesn't count; the ops in its body do.
     """
     definition = private_graphs.op_def(op_type)
     if definition is None or op_type in auto_control_deps_utils.RESOURCE_READ_OPS | _TABLE_READS:
@@ -39,7 +39,7 @@ def is_write(op_type: str) -> bool:
 
 
 def resources_used(op: Any) -> list[tuple[Any, bool]]:
-    """Return the resource tensors that an op is given, each with whether it may write to it."""
+    """Return an op's resource tensors, each with whether it may write to it."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
     resources = auto_control_deps._get_resource_inputs(op)
@@ -51,7 +51,7 @@ def resources_used(op: Any) -> list[tuple[Any, bool]]:
 
 
 def calls_python(op: Any) -> bool:
-    """Whether an op calls Python as it runs, itself or in a function's body."""
+    """Whether an op calls Python when it runs, itself or in a function's body."""
     if op.type in _PYTHON:
         return True
     if not op._is_stateful:
@@ -75,14 +75,14 @@ def _functions(node: Any) -> list[str]:
 
 
 def ordered_before(op: Any) -> list[Any]:
-    """Return the ops that write to what an op uses, just before it does."""
+    """Return the ops that write to what an op uses, immediately before it does."""
     if not op.control_inputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
     return [neighbour for neighbour in op.control_inputs if _hands_over(neighbour, op)]
 
 
 def ordered_after(op: Any) -> list[Any]:
-    """Return the ops that use what an op has written to, just after it did."""
+    """Return the ops that use what an op has written to, immediately after it did."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
     return [neighbour for neighbour in op._control_outputs if _hands_over(op, neighbour)]
@@ -93,14 +93,14 @@ def _hands_over(op: Any, later_op: Any) -> bool:
     return any(id(tensor) in written for tensor in later_op.inputs)
 
 
-def bodies_in_order(graph: Any) -> None:
-    """Let the bodies of loops and branches that are traced within a graph keep the order of their writes."""
+def keep_bodies_in_order(graph: Any) -> None:
+    """Keep the order of writes in the bodies of loops and branches that are traced within a graph."""
     graph._add_control_dependencies = True
 
 
 @dataclass
 class Order:
-    """The order in which a graph's ops use its resources, and call Python: that of the program.
+    """The order in which a graph's ops use its resources and call Python: that of the program.
 
     `tf.function` adds it to a graph, and `wrap_function` doesn't. A print or an assertion that nothing
     depends on must run there, and needn't here.
@@ -116,7 +116,7 @@ class Order:
     last_call: Any = None
 
     def copy(self) -> Order:
-        """Return another order that goes on from here."""
+        """Return an independent copy that continues from here."""
         return Order(
             dict(self.last_write), {key: list(readers) for key, readers in self.reads.items()}, self.last_call
         )
@@ -125,7 +125,7 @@ class Order:
         """Put ops of one graph in order, after those that were added before; return those that write."""
         writes = []
         for op in ops:
-            if control_flow_util.IsInWhileLoop(op):  # of TensorFlow 1, which has an order of its own
+            if control_flow_util.IsInWhileLoop(op):  # TensorFlow 1's, which has its own order
                 continue
             before = set()
             for tensor, is_written in resources_used(op):

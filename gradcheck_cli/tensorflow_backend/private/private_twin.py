@@ -1,6 +1,6 @@
-"""All reliance on TensorFlow's private parts for a traced graph's float64 twin; `private` has the rest.
+"""All reliance on TensorFlow's private parts for a traced graph's float64 twin.
 
-`tests/tensorflow_backend/test_private_twin.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private_twin.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
     """Return, for each CPU kernel of an op type, the dtypes (as numbers) that it takes for an attr.
 
-    Empty where no kernel is registered: calls of functions, and what is rewritten before it runs.
+    It is empty where no kernel is registered: for calls of functions, and for ops that are rewritten before
+    they run.
     """
     registered = kernels.get_registered_kernels_for_op(op_type).kernel
     return tuple(
@@ -35,12 +36,12 @@ def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
 def import_graph(
     graph_def: Any, captures: Mapping[str, Any], called: Sequence[Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Import a GraphDef, under its own names, into a graph that functions can be made of.
+    """Import a GraphDef, with its own names, into a graph from which functions can be made.
 
     Args:
         graph_def: the GraphDef.
         captures: eager tensors by the name of the node, not in the GraphDef, that they stand for.
-        called: what its NumPy functions are, or belong to: it lives as long as the graph does.
+        called: its NumPy functions, or the objects they belong to: they live as long as the graph.
 
     Returns:
         The graph, and its own tensor for each capture.
@@ -61,7 +62,7 @@ def import_graph(
 
 
 class _WithBody:
-    """A function of an imported graph that has a graph of its own, which vectorized_map converts."""
+    """A function of an imported graph that has its own graph, which vectorized_map converts."""
 
     def __init__(self, function: Any, library: Any) -> None:
         self._function, self._library = function, library
@@ -71,7 +72,7 @@ class _WithBody:
 
     @functools.cached_property
     def graph(self) -> Any:
-        """The body, made when it is first asked for."""
+        """The body, made when it is first needed."""
         with self._library.as_default():
             body = function_def_to_graph.function_def_to_graph(self._function.cached_definition)
         body._functions.update(self._library._functions)
@@ -79,7 +80,7 @@ class _WithBody:
 
     @functools.cached_property
     def function_type(self) -> Any:
-        """What it takes and gives."""
+        """The types of its arguments and results."""
         return function_type_utils.derive_from_graph(self.graph)
 
 

@@ -1,6 +1,6 @@
-"""All reliance on TensorFlow's private parts for code of TensorFlow 1: its switches, and its graphs.
+"""All reliance on TensorFlow's private parts for TensorFlow 1 code: its switches and its graphs.
 
-`tests/tensorflow_backend/test_private_v1.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private_v1.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _NUMBERS = itertools.count(1)
-# What each switch is in TensorFlow 2, under which gradcheck itself runs.
+# The value of each switch in TensorFlow 2, under which gradcheck itself runs.
 OWN: dict[str, Any] = {
     "v2": True,
     "eager": context.EAGER_MODE,
@@ -37,7 +37,7 @@ OWN: dict[str, Any] = {
     "control_flow": True,
     "functions_eagerly": False,
 }
-# Where each of them is kept: a module or class, and its attribute. "v2" is C++'s own.
+# Where each of them is stored: a module or class, and its attribute. "v2" is C++'s own.
 _PLACES: dict[str, tuple[Any, str]] = {
     "eager": (context, "default_execution_mode"),
     "tensor_shape": (tensor_shape, "_TENSORSHAPE_V2_OVERRIDE"),
@@ -70,12 +70,12 @@ def set_switches(values: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """Where this thread's ops go: into a graph or nowhere, and which sessions and graphs are the default."""
+    """Where this thread's ops go, into a graph or nowhere, and which sessions and graphs are the default."""
 
     is_eager: bool
     graphs: tuple[Any, ...]
     sessions: tuple[Any, ...]
-    entered: tuple[Any, ...]  # what `init_scope` climbs out of
+    entered: tuple[Any, ...]  # the contexts that `init_scope` leaves
     default_graph: Any  # the process's own; `None` until it is first needed
 
 
@@ -102,13 +102,13 @@ def set_scene(target: Scene) -> None:
 
 
 def own_scene() -> Scene:
-    """Return the scene of a program that has just begun, in TensorFlow 2."""
+    """Return the scene of a program that has just started, in TensorFlow 2."""
     begun = context.ContextSwitch(False, context.eager_mode, None)  # noqa: FBT003 (a named tuple of TensorFlow's)
     return Scene(is_eager=True, graphs=(), sessions=(), entered=(begun,), default_graph=None)
 
 
 def graph_scene(after: Scene) -> Scene:
-    """Return a scene with eager execution off, where a module's own graphs and sessions are the default."""
+    """Return a scene without eager execution, where a module's own graphs and sessions are the default."""
     return Scene(
         is_eager=False,
         graphs=after.graphs,
@@ -128,7 +128,7 @@ def _replaced(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
         setattr(home, name, original)
 
 
-def values_captured(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+def capture_values(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
     """Let functions that are traced capture `value_of(tensor)` for a tensor of a plain graph."""
 
     def replace(capture: Any) -> Any:
@@ -145,14 +145,14 @@ def values_captured(value_of: Callable[[Any], Any]) -> contextlib.AbstractContex
 
 
 @contextlib.contextmanager
-def standing_for_what_is_traced(graph: Any) -> Iterator[None]:
-    """Take what is asked of a module's default graph as asked of the graph that is being traced.
+def redirect_default_graph(graph: Any) -> Iterator[None]:
+    """Apply requests to a module's default graph to the graph that is being traced.
 
-    Code of TensorFlow 1 says `graph.gradient_override_map` and `graph.as_default()` of the one graph it has.
+    TensorFlow 1 code calls `graph.gradient_override_map` and `graph.as_default()` on its only graph.
     """
 
     def meant(requested: Any) -> Any:
-        if requested is not graph or tf.executing_eagerly():  # a session that runs meanwhile means the graph
+        if requested is not graph or tf.executing_eagerly():  # a session that runs within means the graph
             return requested
         current = ops.get_default_graph()
         return current if current.building_function else requested
@@ -168,11 +168,12 @@ def standing_for_what_is_traced(graph: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def registered_anew() -> Iterator[None]:
-    """Let a function that registers a gradient as it is called do so in each trace, under its own name.
+def register_anew() -> Iterator[None]:
+    """Let a function that registers a gradient when it is called do so in each trace, under its own name.
 
-    TensorFlow refuses a name that it has. Each trace draws the same numbers: code that draws a name for its
-    `py_func` draws the same again. The gradient goes by another then, which this trace's overrides take.
+    TensorFlow refuses a name that is taken. Each trace draws the same numbers, so code that draws a name for
+    its `py_func` draws the same one again. The gradient then gets another name, which this trace's overrides
+    use.
     """
     names: dict[str, str] = {}
 
@@ -202,10 +203,10 @@ def registered_anew() -> Iterator[None]:
         yield
 
 
-def bodies_with_overrides() -> contextlib.AbstractContextManager[None]:
+def pass_overrides_to_bodies() -> contextlib.AbstractContextManager[None]:
     """Let loops and branches inherit overrides of gradients.
 
-    So they do in TensorFlow 1's control flow, where their ops stand in the graph itself.
+    They do in TensorFlow 1's control flow, where their ops are in the graph itself.
     """
 
     def replace(make: Any) -> Any:
@@ -218,10 +219,10 @@ def bodies_with_overrides() -> contextlib.AbstractContextManager[None]:
     return _replaced(control_flow_graphs.ControlFlowFuncGraph, "__init__", replace)
 
 
-def defuns_differentiated() -> contextlib.AbstractContextManager[None]:
-    """Build the gradient of a Defun op by op, where it has no Python function for it.
+def differentiate_defuns() -> contextlib.AbstractContextManager[None]:
+    """Build the gradient of a Defun op by op if it has no Python gradient function.
 
-    Else it is a `SymbolicGradient`, which a session would expand, and a traced function doesn't know.
+    Otherwise it is a `SymbolicGradient`, which a session would expand and a traced function can't run.
     """
 
     def replace(symbolic: Any) -> Any:
@@ -250,14 +251,14 @@ def is_function_tensor(value: Any) -> bool:
 
 
 def value_in_function(tensor: Any) -> Any:
-    """Evaluate a tensor of a function that is being traced, which depends on none of its arguments."""
+    """Evaluate a tensor of a function that is being traced; it must not depend on the arguments."""
     graph = tensor.graph
     with tf.init_scope():
         return subgraph_function(SimpleNamespace(graph=graph), [], [tensor])()[0]
 
 
 def variable_of_handle(handle: Any) -> Any | None:
-    """Return the variable of a plain graph that a resource belongs to; `None` for another resource."""
+    """Return the variable of a plain graph that a resource belongs to; `None` for any other resource."""
     for variable in handle.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
         if getattr(variable, "handle", None) is handle:
             return variable
@@ -284,5 +285,5 @@ def new_session(graph: Any) -> Any:
 
 
 def is_session(value: Any) -> bool:
-    """Whether a value is an open session of TensorFlow 1's."""
+    """Whether a value is an open session of TensorFlow 1."""
     return isinstance(value, tf.compat.v1.Session) and not value._closed

@@ -1,6 +1,6 @@
-"""All reliance on TensorFlow's private parts about variables; `private` has the rest.
+"""All reliance on TensorFlow's private parts about variables.
 
-`tests/tensorflow_backend/test_private_variables.py` holds each of them to what is relied on.
+`tests/tensorflow_backend/test_private_variables.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def trainable_of(function: Any) -> list[Any]:
 
 
 def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
-    """Return those of the variables that are trainable, and of a floating dtype, the oldest first."""
+    """Return those of the variables that are trainable and of a floating dtype, the oldest first."""
     trainable = [
         variable
         for variable in variables
@@ -42,7 +42,7 @@ def captured_handles(function: Any) -> dict[int, Any]:
 
 
 def dtype_of_variable(handle: Any) -> Any | None:
-    """Return the dtype of the variable that a handle is of; `None` for what is no variable."""
+    """Return the dtype of the variable that a handle belongs to; `None` for anything but a variable."""
     data = getattr(handle, "_handle_data", None)
     if handle.dtype != tf.resource or data is None or not data.is_set or not data.shape_and_type:
         return None
@@ -56,7 +56,7 @@ def attribute_paths(module: tf.Module) -> dict[int, str]:
 
 
 def is_layer(value: Any) -> bool:
-    """Whether something is a layer or model of Keras, the one that is installed or the older `tf_keras`."""
+    """Whether something is a layer or model of Keras, the installed one or the older `tf_keras`."""
     kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
     return any(kind is not None and isinstance(value, kind.layers.Layer) for kind in kinds)
 
@@ -70,9 +70,9 @@ def keras_paths(layer: Any) -> dict[int, str]:
 
 
 @contextlib.contextmanager
-def keras_names_from_the_start() -> Iterator[None]:
-    """Let Keras name the first layer `dense` whatever was made before, and go on from there afterwards."""
-    if "keras" not in sys.modules:  # it counts from the start as it is imported
+def reset_keras_names() -> Iterator[None]:
+    """Let Keras name the first layer `dense` whatever was made before, and continue its count afterwards."""
+    if "keras" not in sys.modules:  # it counts from the start when it is imported
         yield
         return
     from keras.src.backend.common import global_state  # noqa: PLC0415 (only where the user has it imported)
@@ -87,7 +87,7 @@ def keras_names_from_the_start() -> Iterator[None]:
 
 
 class _Ordered(set[Any]):
-    """A set of references to variables that is iterated in an order of our own."""
+    """A set of references to variables that is iterated in our own order."""
 
     order: Callable[[Iterable[Any]], list[Any]]
 
@@ -97,10 +97,10 @@ class _Ordered(set[Any]):
 
 @contextlib.contextmanager
 def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool = False) -> Iterator[None]:
-    """Give a custom gradient its `variables=` sorted by name, or the other way round.
+    """Give a custom gradient its `variables=` sorted by name, or in reverse order.
 
     In a graph TensorFlow sorts them by name; eagerly, they come in the order of a set, which varies from run
-    to run. `note` is told the variables of each custom gradient, but for `tf.recompute_grad`'s own.
+    to run. `note` is called with the variables of each custom gradient, except for `tf.recompute_grad`'s own.
     """
     decorators = {name: getattr(custom_gradient, name) for name in _DECORATORS}
     running: list[Any] = []
@@ -116,7 +116,7 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
         return decorated
 
     def by_name(variables: Iterable[Any], key: Any = None) -> list[Any]:
-        del key  # TensorFlow's is the name alone, which several may have
+        del key  # TensorFlow's is the name alone, which several variables may share
         ordered_variables = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
         if ordered_variables and running and not recomputes(running[-1]):
             note(ordered_variables)
@@ -128,7 +128,7 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
     kind = type("_OrderedSet", (_Ordered,), {"order": staticmethod(ordered)})
     for name, decorator in decorators.items():
         setattr(custom_gradient, name, watching(decorator))
-    # The module's own names stand before the builtins that it means. There are none, unless this is nested.
+    # The module's own names hide the builtins that it means. There are none, unless this is nested.
     names = {name: vars(custom_gradient)[name] for name in ("sorted", "set") if name in vars(custom_gradient)}
     custom_gradient.sorted, custom_gradient.set = by_name, kind
     try:
@@ -148,5 +148,5 @@ _DECORATORS = ("_graph_mode_decorator", "_eager_mode_decorator")
 
 
 def recomputes(function: Any) -> bool:
-    """Whether a custom gradient is `tf.recompute_grad`'s, through whose forward backpropagation walks."""
+    """Whether a custom gradient is `tf.recompute_grad`'s: backpropagation goes through its forward."""
     return function.__module__ == custom_gradient.__name__ and "recompute_grad" in function.__qualname__

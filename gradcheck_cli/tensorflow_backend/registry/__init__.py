@@ -1,1 +1,1 @@
-"""TensorFlow's gradient registry, and what op types and functions look like."""
+"""TensorFlow's gradient registry, and descriptions of op types and functions."""

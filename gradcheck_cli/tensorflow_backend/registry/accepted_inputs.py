@@ -1,4 +1,4 @@
-"""Inputs that an op type takes, found by asking TensorFlow: its shape function, then its kernel."""
+"""Finds inputs that an op type takes, by asking TensorFlow: its shape function first, then its kernel."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# What is asked at most: a question to a shape function takes a millisecond, one to a kernel a few.
+# How many questions are asked at most: one to a shape function takes a millisecond, one to a kernel a few.
 _MOST_BUILT = 600
 _MOST_RUN = 60
 _MOST_FOUND = 3
 _MOST_COST = 12
 _NO_KERNEL = ("No OpKernel was registered", "Could not find device")
 
-Says = Any  # what a spec says of an input: a mapping, or a list of them for a list input
+Says = Any  # what a spec says about an input: a mapping, or a list of them for a list input
 
 
 @dataclass
 class Question:
-    """One op type with its attrs, and what each of its inputs may be.
+    """One op type with its attrs, and the choices for each of its inputs.
 
     Attributes:
-        op_type: TensorFlow's name of it.
-        attrs: what is said of its attrs.
+        op_type: TensorFlow's name for it.
+        attrs: the values of its attrs.
         names: its inputs' names.
-        choices: for each input, what a spec may say of it, the likeliest first.
+        choices: for each input, what a spec may say about it, the likeliest first.
         values: how the numbers are drawn where a choice gives a shape alone: "", "positive definite".
-        may_try: says whether a kernel may be called, by a text that names the call: not if that has ended a
-            process before.
-        why_not: what stood in the way last, where nothing is found.
+        may_try: says whether a kernel may be called, given a text that names the call: it may not if that
+            call has ended a process before.
+        why_not: the last reason for failure, if nothing is found.
     """
 
     op_type: str
@@ -57,11 +57,11 @@ class Question:
     fitting: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
     def answers(self) -> Iterator[tuple[Says, ...]]:
-        """Yield what its inputs may be, together: the shape function and the kernel took it.
+        """Yield combinations of inputs that the shape function and the kernel accept.
 
-        Inputs are chosen one after another, the others being of unknown shape, so that the shape function
-        refuses a choice before the others are tried with it. What departs least from the likeliest comes
-        first.
+        Inputs are chosen one after another while the others have unknown shapes, so that the shape function
+        refuses a choice before the others are tried with it. The combinations closest to the likeliest one
+        come first.
 
         References:
             Harvey and Ginsberg, Limited discrepancy search, IJCAI 1995.
@@ -79,7 +79,7 @@ class Question:
         return not self.has_kernel or self.built >= _MOST_BUILT or self.run >= _MOST_RUN
 
     def _within(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
-        """Yield the choices that go on from these and pass by `cost` likelier ones that would fit, too."""
+        """Yield the choices that continue these and pass over `cost` likelier ones that would fit, too."""
         if len(chosen) == len(self.choices):
             if cost == 0 and (chosen or self._fits(chosen)):
                 yield chosen
@@ -91,7 +91,7 @@ class Question:
             yield from self._within((*chosen, place), cost - passed)
 
     def _fitting(self, chosen: tuple[int, ...], number: int) -> int | None:
-        """Return which choice after these is the one of that number, from 0, that fits; `None` for none."""
+        """Return the choice after these that is number `number`, from 0, of those that fit; else `None`."""
         known = self.fitting.setdefault(chosen, [])
         asked = self.asked.get(chosen, 0)
         while len(known) <= number and asked < len(self.choices[len(chosen)]) and not self._is_spent():
@@ -105,7 +105,7 @@ class Question:
         return [choices[place] for choices, place in zip(self.choices, places, strict=False)]
 
     def _fits(self, places: Sequence[int]) -> bool:
-        """Whether the shape function takes these inputs, whatever the ones after them are."""
+        """Whether the shape function accepts these inputs, whatever the later ones are."""
         if not self._is_asked_early() and len(places) < len(self.choices):
             return True
         self.built += 1
@@ -117,14 +117,14 @@ class Question:
         return True
 
     def _is_asked_early(self) -> bool:
-        """Whether the shape function takes inputs of unknown shape."""
+        """Whether the shape function accepts inputs of unknown shape."""
         if self.takes_unknown is None:
             self.takes_unknown = True
             self.takes_unknown = self._fits(())
         return self.takes_unknown
 
     def _runs(self, places: Sequence[int]) -> bool:
-        """Whether the kernel takes these inputs, and gives something."""
+        """Whether the kernel accepts these inputs and returns something."""
         self.run += 1
         if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._says(places)}"):
             self.why_not = "its kernel ends the process on some inputs"
@@ -134,7 +134,7 @@ class Question:
             (self.graph, self.tensors),
             tf.Graph(),
             {},
-        )  # a small one runs at once
+        )  # a small input runs at once
         try:
             placeholders, results = self._create(places)
             feed = {one: self._drawn(says, random) for one, says in placeholders}
@@ -154,10 +154,10 @@ class Question:
             self.reached, self.why_not = reached, _told(error)
 
     def _create(self, places: Sequence[int]) -> tuple[list[tuple[Any, Says]], list[Any]]:
-        """Create the op, the inputs after these being of unknown shape.
+        """Create the op; inputs after these have unknown shapes.
 
         Returns:
-            The placeholders of its inputs with what is said of each, and its outputs.
+            The placeholders of its inputs with the choice for each, and its outputs.
         """
         placeholders: list[tuple[Any, Says]] = []
         arguments: dict[str, Any] = dict(self.attrs)
@@ -181,7 +181,7 @@ class Question:
         return placeholders, results
 
     def _tensor(self, name: str, says: Says, *, is_known: bool) -> Any:
-        """Return an input's tensor: a constant where its value is said, else a placeholder."""
+        """Return an input's tensor: a constant if its value is given, else a placeholder."""
         key = f"{name} {says if is_known else ''}"
         if key not in self.tensors:
             dtype = says.get("dtype", "float64")
@@ -204,7 +204,7 @@ class Question:
 
 
 def _told(error: Exception) -> str:
-    """Return what an error says: of one from a kernel, that comes after the lines that place it."""
+    """Return an error's message; a kernel's follows the lines that say where it was raised."""
     lines = [line.strip() for line in str(getattr(error, "message", "")).splitlines()]
     after = next((place for place, line in enumerate(lines) if line.startswith("Node: ")), None)
     if after is None or after + 1 == len(lines):

@@ -1,4 +1,4 @@
-"""Where a case's gradient is written, as `path:line`, found through the function that the case imported."""
+"""Finds where a case's gradient is written, as `path:line`, from the function that the case imported."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def source_of(case: Case) -> str:
-    """Return `path:line` of the function that a case's gradient is written in.
+    """Return `path:line` of the function that contains a case's gradient.
 
-    That is the spec's `gradient`; else the function that forward returns as its gradient, where
-    `tf.custom_gradient` decorates forward or something inside it; else forward.
+    That is the spec's `gradient`; or the function that forward returns as its gradient, if
+    `tf.custom_gradient` decorates forward or a function inside it; or else forward.
 
     Args:
         case: the case. Its modules must have been imported; nothing is imported here.
 
     Returns:
-        The place, from the working directory. Empty for an op type alone, for code of an installed package,
-        and where the module could not be imported.
+        The place, relative to the working directory. It is empty for an op type alone, for code of an
+        installed package, and where the module couldn't be imported.
     """
     reference = case.gradient or case.forward
     module, _, attribute = (reference.target if reference else "").partition(":")
@@ -89,7 +89,7 @@ def _is_custom_gradient(decorator: ast.expr) -> bool:
 
 
 def _returned(function: _Function) -> _Function | None:
-    """Return the local function that is the second thing returned."""
+    """Return the local function that is returned second."""
     names = {
         node.value.elts[1].id
         for node in ast.walk(function)

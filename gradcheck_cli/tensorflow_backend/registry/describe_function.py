@@ -1,4 +1,4 @@
-"""What a function looks like to whoever writes its spec: how its gradient is attached, and what it takes."""
+"""Describes a function for a draft of its spec: how its gradient is attached, and what it takes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_cust
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# What people call the gradient of `name`, when it stands beside it.
+# The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
-_MOST = 32  # elements of a default value that a spec takes over
+_MOST = 32  # elements of a default value that a spec copies
 _PLAIN = (bool, int, float, str)
 
 
@@ -35,7 +35,7 @@ def describe(target: str) -> Draft:
         target: `module:attribute`, importable.
 
     Returns:
-        A draft whose inputs may have a `None` in place of a shape: it is to be found by trying.
+        A draft whose inputs may have `None` as their shape, which is then found by trying.
 
     Raises:
         CaseFailedError: it can't be imported, or isn't callable.
@@ -75,7 +75,7 @@ def describe(target: str) -> Draft:
 
 
 def _refuse_method(target: str, value: Any) -> None:
-    """Refuse a method that was named on its class: `self` is no tensor.
+    """Refuse a method that was named through its class: `self` is no tensor.
 
     Raises:
         CaseFailedError: of kind "forward".
@@ -91,7 +91,7 @@ def _refuse_method(target: str, value: Any) -> None:
 
 
 def _built_with(value: Any) -> dict[str, Any]:
-    """Return what a factory or a class is called with; a layer computes in float64."""
+    """Return the arguments that a factory or a class is called with; a layer computes in float64."""
     is_layer = inspect.isclass(value) and issubclass(value, _layers())
     return {**_required(value), **({"dtype": "float64"} if is_layer else {})}
 
@@ -103,7 +103,7 @@ def _layers() -> tuple[type, ...]:
 
 
 def _made(value: Any) -> Any:
-    """Return what a factory makes: a plain function with another inside, that returns something to call."""
+    """Return what a factory makes: a plain function with another inside, that returns something callable."""
     code = getattr(value, "__code__", None)
     if not inspect.isfunction(value) or code is None or has_custom_gradient(value):
         return None
@@ -111,13 +111,13 @@ def _made(value: Any) -> Any:
         return None
     try:
         made = value(**_required(value))
-    except Exception:  # noqa: BLE001 (what takes no numbers is no factory of settings)
+    except Exception:  # noqa: BLE001 (a function that takes no numbers is no factory of settings)
         return None
     return made if callable(made) and not isinstance(made, tf.Tensor | np.ndarray) else None
 
 
 def _required(kind: Any) -> dict[str, Any]:
-    """Return a value for each argument that a constructor must be given."""
+    """Return a value for each required argument of a constructor."""
     try:
         parameters = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):
@@ -134,7 +134,7 @@ def _is_named(parameter: inspect.Parameter) -> bool:
 
 
 def _add_gradient(target: str, name: str, value: Any, keys: dict[str, Any], remarks: dict[str, str]) -> None:
-    """Say how the gradient is attached: a function beside this one, under one of the usual names."""
+    """Add how the gradient is attached: a function beside this one, under one of the usual names."""
     module = target.partition(":")[0]
     names = [pattern.format(name) for pattern in _BESIDE]
     beside = next((one for one in names if callable(getattr(sys.modules.get(module), one, None))), None)
@@ -154,7 +154,7 @@ def _add_gradient(target: str, name: str, value: Any, keys: dict[str, Any], rema
 
 
 def _is_numpy(value: Any) -> bool:
-    """Whether a function is of NumPy: a ufunc, or Python code that names NumPy and not TensorFlow."""
+    """Whether a function uses NumPy: a ufunc, or Python code that names NumPy and not TensorFlow."""
     if isinstance(value, np.ufunc):
         return True
     try:
@@ -204,12 +204,12 @@ def _hints(function: Any) -> dict[str, Any]:
     try:
         inner = inspect.unwrap(getattr(function, "python_function", function))
         return typing.get_type_hints(inner, include_extras=True)
-    except Exception:  # noqa: BLE001 (an annotation that can't be read tells nothing)
+    except Exception:  # noqa: BLE001 (an annotation that can't be read says nothing)
         return {}
 
 
 def _said(annotation: Any, default: Any) -> dict[str, Any] | None:
-    """Return what an annotation or a default value says of an input; `None` where that is nothing."""
+    """Return what an annotation or a default value says about an input; `None` if that is nothing."""
     for one in (annotation, *getattr(annotation, "__metadata__", ())):
         if isinstance(one, tf.TensorSpec) and one.shape.rank is not None:
             shape = [2 if size is None else int(size) for size in one.shape]
@@ -229,7 +229,7 @@ def _said(annotation: Any, default: Any) -> dict[str, Any] | None:
 
 
 def _fields(annotation: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass or named tuple, with their types; none of anything else."""
+    """Return the fields of a dataclass or named tuple, with their types; none for anything else."""
     if not inspect.isclass(annotation):
         return {}
     if dataclasses.is_dataclass(annotation):

@@ -1,4 +1,4 @@
-"""What an op type looks like to whoever writes its spec: its inputs and attrs, from its OpDef."""
+"""Describes an op type for a draft of its spec: its inputs and attrs, from its OpDef."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 LENGTH = 2  # of a list input
 _MOST_SETTINGS = 16  # attrs and dtypes that are tried together
-# The order in which dtypes are tried: those with gradients first, the precise before the coarse.
+# The order in which dtypes are tried: those with gradients first, precise ones before coarse ones.
 _DTYPES = ("float64", "complex128", "float32", "complex64", *VARYING_DTYPES, "int32", "int64")
 _WRITTEN = ("int", "float", "bool", "string", "shape", "type", "list(int)", "list(float)", "list(string)")
 
 
 @dataclass
 class OpDrafts:
-    """Drafts of an op type's spec with inputs that it takes.
+    """Drafts of an op type's spec with inputs that it accepts.
 
     Attributes:
-        first: one to write where nothing is found.
-        found: those that its kernel takes, the likeliest first, each looked for when it is asked for.
+        first: the draft to write if nothing is found.
+        found: drafts that its kernel accepts, the likeliest first; each is searched for when it is requested.
         why_not: why there are none, once that is known.
     """
 
@@ -42,10 +42,10 @@ class OpDrafts:
 
 
 def describe_op_type(op_type: str, may_try: Callable[[str], bool] = lambda _call: True) -> OpDrafts:
-    """Describe an op type, with inputs that it takes.
+    """Describe an op type, with inputs that it accepts.
 
     Args:
-        op_type: TensorFlow's name of it.
+        op_type: TensorFlow's name for it.
         may_try: see `Question`.
 
     Raises:
@@ -69,7 +69,7 @@ def _taken(definition: Any, drafts: OpDrafts, may_try: Callable[[str], bool]) ->
             argument.name: _choices(argument, one.says)
             for argument, one in zip(definition.input_arg, draft.inputs, strict=True)
         }
-        # What counts or selects first: the shapes of numbers then follow.
+        # Inputs that count or select come first: the shapes of the others follow from them.
         names = sorted(choices, key=lambda name: not _is_given(choices[name]))
         question = Question(
             op_type, draft.keys.get("attrs", {}), names, [choices[name] for name in names], values, may_try
@@ -86,7 +86,7 @@ def _taken(definition: Any, drafts: OpDrafts, may_try: Callable[[str], bool]) ->
 
 
 def _unguessable(definition: Any) -> str:
-    """Say why no spec of this op type alone can be run; empty where one may."""
+    """Say why no spec of this op type alone can be run; empty if one may."""
     removed = definition.deprecation.version
     if 0 < removed <= tf.version.GRAPH_DEF_VERSION:
         return f"TensorFlow has removed {definition.name}: {definition.deprecation.explanation}"
@@ -125,7 +125,7 @@ def _write_a_function(definition: Any) -> str:
 
 
 def _settings(definition: Any) -> list[dict[str, Any]]:
-    """Return what its attrs may be, together: dtypes of inputs under the names of their attrs, too."""
+    """Return combinations of attrs, including dtypes of inputs, under the names of their attrs."""
     inferred = _inferred(definition)
     names, choices = [], []
     for attr in definition.attr:
@@ -134,7 +134,7 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
         if attr.type == "type":
             allowed = [tf.as_dtype(one).name for one in attr.allowed_values.list.type]
             values = tuple(one for one in dict.fromkeys(_DTYPES) if not allowed or one in allowed)
-            # A dtype that nothing else follows from matters little: the index's, say.
+            # A dtype that nothing else depends on, such as an index's, matters little.
             is_number = any(one in VARYING_DTYPES for one in values)
             values = values[:4] if is_number and (allowed or attr.name not in inferred) else values[:1]
         elif attr.name not in inferred and (not has_default or op_arguments.is_known_attr(attr.name)):
@@ -158,7 +158,7 @@ def _inferred(definition: Any) -> set[str]:
 
 
 def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
-    """Return the draft with these attrs; an input's shape is open."""
+    """Return the draft with these attrs; the shapes of inputs are open."""
     inferred = _inferred(definition)
     kinds = {attr.name: attr for attr in definition.attr}
     defaults = {
@@ -216,7 +216,7 @@ def _input(argument: Any, kinds: dict[str, Any], settings: dict[str, Any]) -> Dr
 
 
 def _choices(argument: Any, says: Any) -> list[Any]:
-    """Return what a spec may say of an input, the likeliest first."""
+    """Return what a spec may say about an input, the likeliest first."""
     if isinstance(says, list):
         return [
             [*together]
@@ -235,7 +235,7 @@ def _choices(argument: Any, says: Any) -> list[Any]:
 
 
 def _list_of(one: dict[str, Any], count: int, *, apart: bool) -> list[dict[str, Any]] | None:
-    """Return a list input's elements: alike, or whole numbers apart; `None` where these can't differ."""
+    """Return a list input's elements: equal, or different whole numbers; `None` if these can't differ."""
     if not apart:
         return [dict(one) for _ in range(count)]
     value = one.get("value")
@@ -245,7 +245,7 @@ def _list_of(one: dict[str, Any], count: int, *, apart: bool) -> list[dict[str, 
 
 
 def _is_given(choices: list[Any]) -> bool:
-    """Whether a spec gives an input's values, not its shape alone."""
+    """Whether a spec gives an input's values, not only its shape."""
     first = choices[0][0] if isinstance(choices[0], list) else choices[0]
     return "value" in first
 

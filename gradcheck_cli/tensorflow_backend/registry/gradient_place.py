@@ -1,4 +1,4 @@
-"""Where an op's gradient function is written: its name, file and line, as far as that can be known."""
+"""Where an op's gradient function is written: its name, file and line, as far as they are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 
 
 def place_of(op: Any) -> OpPlace:
-    """Say what an op is called, and where its gradient function is; of one with a body, also those inside."""
+    """Return an op's name and the place of its gradient function, for an op with a body also those inside."""
     functions = [private_gradients.overriding_function(name) for name in dict.fromkeys(_inner_overrides(op))]
     inside = tuple(dict.fromkeys(_where(function) for function in functions if function is not None))
     function = private_gradients.gradient_function(op)
@@ -23,13 +23,13 @@ def place_of(op: Any) -> OpPlace:
 
 
 def _inner_overrides(op: Any) -> list[str]:
-    """Return the names of overrides in a loop's, branch's or call's body, or in what is computed anew."""
+    """Return the names of overrides in a loop's, branch's or call's body, or in what is recomputed."""
     unit = private_graphs.custom_gradient_of(op)
     if unit is not None and not private_graphs.custom_gradient_results(op):  # tf.recompute_grad
         arguments = list(op.inputs)[unit.results :]
         inner = graph_path.ops_between(arguments, list(op.inputs)[: unit.results])
         nodes = [one.node_def for one in inner]
-    elif private_gradients.has_own_gradient(op):  # which steps over whatever is inside
+    elif private_gradients.has_own_gradient(op):  # which skips everything inside
         nodes = []
     else:
         nodes = list(graph_path.inner_nodes(op.graph, op))
@@ -37,7 +37,7 @@ def _inner_overrides(op: Any) -> list[str]:
 
 
 def _where(function: Any) -> tuple[str, str, int]:
-    """Return a gradient function's name, file and line; the file is empty where it isn't Python's."""
+    """Return a gradient function's name, file and line; the file is empty for other code than Python's."""
     function = private_graphs.users_function(function)
     name, file, line = gradient_registry.where(function)
     code = getattr(function, "__code__", None)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _DEEPEST = 10  # decorators around one function
-# Packages whose own custom gradients aren't the user's, though an import may load more of them.
+# Packages whose custom gradients aren't the user's, though an import may load more of them.
 NOT_THE_USERS = ("tensorflow", "keras", "tf_keras", "gradcheck_cli")
 
 
@@ -41,10 +41,10 @@ class GradientEntry:
         status: "gradient", "not differentiable" (registered as such), "none" (an op type that nobody
             registered anything for: TensorFlow raises LookupError), or "custom_gradient".
         function: `module:name` of the gradient function, or of the function that carries the gradient.
-        file: where that function is defined, from `site-packages` or the working directory where it lies
-            in one of them; empty where there's no Python function.
-        line: its 1-based line; 0 where there's none.
-        origin: the module after `--import` that brought it; "tensorflow" otherwise.
+        file: where that function is defined, relative to `site-packages` or the working directory if it lies
+            in one of them; empty if there is no Python function.
+        line: its 1-based line; 0 if there is none.
+        origin: the module after `--import` that registered it; "tensorflow" otherwise.
     """
 
     name: str
@@ -62,8 +62,8 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
         modules: dotted names, imported in this order.
 
     Returns:
-        Every op type TensorFlow knows and every registered name, sorted; then, module by module, what
-        was registered by importing it, and its functions with a custom gradient.
+        Every op type that TensorFlow knows and every registered name, sorted; then, for each module, what its
+        import registered, and its functions with a custom gradient.
 
     Raises:
         UsageError: a module can't be imported.
@@ -79,7 +79,7 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
         added = sorted(set(_registered_names()) - own)
         own |= set(added)
         new = {entry: _registered(entry, origin=name) for entry in added}
-        # An op type of a library that the module has loaded was "none" until now.
+        # The status of an op type of a library that the module has loaded was "none" until now.
         found = [entry for entry in found if entry.name not in new]
         found += new.values()
         loaded = [module, *(sys.modules[other] for other in sorted(set(sys.modules) - before))]
@@ -96,7 +96,7 @@ def has_custom_gradient(value: object) -> bool:
     for _ in range(100):  # a `__wrapped__` that leads in a circle ends here
         if isinstance(value, Bind):
             return True
-        # Static: a stranger's module may hold lazy modules and proxies that answer to every name.
+        # Static: another package's module may hold lazy modules and proxies that answer to every name.
         value = inspect.getattr_static(value, "__wrapped__", None)
         if value is None:
             return False
@@ -115,7 +115,7 @@ def _registered(name: str, origin: str = "tensorflow") -> GradientEntry:
 
 
 def _import(name: str) -> ModuleType:
-    # As for specs: code beside the caller is importable, though `gradcheck` is a script elsewhere.
+    # As for specs: code in the working directory is importable, though `gradcheck` is a script elsewhere.
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -143,7 +143,7 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
                 continue
             seen.add(id(value))
             owner = sys.modules.get(_module_of(value))
-            # Imported under another name, it has that name here alone.
+            # An attribute imported under another name has that name only here.
             home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
             target = f"{home.__name__}:{path}"
             found.append(GradientEntry(target, "custom_gradient", *where(value), origin))
@@ -168,14 +168,14 @@ def _module_of(value: object) -> str:
 
 
 def where(function: Any) -> tuple[str, str, int]:
-    """Return a function's `module:qualname`, file and line; of a decorated one, the innermost.
+    """Return a function's `module:qualname`, file and line; if decorated, the innermost's.
 
     The line is 0 and the file empty where there is no Python code.
     """
     inner = innermost(function)
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     module = getattr(inner, "__module__", None) or type(inner).__module__
-    call = inspect.getattr_static(type(inner), "__call__", None)  # of an object that is called like one
+    call = inspect.getattr_static(type(inner), "__call__", None)  # for an object that is callable
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     if code is None:
         return f"{module}:{name}", "", 0
@@ -197,10 +197,10 @@ def innermost(function: Any) -> Any:
 
 
 def _decorated(wrapper: Any) -> Any | None:
-    """Return the function that a decorator without `functools.wraps` was given; `None` of any other one.
+    """Return the function that a decorator without `functools.wraps` decorates; `None` for other functions.
 
-    It is an argument of the function that made the wrapper, and takes what the wrapper takes: what a factory
-    of gradients is given, and its gradient calls, takes something else.
+    It is an argument of the function that made the wrapper, and takes the same arguments as the wrapper. A
+    function that is passed to a factory of gradients, and that the gradient calls, takes others.
     """
     code = getattr(wrapper, "__code__", None)
     *makers, _ = getattr(wrapper, "__qualname__", "").split(".<locals>.")
@@ -208,7 +208,7 @@ def _decorated(wrapper: Any) -> Any | None:
     if code is None or maker is None:
         return None
     given = maker.co_varnames[: maker.co_argcount + maker.co_kwonlyargcount]
-    with contextlib.suppress(ValueError):  # a cell that is empty yet
+    with contextlib.suppress(ValueError):  # a cell that is still empty
         for name, value in private_graphs.closure_of(wrapper).items():
             inside = getattr(value, "__code__", None)
             if name not in given or inside is None:

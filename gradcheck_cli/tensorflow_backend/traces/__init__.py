@@ -1,1 +1,1 @@
-"""Traces forward and vjp into graphs, with what they hold still."""
+"""Traces forward and vjp into graphs, and finds what is held constant in them."""

@@ -1,8 +1,8 @@
-"""Hold ops inside the bodies of loops and branches, which nothing can be fed into.
+"""Holds ops inside the bodies of loops and branches, which can't be fed.
 
-While the forward is traced, each such op's result goes through a Python function. At the base point it notes
-what it is given, call by call; afterwards it gives that out again, call by call. Loops run one round at a
-time, and points one by one, so that the order of calls is always the same.
+While the forward is traced, each such op's result is passed through a Python function. At the base point the
+function records its arguments, call by call; afterwards it returns them again, call by call. Loops run one
+round at a time, and points one by one, so the order of calls is always the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class HeldOp:
-    """One op in a body: what it gave at the base point, call by call.
+    """One op in a body, with its outputs at the base point, call by call.
 
     `key` says where a `stop_gradient` comes from, if backpropagation meets it.
     """
@@ -40,12 +40,12 @@ class HeldOp:
     notes: bool = False
 
     def give(self, *values: Array) -> list[Array]:
-        """Note the op's values, or give those of the base point in their place."""
+        """Record the op's values, or return those of the base point in their place."""
         if self.notes:
             self.noted.append([value.copy() for value in values])
             return list(values)
         call, self.calls = self.calls, self.calls + 1
-        # A call that the base point had none of: another branch is taken, or a loop goes on for longer.
+        # The base point had no such call: another branch is taken, or a loop runs for longer.
         if not self.is_held or call >= len(self.noted):
             return list(values)
         held = self.noted[call]
@@ -60,8 +60,9 @@ class BodyHolds:
     """The ops that one trace holds in bodies.
 
     Attributes:
-        is_random: whether an op type is one whose draw is held.
-        with_stops: hold `stop_gradient` too; not in the graph of the gradient, which stays at the base point.
+        is_random: says whether an op type's draw is held.
+        with_stops: hold `stop_gradient` too; this isn't needed in the graph of the gradient, which stays at
+            the base point.
         ops: in order of creation.
     """
 
@@ -71,10 +72,10 @@ class BodyHolds:
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace with tf.functions inlined, and holding ops in every body."""
+        """Trace with tf.functions inlined, and hold ops in every body."""
         with (
-            private_graphs.functions_inlined(),
-            private_graphs.outputs_replaced(self._prepare, self._replace),
+            private_graphs.inline_functions(),
+            private_graphs.replace_outputs(self._prepare, self._replace),
         ):
             yield
 
@@ -105,7 +106,7 @@ class BodyHolds:
         return held_tensors
 
     def again(self) -> BodyHolds:
-        """Return body holds for the same ops in a graph made from this one; they note values again."""
+        """Return body holds for the same ops in a graph made from this one; they record values again."""
         return replace(self, ops=[replace(held, noted=[], calls=0) for held in self.ops])
 
     def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
@@ -124,17 +125,17 @@ class BodyHolds:
         return tuple(held.op.type for held in self._draws())
 
     def draw_values(self) -> tuple[tuple[list[Array], ...], ...]:
-        """Return what each random op gave at the base point."""
+        """Return the outputs of each random op at the base point."""
         return tuple(tuple(held.noted) for held in self._draws())
 
     def use_draws(self, values: tuple[tuple[list[Array], ...], ...]) -> None:
-        """Take over what the random ops of another trace gave at the base point."""
+        """Use the outputs of another trace's random ops at the base point."""
         for held, noted in zip(self._draws(), values, strict=True):
             held.noted = list(noted)
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Run at the base point: note what each op gives that has no values yet."""
+        """Run at the base point: record the outputs of each op that has no values yet."""
         for held in self.ops:
             held.calls, held.notes = 0, not held.noted
         try:

@@ -1,7 +1,7 @@
-"""Trace a bound function's forward alone, for the differences.
+"""Traces a bound function's forward alone, for differences.
 
 Building a gradient changes the forward (a while loop gains accumulators), and a forward pruned from that
-graph then fails under vectorized_map. So the gradient is traced in a graph of its own: `vjp_trace`.
+graph fails under vectorized_map. So the gradient is traced in a separate graph: `vjp_trace`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs, private_var
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Order, written
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
+from gradcheck_cli.tensorflow_backend.traces.state import Order, find_written
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TraceSubject:
-    """What is traced, and by which of its inputs it is differentiated.
+    """The function to trace, and the inputs by which it is differentiated.
 
     Attributes:
         bound: the forward, with its gradient where that is traced as well.
         signature: the arguments.
-        differentiable: numbers of the inputs to differentiate by.
-        variables: those that are inputs, numbered after the arguments.
+        differentiable: indices of the inputs to differentiate by.
+        variables: the variables among the inputs, numbered after the arguments.
         compiled: whether XLA is to compile the trace.
     """
 
@@ -46,7 +46,7 @@ class TraceSubject:
     compiled: bool = False
 
     def moving(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
-        """Return a graph's tensors of the differentiable inputs; for a variable that of its handle.
+        """Return a graph's tensors of the differentiable inputs; for a variable, its handle's.
 
         Args:
             function: the traced function.
@@ -66,15 +66,15 @@ class ForwardTrace:
     quantisers: tuple[str, ...]  # types of ops between these that round
     inputs: tuple[Any, ...]  # the graph's own tensors
     outputs: tuple[Any, ...]
-    met: tuple[Any, ...]  # the tensors that backpropagation starts from; of a vjp, its forward's outputs
+    met: tuple[Any, ...]  # the tensors that backpropagation starts from; for a vjp, its forward's outputs
     held: frozen.Held
-    has_effects: bool  # writes to variables or tables, as it isn't pruned
+    has_effects: bool  # writes to variables or tables, since it isn't pruned
     handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
-    trainable: tuple[Any, ...]  # the variables that it reads, and that have gradients
+    trainable: tuple[Any, ...]  # the variables that it reads and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
 
     def reads(self) -> list[list[Any]] | None:
-        """Return what is read of each variable among the inputs; `None` if one is used otherwise, too."""
+        """The tensors that read each variable among the inputs; `None` if one is used in another way, too."""
         if self.has_effects:
             return None
         uses = [[] if handle is None else handle.consumers() for handle in self.handles]
@@ -83,7 +83,7 @@ class ForwardTrace:
         return [[op.outputs[0] for op in consumers] for consumers in uses]
 
     def pruned(self, feeds: Sequence[Any] = (), fetches: Sequence[Any] = ()) -> Any:
-        """Return the forward as a function of the inputs and of tensors to feed, with more tensors to fetch.
+        """Return the forward as a function of the inputs and of fed tensors, with more tensors to fetch.
 
         Pruning drops writes that nothing reads: Keras' Dropout draws by a seed that it writes back.
         """
@@ -93,12 +93,12 @@ class ForwardTrace:
 
 
 def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -> ForwardTrace:
-    """Trace the forward; once more, with functions inlined, where something to be frozen is inside one.
+    """Trace the forward; trace it again with functions inlined if something to hold is inside one.
 
     Args:
-        subject: what is traced.
-        stops: open bodies for their `stop_gradient`s, too, so that these can be held.
-        seed: of the graph, so that its random ops draw the same in every run of the command.
+        subject: the function to trace.
+        stops: also open bodies that contain `stop_gradient`s, so that these can be held.
+        seed: the graph's seed, so that its random ops draw the same in every run of the command.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
@@ -127,7 +127,7 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         outputs=tuple(graph_outputs),
         met=tuple(met),
         held=held,
-        has_effects=bool(written(function)),
+        has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
         trainable=tuple(private_variables.trainable_of(function)),
         gradient_variables=tuple(graph_path.gradient_variables(function.graph, graph_outputs)),
@@ -143,7 +143,7 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
 def moving(
     function: Any, arguments: Sequence[Any], differentiable: Sequence[int], variables: Sequence[Any]
 ) -> list[Any]:
-    """Return the graph's tensors of the differentiable inputs; for a variable that of its handle."""
+    """Return the graph's tensors of the differentiable inputs; for a variable, its handle's."""
     tensors = [*arguments, *handles(function, variables)]
     return [tensors[index] for index in differentiable if tensors[index] is not None]
 
@@ -151,7 +151,7 @@ def moving(
 def _trace_once(
     subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
 ) -> tuple[Any, list[Any], list[Any], list[Any]]:
-    """Return the traced function, its arguments, its outputs, and where backpropagation starts from."""
+    """Return the traced function, its arguments, its outputs, and where backpropagation starts."""
     bound = subject.bound
     kept: list[list[Any]] = []
 
@@ -164,6 +164,8 @@ def _trace_once(
         kept[:] = [list(tensors), outputs, outputs if bound.met is None else list(bound.met())]
         return list(outputs)
 
-    function = wrapped(private_graphs.shown_xla(forward) if subject.compiled else forward, subject.signature)
+    function = trace_function(
+        private_graphs.show_xla(forward) if subject.compiled else forward, subject.signature
+    )
     require_no_leak(function, "forward")
     return function, kept[0], kept[1], kept[2]

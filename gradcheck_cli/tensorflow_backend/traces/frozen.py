@@ -1,9 +1,9 @@
-"""What can be held while the inputs move, so that a difference means what backpropagation means.
+"""What can be held constant while the inputs move, so that a difference means what backpropagation means.
 
-A `stop_gradient` that backpropagation meets is a constant to it; where that is meant, it keeps its base
-value. A draw of random numbers is one draw, in the forward, the gradient and every difference. Both are fed
-as constants where they stand in the traced graph itself (`base_run` has the values); inside a loop's or a
-branch's body, which can't be fed, `body_holds` hold them.
+Backpropagation treats a `stop_gradient` that it meets as a constant; where that is meant, the stop keeps its
+base value. Random numbers are drawn once, for the forward, the gradient and every difference. Both are fed as
+constants if they are in the traced graph itself (`base_run` has the values). Inside a loop's or a branch's
+body, which can't be fed, `body_holds` hold them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 
-# Ops that draw at each call. Those with a gradient of their own with respect to their parameters
-# (RandomGamma) are left out below: the draw itself moves with the parameters, so it can't be held.
+# Ops that draw at each call. Those that have a gradient with respect to their parameters (RandomGamma) are
+# left out below: the draw itself moves with the parameters, so it can't be held.
 _RANDOM = frozenset(
     {
         "AllCandidateSampler",
@@ -52,7 +52,8 @@ _RANDOM = frozenset(
         "UniformCandidateSampler",
     }
 )
-# Their result holds the input's own values, not only a draw: held, an input that moves would stand still.
+# Their result contains the input's own values, not only a draw: if it were held, a moving input would stay
+# the same.
 _PASSES_INPUT_ON = frozenset({"RandomShuffle"})
 
 
@@ -63,14 +64,14 @@ def is_random(op_type: str) -> bool:
 
 @dataclass(frozen=True)
 class Stop:
-    """A `stop_gradient`, by the lines that asked for it, and as a reader is to see these."""
+    """A `stop_gradient`, by the lines that asked for it, and the place to show."""
 
     key: str
     place: str
 
     @staticmethod
     def of(op: Any) -> Stop:
-        """Say where an op comes from."""
+        """Return the stop of an op."""
         return Stop(
             *frames.place_of_stop((frame.filename, frame.lineno, frame.name) for frame in op.traceback)
         )
@@ -78,17 +79,17 @@ class Stop:
 
 @dataclass(frozen=True)
 class Held:
-    """What of a trace can be held.
+    """What can be held in a trace.
 
     Attributes:
         stops: tensors of `stop_gradient`s that backpropagation meets, in the graph itself.
         places: where each of these comes from.
         draws: the random ops' tensors in the graph itself, in order of creation.
-        body_holds: what holds those in bodies of loops and branches; `None` where there are none.
+        body_holds: holds those in bodies of loops and branches; `None` where there are none.
         closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
         inlined: tf.functions were inlined for it.
         can_be_opened: another trace could hold what is closed here.
-        sides: which side elements are on, at kinked ops (`twin/one_piece.py`).
+        sides: for kinked ops, the side that elements are on (`twin/one_piece.py`).
     """
 
     stops: tuple[Any, ...] = ()
@@ -103,18 +104,18 @@ class Held:
 
 @dataclass(frozen=True)
 class Inside:
-    """What is inside functions' bodies and may have to be held."""
+    """What functions' bodies contain that may have to be held."""
 
     draws: bool = False
     stops: bool = False
 
     def must_be_opened(self, *, stops: bool) -> bool:
-        """Whether to trace again with functions inlined: draws, and stops if asked for, can then be held."""
+        """Whether to trace again with functions inlined: draws, and stops if requested, can then be held."""
         return self.draws or (stops and self.stops)
 
 
 def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Inside:
-    """Look for what may have to be held inside functions' bodies."""
+    """Search functions' bodies for what may have to be held."""
     moving, on_path = (
         set(graph_path.ops_between(inputs, outputs)),
         set(graph_path.ops_met(outputs, ends_at=STOP)),
@@ -130,7 +131,7 @@ def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> In
 def find(
     function: Any, inputs: Sequence[Any], outputs: Sequence[Any], body_holds: BodyHolds | None, inside: Inside
 ) -> Held:
-    """Find what of a traced forward can be held.
+    """Find what can be held in a traced forward.
 
     Args:
         function: the traced function.
@@ -176,7 +177,7 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
     Args:
         candidates: ops of one graph, such as those of its forward.
         inputs: the differentiable inputs.
-        placeholders: all of the function's inputs; what depends on any other placeholder belongs to a
+        placeholders: all of the function's inputs. An op that depends on any other placeholder belongs to a
             template that TensorFlow made copies of (`tf.vectorized_map`), and never runs.
     """
     ops = [op for op in candidates if is_random(op.type)]

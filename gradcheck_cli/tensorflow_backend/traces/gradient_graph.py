@@ -13,7 +13,7 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, wrapped
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class GradientGraph:
-    """One trace of a forward and of a gradient after it.
+    """One trace of a forward followed by a gradient.
 
     Attributes:
-        subject: what is traced.
-        traced: the forward alone, traced before: the draws that it holds are to be fed here, too.
+        subject: the function to trace.
+        traced: the forward alone, traced before: its held draws are fed here, too.
         inlined: inline functions, so that their ops are in the graph one by one.
         function: the traced function, once `trace` has made it.
         inputs: the graph's own tensors of the arguments.
-        outputs: those of the outputs.
-        forward_ops: the ops that were there before the first gradient.
+        outputs: the graph's own tensors of the outputs.
+        forward_ops: the ops that existed before the first gradient.
         order: in which the graph's ops run.
-        missed: the ops that an override was meant for, and didn't reach.
+        missed: the ops that an override was meant for but didn't reach.
         moving: the tensors of the inputs that are differentiated by.
-        draws: the tensors of random numbers that are to be fed.
+        draws: the tensors of random draws to feed.
     """
 
     subject: TraceSubject
@@ -62,9 +62,9 @@ class GradientGraph:
 
         Raises:
             CaseFailedError: what it raised, or an override that no op on the path carries.
-            GradientFormError: a gradient of wrong shape, found as the graph is built.
+            GradientFormError: a gradient of wrong shape, found while the graph is built.
         """
-        self.function = wrapped(build, signature)
+        self.function = trace_function(build, signature)
         require_no_leak(self.function, "gradient")
         self.moving = self.subject.moving(self.function, self.inputs)
         override = self.subject.bound.override
@@ -87,9 +87,9 @@ class GradientGraph:
     def _context(self) -> contextlib.AbstractContextManager[None]:
         if self._body_holds is not None:
             return self._body_holds.tracing()
-        return private_graphs.functions_inlined() if self.inlined else contextlib.nullcontext()
+        return private_graphs.inline_functions() if self.inlined else contextlib.nullcontext()
 
     def held(self, stops: Sequence[Any] = ()) -> frozen.Held:
-        """Return what the trace holds; a `stop_gradient` needs no holding where the inputs don't move."""
+        """Return what the trace holds; a `stop_gradient` needn't be held where the inputs don't move."""
         body_holds = self._body_holds if self._body_holds is not None and self._body_holds.ops else None
         return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), body_holds=body_holds)

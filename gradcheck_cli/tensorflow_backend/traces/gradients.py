@@ -1,4 +1,4 @@
-"""Call `tf.gradients`, and say in the user's words what went wrong in a gradient function."""
+"""Calls `tf.gradients`, and explains in the user's words what went wrong in a gradient function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import OpPlace
 
 _COUNT_CLASH = "custom_gradient function expected to return"
-# TensorFlow writes the whole node into its message, and the reason after it.
+# TensorFlow writes the whole node into its message, followed by the reason.
 _COUNTS = re.compile(
     r"Num gradients (\d+) generated for op name: \"(?P<name>[^\"]+)\".* do not match num inputs (\d+)",
     re.DOTALL,
@@ -39,7 +39,7 @@ _NO_GRADIENT = "No gradient defined for operation"
 def gradients_of(
     outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any], *, stops: Sequence[Any] = ()
 ) -> list[Any]:
-    """Call `tf.gradients`, and say what went wrong in the user's words; it goes no further than `stops`."""
+    """Call `tf.gradients`, and say in the user's words what went wrong; it goes no further than `stops`."""
     if not inputs:
         return []
     with in_users_words(inputs), behaviour.tracing():
@@ -52,7 +52,7 @@ def gradients_of(
 
 @contextlib.contextmanager
 def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
-    """Say what goes wrong in a gradient function that is called within."""
+    """Say in the user's words what goes wrong in a gradient function that is called in the block."""
     try:
         yield
     except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
@@ -79,8 +79,8 @@ def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
         raise CaseFailedError(
             "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
         ) from error
-    except BaseException as error:  # code of the user's may raise what it likes
-        # An IndexError or a KeyError of the user's own is a LookupError, too.
+    except BaseException as error:  # the user's code may raise anything
+        # The user's own IndexError or KeyError is a LookupError, too.
         if type(error) is LookupError and _NO_GRADIENT in frames.text_of(error):
             raise CaseFailedError(
                 "gradient",
@@ -94,7 +94,7 @@ def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
-    """Turn TensorFlow's shape clash into a finding; it names the op and the op's own input number."""
+    """Turn TensorFlow's shape clash into a finding; TensorFlow names the op and the index of its input."""
     text = frames.text_of(error)
     clash = _SHAPES.search(text)
     guilty: tuple[int, ...] = (0,) if len(inputs) == 1 else ()
@@ -116,7 +116,7 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
 
 
 def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any]) -> str:
-    """Say that a gradient of an op's input has another shape than it; `inputs` are those of the forward."""
+    """Describe a gradient whose shape isn't that of the op's input; `inputs` are those of the forward."""
     tensor = op.inputs[input_index]
     unit = private_graphs.custom_gradient_of(op)
     where = f" for input {input_index} of op {op.name}"
@@ -135,10 +135,10 @@ class ShapeClashError(GradientFormError):
     """A gradient of another shape than its input, as TensorFlow's own backpropagation finds it.
 
     Args:
-        inputs: places of the inputs whose gradient it is, among those that are differentiated by.
-        where: what it is the gradient for, where that is no input.
+        inputs: positions of the inputs that the gradient belongs to, among those that are differentiated by.
+        where: what the gradient is for, if that is no input.
         fault: what is wrong.
-        place: the op whose gradient it is.
+        place: the op that the gradient belongs to.
     """
 
     def __init__(self, inputs: tuple[int, ...], where: str, fault: str, place: OpPlace | None) -> None:
@@ -169,14 +169,14 @@ def _op_named(name: str) -> Any | None:
 
 
 def _numbers_of(tensor: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
-    """Return which of the inputs a tensor is, as far as it was passed on as it is."""
+    """Return which of the inputs a tensor is, as far as inputs were passed on unchanged."""
     while all(tensor is not source for source in inputs) and tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tuple(index for index, source in enumerate(inputs) if source is tensor)
 
 
 def _could_be_broadcast(expected: str, actual: str) -> bool:
-    """Whether a gradient's shape is one that its input's may have been broadcast to."""
+    """Whether an input may have been broadcast to its gradient's shape."""
     if "?" in expected + actual:
         return False
     shapes = [tuple(int(size) for size in re.findall(r"\d+", text)) for text in (expected, actual)]
@@ -187,7 +187,7 @@ def _could_be_broadcast(expected: str, actual: str) -> bool:
 
 
 def _count_fault(counts: re.Match[str]) -> str:
-    """Say how many gradients there should be. A custom gradient's results aren't among its arguments."""
+    """Say how many gradients there should be. A custom gradient's results don't count as its arguments."""
     returned, expected = int(counts[1]), int(counts[3])
     op = _op_named(counts["name"])
     unit = None if op is None else private_graphs.custom_gradient_of(op)

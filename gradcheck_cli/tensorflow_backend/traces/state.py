@@ -1,8 +1,8 @@
-"""Keep the state that a traced function changes: its order as it is traced, its values as it runs.
+"""Keeps the state that a traced function changes: its order while it is traced, its values when it runs.
 
-Each evaluation starts from the same values: what the forward writes to is put back after each call. What the
-gradient alone writes to is left until the case ends, as it is from one step of a training to the next: a
-gradient that counts its calls is found as another one each time.
+Each evaluation starts from the same values: what the forward writes to is restored after each call. What only
+the gradient writes to is left as it is until the case ends, as from one training step to the next. So a
+gradient that counts its calls is found to differ from call to call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
-# A point of this many elements costs far more than its call: nothing is gained by batching it.
+# A point of this many elements costs far more than its call: batching it gains nothing.
 LARGE_POINT = 2**17
 _MAPPABLE: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _TABLE_TYPES = ("LookupTableInsertV2", "LookupTableFindV2")
@@ -36,21 +36,21 @@ class Kept:
 
     Attributes:
         handle: its handle.
-        dtypes: that of a variable; those of a table's keys and values.
+        dtypes: the variable's, or those of the table's keys and values.
     """
 
     handle: Any
     dtypes: tuple[Any, ...]
 
     def read(self) -> Any:
-        """Return what it holds."""
+        """Return its value."""
         if len(self.dtypes) == 1:
             return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtypes[0])
         keys, values = self.dtypes
         return tf.raw_ops.LookupTableExportV2(table_handle=self.handle, Tkeys=keys, Tvalues=values)
 
     def write(self, value: Any) -> None:
-        """Put back what `read` returned."""
+        """Restore what `read` returned."""
         if len(self.dtypes) == 1:
             tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
         else:
@@ -59,67 +59,67 @@ class Kept:
 
 @dataclass
 class State:
-    """What has been written to, with the values from before."""
+    """What has been written to, with the earlier values."""
 
     before: dict[int, tuple[Kept, Any]] = field(default_factory=dict)
 
     def __contains__(self, handle: Any) -> bool:
-        """Whether the value of what has this handle is remembered."""
+        """Whether the value behind this handle is recorded."""
         return id(handle) in self.before
 
     def keep(self, kept: Kept) -> None:
-        """Remember what something holds, if this is the first time."""
+        """Record the current value of something, the first time."""
         if kept.handle not in self:
             self.before[id(kept.handle)] = (kept, kept.read())
 
     def take(self, other_state: State) -> None:
-        """Remember what another one does, but for what is remembered already."""
+        """Add what another state has recorded, except what is recorded here already."""
         self.before = {**other_state.before, **self.before}
 
-    def put_back(self) -> None:
-        """Put everything back, and go on remembering it."""
+    def restore(self) -> None:
+        """Restore everything, and keep the record."""
         for kept, value in self.before.values():
             kept.write(value)
 
     @contextlib.contextmanager
-    def restored(self) -> Iterator[None]:
-        """Put everything back at the end, and forget it."""
+    def restore_at_end(self) -> Iterator[None]:
+        """Restore everything at the end, and drop the record."""
         try:
             yield
         finally:
-            self.put_back()
+            self.restore()
             self.before.clear()
 
 
 class Order:
-    """Puts the ops of a graph that is being traced in the order that `tf.function` gives them.
+    """Gives the ops of a graph that is being traced the order that `tf.function` gives them.
 
     Args:
-        graph: the graph; its bodies of loops and branches, traced from now on, get theirs too.
+        graph: the graph; bodies of loops and branches that are traced from now on are ordered too.
     """
 
     def __init__(self, graph: Any) -> None:
-        """Begin where the graph is now."""
+        """Begin at the graph's current state."""
         self._graph = graph
         self._inner = private_state.Order()
         self._count = 0
-        private_state.bodies_in_order(graph)
+        private_state.keep_bodies_in_order(graph)
 
     def add(self) -> list[Any]:
-        """Put in order what was traced since; return the ops of it that write to something."""
+        """Order what was traced since the last call; return those of its ops that write to something."""
         ops = self._graph.get_operations()[self._count :]
         self._count += len(ops)
         return self._inner.add(ops)
 
     def branch(self) -> Order:
-        """Return a copy of the order as it stands: several traces may go on from here, each with its own."""
+        """Return a copy of the order: several traces may continue from here, each with its own."""
         branched = Order(self._graph)
         branched._inner, branched._count = self._inner.copy(), len(self._graph.get_operations())
         return branched
 
 
-def written(function: Any) -> list[Kept]:
-    """Return what a traced function writes to as it runs, inside a function's body too."""
+def find_written(function: Any) -> list[Kept]:
+    """Return what a traced function writes to when it runs, also inside a function's body."""
     graph = function.graph
     captured = {id(inner): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     if not captured:
@@ -174,26 +174,26 @@ def written_before_read(function: Any, outputs: Sequence[Any]) -> set[int]:
     }
 
 
-def captured(function: Any) -> set[int]:
+def captured_ids(function: Any) -> set[int]:
     """Return the ids of the handles that a traced function uses."""
     return {id(outer) for outer, inner in function.graph.captures if inner.dtype == tf.resource}
 
 
-def put_back(
+def restoring_call(
     function: Any, compiled: Callable[..., Any] | None = None, left_handles: Collection[int] = ()
 ) -> Callable[[Sequence[Any]], Any]:
-    """Return what calls a traced function with its tensors, and leaves its state as it found it.
+    """Return a function that calls a traced function with its tensors and then restores its state.
 
     Args:
         function: the traced function.
-        compiled: what is called in its place, if it is another: its compiled form.
-        left_handles: ids of the handles of what isn't put back.
+        compiled: its compiled form, which is called instead if there is one.
+        left_handles: ids of the handles of what isn't restored.
     """
 
     def plain(tensors: Sequence[Any]) -> Any:
         return private_graphs.call_flat(function, tensors) if compiled is None else compiled(*tensors)
 
-    all_kept = [kept for kept in written(function) if id(kept.handle) not in left_handles]
+    all_kept = [kept for kept in find_written(function) if id(kept.handle) not in left_handles]
     if not all_kept:
         return plain
 
@@ -212,35 +212,37 @@ def is_mappable(function: Any) -> bool:
     """Whether one op may call a function in a loop: on the CPU, in any order, in any thread."""
     if function not in _MAPPABLE:
         _MAPPABLE[function] = (
-            private_graphs.has_one_device() and not written(function) and graph_path.is_free(function.graph)
+            private_graphs.has_one_device()
+            and not find_written(function)
+            and graph_path.is_free(function.graph)
         )
     return _MAPPABLE[function]
 
 
 def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
-    """Call a traced function at one point, and leave its state as it found it.
+    """Call a traced function at one point, and restore its state.
 
-    In the way in which it is called at many points, if it can be: to prepare a graph to be called takes
-    milliseconds, once for each way.
+    It is called in the same way as at many points, if possible: preparing a graph takes milliseconds, once
+    for each way.
     """
     sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if not tensors or not is_small or not is_mappable(function):
-        return list(put_back(function)(tensors))
+        return list(restoring_call(function)(tensors))
     try:
         stacked = private_graphs.map_flat(function, [tensors[0][tf.newaxis]], tensors[1:])
-    except tf.errors.OpError:  # a call may do: it prepares the graph first
-        return list(put_back(function)(tensors))
+    except tf.errors.OpError:  # a call may succeed: it prepares the graph first
+        return list(restoring_call(function)(tensors))
     return [tf.squeeze(value, 0) for value in stacked]
 
 
 @contextlib.contextmanager
 def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[Iterator[int]]:
-    """Give the numbers of rows, with the variables at that row's values each time; put them back at the end.
+    """Yield the indices of rows, with the variables set to each row's values; restore them at the end.
 
     Args:
-        variables: of which some move.
-        moved: by number of the variable, stacks of wide values, or moves.
+        variables: the variables, some of which move.
+        moved: by index of the variable, stacks of wide values, or moves.
     """
     before = {index: variables[index].read_value() for index in moved}
 

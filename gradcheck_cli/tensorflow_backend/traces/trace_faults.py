@@ -1,4 +1,4 @@
-"""Say in the user's words what goes wrong as a function is traced, or as a traced one runs."""
+"""Explains in the user's words what goes wrong when a function is traced, or when a traced one runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# What is said of a forward whose outputs don't keep their shapes.
+# The message for a forward whose outputs don't keep their shapes.
 SHAPE_CHANGES = (
     "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
     "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
@@ -24,7 +24,7 @@ SHAPE_CHANGES = (
 )
 
 
-def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
     """Trace a function with `wrap_function`.
 
     Raises:
@@ -38,8 +38,8 @@ def wrapped(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as raised:  # noqa: BLE001 (code of the user's may raise what it likes)
-        error = frames.meant(raised)
+    except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
+        error = frames.original_error(raised)
         raise CaseFailedError(
             "forward", f"the forward raised {_describe(error)}", frames.user_frames(error)
         ) from error
@@ -52,20 +52,20 @@ def _describe(error: BaseException) -> str:
     return line
 
 
-# What MapDefun, and map_fn and its list of results, say where rows differ in shape.
+# The messages of MapDefun, and of map_fn and its list of results, when rows differ in shape.
 _SHAPE_CHANGED = (
     "Mismatch in function retval shape",
     "inconsistent shapes",
     "inconsistent element shape",
     "Incompatible shapes during merge",
 )
-# What TensorFlow's C++ calls dtypes in its messages.
+# TensorFlow's C++ names of dtypes in its messages.
 _C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
 
 
 def run_error(error: BaseException, what: str) -> CaseFailedError:
-    """Describe what came up as a traced function ran: an op's error, or a NumPy function's own."""
+    """Describe an error of a running traced function: an op's, or that of a NumPy function."""
     message = str(getattr(error, "message", error))
     if any(words in message for words in _SHAPE_CHANGED):
         return CaseFailedError("outputs", SHAPE_CHANGES)
@@ -83,7 +83,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
 
 
 def require_no_leak(function: Any, what: str) -> None:
-    """Refuse tensors of another graph: a function that keeps a tensor from one trace to the next.
+    """Refuse tensors of another graph, from a function that keeps a tensor from one trace to the next.
 
     Raises:
         CaseFailedError: of the kind `what`.

@@ -1,4 +1,4 @@
-"""How a graph is traced and run: with known shapes or unknown ones, as it is or compiled by XLA."""
+"""How a graph is traced and run: with known shapes or unknown ones, compiled by XLA or not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TraceMode:
     compiled: bool = False
 
     def shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Return a tensor's shape as the trace is to know it."""
+        """Return a tensor's shape with the dimensions that the trace may know."""
         if self.unknown == "none":
             return tuple(shape)
         return (None,) * len(shape) if self.unknown == "all" else (None, *shape[1:])[: len(shape)]
@@ -36,7 +36,7 @@ class TraceMode:
         return [tf.TensorSpec(self.shape(shape), dtype) for dtype, shape in arguments]
 
     def compile(self, function: Any) -> Callable[..., Any] | None:
-        """Return what is to run in place of a traced function: its compiled form, or nothing."""
+        """Return what is run instead of a traced function: its compiled form, or nothing."""
         if not self.compiled:
             return None
         return tf.function(  # type: ignore[no-any-return]

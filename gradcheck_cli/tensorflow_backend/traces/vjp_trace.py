@@ -1,4 +1,4 @@
-"""Trace a bound function with its gradient: one graph, with a backward pass for each output."""
+"""Traces a bound function with its gradient: one graph, with a backward pass for each output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_func
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import handles
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, shape_fault
-from gradcheck_cli.tensorflow_backend.traces.state import captured, written
+from gradcheck_cli.tensorflow_backend.traces.state import captured_ids, find_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,30 +37,30 @@ class VjpTrace:
     """Forward and vjp in one graph: one pruned function per differentiable output.
 
     `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
-    exist; `connected[j]` holds the numbers of the inputs these belong to; `joint`, `joint_connected` the same
-    for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's gradient.
-    `sites` has the hand-written gradients that ran, each with the output's and the input's number.
-    `gradients_seen` has how often each registered gradient function was called, all outputs taken together.
+    exist. `connected[j]` holds the indices of the inputs that they belong to. `joint` and `joint_connected`
+    are the same for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's
+    gradient. `sites` holds the hand-written gradients that ran, each with the index of the output and of the
+    input. `gradients_seen` says how often each registered gradient function was called, over all outputs.
     """
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes every upstream, the inputs and the draws; `None` for one output, or if not wanted
+    joint: Any  # takes every upstream, the inputs and the draws; `None` for one output, or if not requested
     joint_connected: tuple[int, ...]
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
-    held: frozen.Held  # the forward's draws; a stop_gradient needs no holding where the inputs don't move
+    held: frozen.Held  # the forward's draws; a stop_gradient needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
     sites: frozenset[tuple[Site, int, int]]
-    left: tuple[Kept, ...]  # what the gradient alone writes to: it isn't put back after each call
-    whole: Any  # all of it, of which the functions are parts
+    left: tuple[Kept, ...]  # what only the gradient writes to: it isn't restored after each call
+    whole: Any  # the complete function, of which the others are parts
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
-    missed: tuple[str, ...]  # ops that an override was meant for, and didn't reach
+    missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
     upstreams: tuple[Any, ...]  # its graph's own tensors, one for each differentiable output
     results: tuple[Any, ...]  # the outputs, and every gradient
-    forward_ops: frozenset[Any]  # the ops that were there before the first gradient
+    forward_ops: frozenset[Any]  # the ops that existed before the first gradient
 
 
 def trace_vjp(
@@ -74,15 +74,15 @@ def trace_vjp(
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
     Args:
-        subject: what is traced.
-        output_shapes: the outputs' shapes, as far as the trace is to know them.
-        traced: the forward alone: the draws that it holds are to be fed here, too.
+        subject: the function to trace.
+        output_shapes: the outputs' shapes, as far as the trace may know them.
+        traced: the forward alone: its held draws are fed here, too.
         reverse: give custom gradients their variables in reverse order, functions inlined.
-        with_joint: trace the vjp of all outputs at once, too.
+        with_joint: also trace the vjp of all outputs at once.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
-        GradientFormError: a gradient of wrong shape, found as the graph is built.
+        GradientFormError: a gradient of wrong shape, found while the graph is built.
     """
     sources = [
         output_index for output_index, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)
@@ -92,24 +92,24 @@ def trace_vjp(
     ]
     passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, with_joint)
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
-        build = private_graphs.shown_xla(passes.build) if subject.compiled else passes.build
+        build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
     return passes.finish()
 
 
 @dataclass
 class _BackwardPasses:
-    """The backward passes of one graph: its tensors, as it is traced, and what is made of them then.
+    """The backward passes of one graph: its tensors while it is traced, and the results.
 
     Attributes:
         graph: the forward's part of the graph.
-        sources: numbers of the outputs that have an upstream.
-        with_joint: build the vjp of all outputs at once, too.
+        sources: indices of the outputs that have an upstream.
+        with_joint: also build the vjp of all outputs at once.
         upstreams: the placeholders of the upstreams.
         gradients: per output, the gradient for each differentiable input, or `None`.
         joint: the same for all outputs at once, if that is built.
-        values: the outputs, as the graph has them beside the gradients.
-        malformed: inputs of ops whose gradient is of a wrong form, each with words.
+        values: the outputs, from the graph that also computes the gradients.
+        malformed: inputs of ops whose gradient has a wrong form, each with a message.
         seen: how often each registered gradient function was called.
         ran: per output, the hand-written gradients that ran, with their ops.
     """
@@ -134,8 +134,8 @@ class _BackwardPasses:
         chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
         for output_index, upstream in zip(sources, self.upstreams, strict=True):
             with (
-                private_sites.runs_noted() as (looked_up, self.ran[output_index]),
-                private_gradients.gradients_counted(self.seen, looked_up),
+                private_sites.note_runs() as (looked_up, self.ran[output_index]),
+                private_gradients.count_gradients(self.seen, looked_up),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
         if len(sources) > 1 and self.with_joint:
@@ -143,16 +143,16 @@ class _BackwardPasses:
                 [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
             )
         self.values = [tf.identity(output) for output in outputs]
-        if len(sources) == 1:  # what is wanted is all there is: nothing to prune, which copies the graph
+        if len(sources) == 1:  # everything is needed: pruning would only copy the graph
             present = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
             if present:
                 return present
         return list(self.values)
 
     def _pull(self, outputs: list[Any], chosen_inputs: Sequence[Any], flows: list[Any]) -> list[Any]:
-        """Build one backward pass, beside those that were built since the forward.
+        """Build one backward pass, parallel to those that were built since the forward.
 
-        Zeros take the place of malformed gradients; each is noted with the input of its op, and words.
+        Malformed gradients are replaced by zeros; each is noted with the input of its op and a message.
         """
         branch = self.graph.order.branch()
 
@@ -162,20 +162,20 @@ class _BackwardPasses:
         def note_shape(op: Any, input_index: int, gradient: Any) -> None:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
-        with private_gradients.shape_faults_noted(note_shape), user_gradient.form_faults_noted(note):
+        with private_gradients.note_shape_faults(note_shape), user_gradient.note_form_faults(note):
             pulled = gradients_of(outputs, chosen_inputs, flows)
         gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
-        with tf.control_dependencies(branch.add()):  # what a gradient writes counts for the next call
+        with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
     def finish(self) -> VjpTrace:
-        """Cut the graph into functions, one for each output, and tell what it shows."""
+        """Split the graph into functions, one for each output, and return what it shows."""
         graph, whole = self.graph, self.graph.function
         by_input = {
             output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
         }
         connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
-        state = written(whole)
+        state = find_written(whole)
         is_whole = len(self.sources) == 1 and not graph.draws and not state
         feeds = [*graph.inputs, *graph.draws]
         functions = {
@@ -202,7 +202,7 @@ class _BackwardPasses:
             held=graph.held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
-            left=tuple(kept for kept in state if id(kept.handle) not in captured(graph.traced.function)),
+            left=tuple(kept for kept in state if id(kept.handle) not in captured_ids(graph.traced.function)),
             whole=whole,
             inputs=graph.inputs,
             outputs=tuple(self.values),
@@ -213,12 +213,12 @@ class _BackwardPasses:
         )
 
     def _by_input(self, gradients: Sequence[Any]) -> dict[int, Any]:
-        """Return the gradients that there are, by number of the input."""
+        """Return the existing gradients, by index of the input."""
         numbered = zip(self.graph.subject.differentiable, gradients, strict=True)
         return {input_index: gradient for input_index, gradient in numbered if gradient is not None}
 
     def _faults(self, by_input: Mapping[int, Mapping[int, Any]]) -> dict[int, str]:
-        """Return per input what is wrong with the form of its gradient."""
+        """Return, by input, what is wrong with the form of its gradient."""
         subject, inputs = self.graph.subject, self.graph.inputs
         starts = [*inputs, *handles(self.graph.function, subject.variables)]
         faults = _faulty_inputs(self.malformed, subject.differentiable, starts)
@@ -239,10 +239,10 @@ def _find_sites(
     connected: Mapping[int, tuple[int, ...]],
     starts: Mapping[int, Any],
 ) -> Iterator[tuple[Site, int, int]]:
-    """Yield each hand-written gradient that ran, with the numbers of an output and of an input.
+    """Yield each hand-written gradient that ran, with the indices of an output and of an input.
 
-    An input counts where a path leads from it to the op that has the gradient. Where none can be seen (the op
-    is in a body, or behind another override of a flat op), each input counts that has a gradient at all.
+    An input counts if a path leads from it to the op that has the gradient. If no path can be seen (the op is
+    in a body, or behind another override of a flat op), each input with a gradient counts.
 
     Args:
         ran: per output, the gradients that ran, with their ops.
@@ -268,7 +268,7 @@ def _find_sites(
 def _faulty_inputs(
     malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any]
 ) -> dict[int, str]:
-    """Return per input what is wrong with the form of a gradient on its way to it."""
+    """Return, by input, what is wrong with the form of a gradient on its path."""
     faults: dict[int, str] = {}
     for tensor, message in malformed:
         for input_index in differentiable:

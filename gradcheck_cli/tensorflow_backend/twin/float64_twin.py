@@ -1,6 +1,6 @@
 """The float64 twin of a traced graph: the same ops and names, with every narrower dtype widened.
 
-The graph is rewritten, not traced anew: what Python code would make of another dtype doesn't come into it. A
+The graph is rewritten, not traced again, so it doesn't depend on what Python code does with another dtype. A
 float variable becomes a double one of the same value; a constant keeps the value that its dtype rounded it
 to. An op without a double kernel, or with a fixed float argument, keeps its dtypes, with casts around it.
 """
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class WideVariables:
-    """The double variables that stand for a case's narrower ones: one for each, in all of its twins."""
+    """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
     _found: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def handle(self, handle: Any, dtype: Any) -> Any:
-        """Return the handle of what stands for a variable: its own, where that is wide already."""
+        """Return the handle of a variable's wide form: its own if it is wide already."""
         wide = wide_dtype(dtype)
         if wide == dtype:
             return handle
@@ -48,23 +48,23 @@ class WideVariables:
         return self._found[id(handle)][1].handle
 
     def of(self, variable: Any) -> Any:
-        """Return the variable that stands for one that a twin uses: itself where it is wide already."""
+        """Return the wide form of a variable that a twin uses: the variable itself if it is wide already."""
         self.handle(variable.handle, variable.dtype)
         found = self._found.get(id(variable.handle))
         return variable if found is None else found[1]
 
 
 class Twin:
-    """The float64 twin of a graph, and what stands in it for each of its tensors.
+    """The float64 twin of a graph, and the tensors in it that replace the graph's own.
 
     Args:
-        function: a traced function, or one made of a part of its graph.
-        variables: what stands for the variables that it uses.
-        body_holds: what holds ops in bodies of the twin, in place of those of the traced graph.
+        function: a traced function, or one made from a part of its graph.
+        variables: the wide forms of the variables that it uses.
+        body_holds: holds ops in the twin's bodies, instead of the traced graph's.
         has_sides: rewrite its kinked ops, so that the side that each element is on can be held.
 
     Attributes:
-        sides: of each of these, the side that a point takes, and the tensor to hold.
+        sides: for each kinked op, the side that a point takes, and the tensor to hold.
     """
 
     def __init__(
@@ -91,31 +91,31 @@ class Twin:
                 given[name] = variables.handle(outer, of_variable)
             else:
                 given[name] = outer if wide_dtype(dtype) == dtype else tf.cast(outer, wide_dtype(dtype))
-        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}  # with the tensors, to keep ids theirs
+        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}  # with the tensors: this keeps ids
         called = [graph, *self._widening.called]
         self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, given, called)
         self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
 
     def tensor(self, narrow: Any) -> Any:
-        """Return what stands for a tensor of the traced graph."""
+        """Return the tensor that replaces one of the traced graph."""
         captured = self._captured.get(narrow.op.name)
         if captured is not None:
             return captured
         return self.graph.get_tensor_by_name(self._widening.place(narrow.name))
 
     def tensors(self, narrow: Iterable[Any]) -> tuple[Any, ...]:
-        """Return what stands for tensors of the traced graph."""
+        """Return the tensors that replace those of the traced graph."""
         return tuple(self.tensor(one) for one in narrow)
 
     def function(self, narrow: Any) -> Any:
-        """Return what stands for a function that was made of the traced graph, or of a part of it."""
+        """Return the wide form of a function that was made from the traced graph or a part of it."""
         feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
         return subgraph_function(self, self.tensors(feeds), self.tensors(narrow.outputs))
 
     def kept_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Kept]:
         """Return the ops that keep their dtypes between some of the twin's own tensors.
 
-        What stands in the body of a function counts where something between calls that.
+        Ops in the body of a function count if an op between calls it.
         """
         kept = [one for one in self._widening.kept if one.is_kept]
         if not kept:
@@ -135,7 +135,7 @@ class WideForward:
     """The twin of a traced forward.
 
     Attributes:
-        trace: as a forward that was traced in float64 would be.
+        trace: what a trace of the forward in float64 would be.
         moving: the tensors of the inputs that are differentiated by.
         twin: the graph's.
     """
@@ -155,7 +155,7 @@ class WideForward:
 
     @property
     def kept(self) -> list[Kept]:
-        """The ops on the way from inputs to outputs that keep their dtypes."""
+        """The ops between inputs and outputs that keep their dtypes."""
         return self.twin.kept_between(self.moving, self.trace.outputs)
 
     def on_one_piece(self) -> WideForward | None:
@@ -185,8 +185,8 @@ class WideVjp:
     """The twin of a traced vjp.
 
     Attributes:
-        trace: as a vjp that was traced in float64 would be.
-        twins: of the graph that its functions are parts of.
+        trace: what a trace of the vjp in float64 would be.
+        twins: the twins of the graphs that its functions are parts of.
     """
 
     trace: VjpTrace
@@ -194,7 +194,7 @@ class WideVjp:
 
     @property
     def kept(self) -> list[Kept]:
-        """The ops on the way from inputs and upstreams to gradients that keep their dtypes."""
+        """The ops between inputs and upstreams and the gradients that keep their dtypes."""
         found = []
         for function in self.trace.functions.values():
             feeds = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
@@ -204,10 +204,10 @@ class WideVjp:
 
 @dataclass
 class Twins:
-    """The twins of one case's traces: one for each, at whichever points that serves.
+    """The twins of one case's traces: one for each trace, at all points that it serves.
 
     Attributes:
-        variables: what stands for the variables that they use.
+        variables: the wide forms of the variables that they use.
     """
 
     variables: WideVariables = field(default_factory=WideVariables)
@@ -220,7 +220,7 @@ class Twins:
         Args:
             trace: the forward alone, traced.
             moving: its tensors of the inputs that are differentiated by.
-            is_alone: make one of its own: what is held in bodies belongs to one point.
+            is_alone: make a separate one, since values that are held in bodies belong to one point.
         """
         if is_alone or id(trace) not in self._forwards:
             found = widen_forward(trace, moving, self.variables)
@@ -234,7 +234,7 @@ class Twins:
 
         Args:
             trace: forward and vjp, traced.
-            is_alone: make one of its own.
+            is_alone: make a separate one.
         """
         if is_alone or id(trace) not in self._vjps:
             found = _widen_vjp(trace, self.variables)

@@ -1,9 +1,9 @@
-"""Rewrite the kinked ops of a GraphDef so that the side that each element takes is a tensor that can be held.
+"""Rewrites the kinked ops of a GraphDef so that the side that each element takes can be held.
 
-`relu(x)` becomes `x * side` with `side = x > 0`. While the sides keep the values that they have at a point,
-the graph is the smooth piece that this point is on: the same function around the point, unless the point is
-on a kink, and a smooth one farther away. Elements on a kink itself are put on the side that TensorFlow's own
-gradient takes there.
+`relu(x)` becomes `x * side` with `side = x > 0`. While the sides keep their values from one point, the graph
+is the smooth piece that this point is on: the same function around the point, unless the point is on a kink,
+and a smooth one farther away. Elements on a kink itself are put on the side that TensorFlow's own gradient
+takes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DOUBLE = tf.float64.as_datatype_enum
 
 
 class _Nodes:
-    """Nodes that stand for one kinked op; the last one has its name.
+    """Nodes that replace one kinked op; the last one has its name.
 
     Args:
         node: the op's node.
@@ -44,11 +44,11 @@ class _Nodes:
         return str(made.name)
 
     def finish(self, op: str, *inputs: str, **attrs: Any) -> None:
-        """Add the node that gives what the op gave."""
+        """Add the node that returns what the op returned."""
         self.add(op, *inputs, name=self.node.name, T=_TYPE, **attrs)
 
     def constant(self, value: float) -> str:
-        """Add a number."""
+        """Add a constant."""
         tensor = attr_value_pb2.AttrValue(tensor=tf.make_tensor_proto(value, tf.float64))
         return self.add("Const", dtype=_TYPE, value=tensor)
 
@@ -63,7 +63,7 @@ class _Nodes:
         return self.hold(self.add(op, first, second, T=_TYPE), tf.bool)
 
     def masked(self, value: str, mask: str) -> str:
-        """Add a value where a mask is true, and else 0; NaN stays NaN."""
+        """Add a value where a mask is true, and 0 elsewhere; NaN stays NaN."""
         factor = self.add("Cast", mask, SrcT=_type(tf.bool), DstT=_TYPE)
         return self.add("Mul", value, factor, T=_TYPE)
 
@@ -106,7 +106,7 @@ def _extreme(comparison: str) -> Callable[[_Nodes], None]:
 
 
 def _max_pool(nodes: _Nodes) -> None:
-    """Take each window's largest element by its place in the tensor, which is held."""
+    """Take each window's largest element by its position in the tensor, which is held."""
     attr = nodes.node.attr
     place_type = _type(tf.int64)
     pooled = nodes.add(
@@ -151,13 +151,13 @@ PIECES = {
 
 
 def hold_sides(graph_def: Any) -> list[tuple[str, str]]:
-    """Rewrite the kinked float64 ops of a GraphDef, those in the bodies of functions excepted.
+    """Rewrite the kinked float64 ops of a GraphDef, except those in the bodies of functions.
 
     Args:
-        graph_def: is changed in place.
+        graph_def: the GraphDef; it is changed in place.
 
     Returns:
-        For each side two tensors' names: what the point takes, and what is to be held.
+        For each side, the names of two tensors: the side that the point takes, and the tensor to hold.
     """
     sides: list[tuple[str, str]] = []
     nodes: list[Any] = []
@@ -177,7 +177,7 @@ def hold_sides(graph_def: Any) -> list[tuple[str, str]]:
 
 
 def _is_known(node: Any) -> bool:
-    """Whether a pooling is of a layout that `MaxPoolWithArgmax` takes."""
+    """Whether a pooling has a layout that `MaxPoolWithArgmax` takes."""
     if node.op != "MaxPool":
         return True
     return node.attr["data_format"].s in (b"", b"NHWC") and node.attr["padding"].s in (b"SAME", b"VALID")

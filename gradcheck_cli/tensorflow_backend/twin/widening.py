@@ -1,4 +1,4 @@
-"""Rewrite a GraphDef so that it computes in float64 and complex128 what it computed in narrower dtypes."""
+"""Rewrites a GraphDef so that it computes in float64 and complex128 what it computed in narrower dtypes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WIDE: dict[int, int] = {
     tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum
     for narrow, wide in REFERENCE.items()
 }
-# The same of what TensorFlow 1's variables give: a reference's number is its dtype's and a hundred.
+# The same for TensorFlow 1's variables: a reference's dtype number is its dtype's plus a hundred.
 _WIDE |= {100 + narrow: 100 + wide for narrow, wide in _WIDE.items()}
-# What looks at a number's bits; what reads numbers that stand elsewhere in a dtype of their own (text, files,
-# tables, queues); and stateless draws, which would be others.
+# Ops that depend on a number's bits; ops that read numbers stored elsewhere with their own dtype (text,
+# files, tables, queues); and stateless draws, which would differ.
 _KEEP = re.compile(
     r"Bitcast|NextAfter|Decode\w+|Parse\w+|StringToNumber|Restore\w*|EagerPyFunc|(Quantiz|Dequantiz)\w*"
     r"|Stateless(Multinomial|Parameterized|Random|Truncated)\w*|Lookup\w+|Mutable\w+|\w*HashTable\w*"
@@ -35,7 +35,7 @@ _NUMBERS = itertools.count(1)
 
 
 def wide_dtype(dtype: Any) -> Any:
-    """Return the dtype that stands for one in a twin: itself, or float64 or complex128."""
+    """Return the dtype that replaces one in a twin: itself, or float64 or complex128."""
     return tf.as_dtype(_WIDE.get(dtype.as_datatype_enum, dtype.as_datatype_enum))
 
 
@@ -48,7 +48,7 @@ class Kept:
         name: its node's name.
         function: the function in whose body it is, by its new name; empty for the graph itself.
         dtypes: its dtypes below float64.
-        numpy: of a NumPy function, what calls that.
+        numpy: for a NumPy function, its `NumpyCall`.
     """
 
     op_type: str
@@ -59,19 +59,19 @@ class Kept:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it does keep its dtypes: of a NumPy function only a call can tell."""
+        """Whether it keeps its dtypes; for a NumPy function only a call shows this."""
         return self.numpy is None or self.numpy.is_narrow
 
 
 @dataclass
 class NumpyCall:
-    """Calls a NumPy function with float64 arrays, where it takes them and gives such back.
+    """Calls a NumPy function with float64 arrays, if it takes and returns such.
 
     Attributes:
         function: the function.
         taken: dtypes of its arguments in the graph that was traced.
-        given: those of its results.
-        is_narrow: it was seen to refuse float64, or to give less back: it gets what it was written for.
+        given: dtypes of its results.
+        is_narrow: it was seen to refuse float64, or to return less: it gets the dtypes it was written for.
     """
 
     function: Callable[..., Any]
@@ -119,8 +119,8 @@ class Widening:
 
     Attributes:
         graph_def: the GraphDef.
-        left_out: names of nodes that something else is to stand for: they are taken out.
-        replaced: what PyFuncs are to call in place of what they do, by their tokens.
+        left_out: names of nodes that something else replaces: they are removed.
+        replaced: the functions that PyFuncs call instead of their own, by token.
         kept: the ops that keep their dtypes.
         has_rounded_arrays: it has constants of several elements that a narrower dtype may have rounded.
     """
@@ -131,7 +131,7 @@ class Widening:
     kept: list[Kept] = field(default_factory=list)
     has_rounded_arrays: bool = False
     _moved: dict[str, str] = field(default_factory=dict)
-    _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, what it calls
+    _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, its function
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
 
     def __post_init__(self) -> None:
@@ -150,11 +150,11 @@ class Widening:
 
     @property
     def called(self) -> list[Any]:
-        """What its PyFuncs call: nothing else keeps that."""
+        """The functions that its PyFuncs call: nothing else keeps them alive."""
         return [function for _, function in self._calls.values()]
 
     def place(self, tensor: str) -> str:
-        """Return the name of what stands for a tensor of the graph: of an op with casts around it, a cast."""
+        """Return the name of the tensor that replaces one of the graph; or of the cast after its op."""
         return self._moved.get(tensor, tensor)
 
     def _widen_function(self, function: Any) -> None:
@@ -175,7 +175,7 @@ class Widening:
             function.ret[name] = moved.get(tensor, tensor)
 
     def _widen(self, nodes: Sequence[Any], function: str) -> tuple[list[Any], dict[str, str]]:
-        """Widen nodes; return the casts that are to go with them, and the names of what they stand for."""
+        """Widen nodes; return the casts to add, and the names of the tensors that these replace."""
         before: list[Any] = []
         after: list[Any] = []
         moved: dict[str, str] = {}
@@ -200,7 +200,7 @@ class Widening:
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
         definition = private_graphs.op_def(node.op)
-        if definition is None:  # a Defun's call has the function's name for its type
+        if definition is None:  # the op type of a Defun's call is the function's name
             node.op = self._names.get(node.op, node.op)
             for attr in node.attr.values():
                 self._widen_attr(attr)
@@ -221,7 +221,7 @@ class Widening:
         found = {inside for _, inside, _ in (*casts.taken.values(), *casts.given.values())}
         if numpy is not None:
             found = {dtype for _, dtype in (*taken, *given) if dtype in _WIDE}
-        if found and not node.op.startswith("TensorArray"):  # whose float is a flow, which carries no number
+        if found and not node.op.startswith("TensorArray"):  # its float is a flow, which carries no number
             dtypes = frozenset(tf.as_dtype(dtype).name for dtype in found)
             self.kept.append(Kept(node.op, node.name, function, dtypes, numpy))
         return casts
@@ -243,7 +243,7 @@ class Widening:
         )
 
     def _call(self, node: Any, taken: Sequence[Any], given: Sequence[Any]) -> NumpyCall | None:
-        """Let a PyFunc call what is to be called in the twin, under a token of its own."""
+        """Let a PyFunc call its function in the twin, under its own token."""
         token = node.attr["token"].s.decode()
         if token not in self._calls:
             function = self.replaced.get(token)
@@ -283,14 +283,14 @@ class Widening:
             for inner in function.attr.values():
                 self._widen_attr(inner)
         if kind == "s":
-            text = attr.s.decode("latin1")  # any bytes: it may be no text at all
+            text = attr.s.decode("latin1")  # any bytes: it may not be text
             if text in self._names:
                 attr.s = self._names[text].encode()
 
 
 @dataclass
 class _Casts:
-    """The casts around a node: of its inputs and outputs by number, (tensor, dtype inside, outside)."""
+    """The casts around a node: of its inputs and outputs by index, (tensor, dtype inside, outside)."""
 
     taken: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     given: dict[int, tuple[str, int, int]] = field(default_factory=dict)
@@ -299,7 +299,7 @@ class _Casts:
 def _between(
     tensors: Sequence[str], were: Sequence[tuple[str, int]], now: Sequence[tuple[str, int]]
 ) -> dict[int, tuple[str, int, int]]:
-    """Return where a node's dtypes aren't those that go with a graph of wide ones; see `_Casts`."""
+    """Return where a node's dtypes differ from those of a wide graph; see `_Casts`."""
     pairs = zip(tensors, were, now, strict=False)  # control inputs come last
     return {
         number: (tensor, inside, _WIDE[was])

@@ -1,4 +1,4 @@
-"""The ops of a backward pass, built from its log: what flows into each op, and out of it."""
+"""The ops of a backward pass, built from its log: the gradients that flow into each op, and out of it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One op on the way, with the tensors that flow through it.
+    """One op of the pass, with the gradients that flow through it.
 
     Attributes:
         op: the op.
-        upstreams: output number -> what flows in, of outputs that something flows into.
-        gradients: input number -> what comes out, `None` where there is no gradient; of floating inputs that
+        upstreams: output index -> the incoming gradient, for outputs that have one.
+        gradients: input index -> the outgoing gradient, `None` if there is none; for floating inputs that
             move with an input of the case.
-        results: how many leading inputs are a custom gradient's results; its arguments come after them.
+        results: how many leading inputs are a custom gradient's results; its arguments follow them.
     """
 
     op: Any
@@ -52,13 +52,13 @@ def steps_of(
     upstream: Any,
     stops: Sequence[Any],
 ) -> list[Step]:
-    """Collect what flows through each op. An op without a gradient function is the last of its path."""
+    """Collect the gradients at each op. An op without a gradient function is the last on its path."""
     moving = _moving(sources, stops)
     visited = {visit.op for visit in visits} | {tensor.op for tensor in sources}
     unvisited = [
         op for op in graph_path.ops_between(sources, [result]) if op not in visited and op.type != STOP
     ]
-    flows: dict[int, list[Any]] = {id(result): [upstream]}  # what flows into each tensor, by its id
+    flows: dict[int, list[Any]] = {id(result): [upstream]}  # the gradients of each tensor, by its id
     steps = []
     for visit in visits:
         op = visit.op
@@ -71,7 +71,7 @@ def steps_of(
             for index, flow in enumerate(visit.upstreams)
             if id(op.outputs[index]) in flows and isinstance(flow, tf.Tensor | tf.IndexedSlices)
         }
-        # A loop's op gains inputs as its gradient is built, which no gradient comes for.
+        # A loop's op gains inputs when its gradient is built, which have no gradient.
         pulled = list(zip(op.inputs, visit.gradients, strict=False))
         for tensor, gradient in pulled:
             if gradient is not None:
@@ -88,7 +88,7 @@ def steps_of(
 
 
 def _step_without_gradient(op: Any, flows: Mapping[int, Sequence[Any]], moving: set[int]) -> Step | None:
-    """Return the step of an op that something flows into, but that has no gradient function to call."""
+    """Return the step of an op that has an upstream but no gradient function to call."""
     upstreams = {
         index: tf.add_n([_flow(flow, tensor) for flow in flows[id(tensor)]])
         for index, tensor in enumerate(op.outputs)
@@ -100,7 +100,7 @@ def _step_without_gradient(op: Any, flows: Mapping[int, Sequence[Any]], moving: 
 
 def _flow(flow: Any, tensor: Any) -> Any:
     if isinstance(flow, tf.IndexedSlices):
-        # A variable's handle has no shape: the slices say of what they are.
+        # A variable's handle has no shape: the slices say what they belong to.
         return tf.convert_to_tensor(flow) if tensor.dtype == tf.resource else dense(flow, tensor)
     return flow
 

@@ -1,7 +1,7 @@
-"""Walk one backward pass through a graph: which ops it visits, what flows into each and out again.
+"""Walks one backward pass through a graph: which ops it visits, and the gradients into and out of each.
 
-Forward and gradient stand in one graph, with tf.functions inlined where that changes nothing, so that their
-ops are on the way one by one. What is in a loop's or a branch's body goes with the loop or branch.
+Forward and gradient are in one graph, with tf.functions inlined where that changes nothing, so that their ops
+are visited one by one. The ops in a loop's or a branch's body belong to the loop or branch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.traces.state import put_back
+from gradcheck_cli.tensorflow_backend.traces.state import restoring_call
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
@@ -47,19 +47,19 @@ _READ = "ReadVariableOp"
 class Walk:
     """A backward pass from one output to some inputs, in a graph of its own.
 
-    Of a float64 twin the graph is that of the declared dtypes, whose ops have gradients to call; what is run
-    of it is its twin.
+    For a float64 twin, the graph is that of the declared dtypes, whose ops have gradients to call; its twin
+    is what is run.
 
     Attributes:
         source: the case that was traced, or its twin.
-        output: number of the output.
-        numbers: numbers of the inputs.
+        output: index of the output.
+        numbers: indices of the inputs.
         function: forward and gradient, traced.
         inputs: every input's tensor.
-        upstream: the placeholder of what flows in at the output.
+        upstream: the placeholder of the upstream.
         result: the output's tensor.
-        gradients: per number, what arrives at the input, or `None`.
-        steps: the ops on the way, in backward order.
+        gradients: for each of these inputs, its gradient, or `None`.
+        steps: the ops on the path, in backward order.
         held: `stop_gradient`s that keep their value while the inputs move, and draws, which always do.
     """
 
@@ -98,7 +98,7 @@ class Walk:
     def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
         """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
         function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
-        # The graph grows as gradients of its ops are called: each part has a twin of its own.
+        # The graph grows when gradients of its ops are called: each part has its own twin.
         return function if self.source.narrow is None else self._twin().function(function)
 
     def _twin(self) -> Twin:
@@ -118,8 +118,8 @@ class Walk:
         return None if self.held.body_holds is None else self.held.body_holds.rewind
 
     def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
-        """Return a part of the graph as something to call with tensors."""
-        function, rewind = put_back(self.part(feeds, fetches)), self.rewind
+        """Return a part of the graph as a function to call with tensors."""
+        function, rewind = restoring_call(self.part(feeds, fetches)), self.rewind
 
         def call(*tensors: Any) -> list[Any]:
             if rewind is not None:
@@ -130,7 +130,7 @@ class Walk:
 
     @cached_property
     def _moving(self) -> tuple[list[Any], Any]:
-        """The output and the tensors that move through each op, each once, and what gives them."""
+        """The output and the moving tensors at each op, each once, and the function that computes them."""
         all_tensors = [self.result]
         for step in self.steps:
             all_tensors += [step.op.inputs[index] for index in step.gradients]
@@ -162,7 +162,8 @@ class Walk:
     def base(self) -> dict[int, Array]:
         """Values at the point, in their own dtypes, of what moves through each op and what is held, by ids.
 
-        CaseFailedError for what the forward raises.
+        Raises:
+            CaseFailedError: what the forward raises.
         """
         tensors, function = self._moving
         try:
@@ -176,7 +177,7 @@ class Walk:
 
     @cached_property
     def _flows(self) -> tuple[list[Any], Any]:
-        """Every tensor of the backward pass, each once, and what gives them for an upstream."""
+        """Every tensor of the backward pass, each once, and the function that computes them."""
         all_flows = [
             *self.gradients,
             *[flow for step in self.steps for flow in step.upstreams.values()],
@@ -186,10 +187,10 @@ class Walk:
         return tensors, self.pruned([self.upstream], tensors)
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
-        """Return what flows through each op for an upstream, and what arrives at each input.
+        """Return the gradients at each op for an upstream, and the gradient of each input.
 
         Raises:
-            CaseFailedError: what was raised as it ran.
+            CaseFailedError: what was raised when it ran.
         """
         tensors, function = self._flows
         info = self.source.outputs[self.output]
@@ -215,7 +216,7 @@ class Walk:
         return passes, [value_of.get(id(gradient)) for gradient in self.gradients]
 
     def ends(self, input_index: int) -> list[str]:
-        """Say which ops backpropagation doesn't go through, between an input and the output."""
+        """Return the ops that backpropagation doesn't go through, between an input and the output."""
         if input_index >= len(self.inputs):
             return []
         start = self.inputs[input_index]
@@ -251,7 +252,7 @@ class Walk:
 
     @cached_property
     def places(self) -> list[OpPlace]:
-        """What each op is called, and where its gradient is."""
+        """The name of each op, and the place of its gradient."""
         return [place_of(step.op) for step in self.steps]
 
 
@@ -259,13 +260,13 @@ def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     """Trace a backward pass.
 
     Args:
-        op: of a case, at a sample point.
-        output: number of the output that it starts from.
-        numbers: numbers of the inputs that it leads to, variables among them.
+        op: the op of a case, at a sample point.
+        output: index of the output that it starts from.
+        numbers: indices of the inputs that it leads to, including variables.
 
     Raises:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
-        GradientFormError: a gradient of wrong shape, found as the graph is built.
+        GradientFormError: a gradient of wrong shape, found while the graph is built.
     """
     source = op.traced
     traced = source if source.narrow is None else source.narrow
@@ -289,17 +290,17 @@ def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
 
 @dataclass
 class _BackwardPass:
-    """One backward pass in a graph, as it is traced.
+    """One backward pass in a graph that is being traced.
 
     Attributes:
         graph: the forward's part of the graph.
-        output: number of the output that it starts from.
-        numbers: numbers of the inputs that it leads to.
+        output: index of the output that it starts from.
+        numbers: indices of the inputs that it leads to.
         holds_stops: whether `stop_gradient`s keep their value while the inputs move.
-        upstream: the placeholder of what flows in at the output.
-        gradients: per number, what arrives at the input, or `None`.
+        upstream: the placeholder of the upstream.
+        gradients: for each of these inputs, its gradient, or `None`.
         stops: the `stop_gradient`s that are held.
-        steps: the ops on the way, in backward order.
+        steps: the ops on the path, in backward order.
     """
 
     graph: GradientGraph
@@ -317,7 +318,7 @@ class _BackwardPass:
         result = self.graph.call_forward(inputs)[self.output]
         all_inputs = [*inputs, *self.graph.subject.variables]
         sources = [all_inputs[input_index] for input_index in self.numbers]
-        # A variable stands in the graph by its handle.
+        # A variable's tensor in the graph is its handle.
         graph = tf.compat.v1.get_default_graph()
         graph_sources = [
             inputs[input_index]

@@ -1,4 +1,4 @@
-"""One op of a forward as one of its own: its inputs are fed, and its own gradient is called, at its point."""
+"""One op of a forward as an op of its own: its inputs are fed, and its own gradient is called."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class LocalOperation:
     """An op on a walk, as `checking.Operation` has it.
 
-    Of its inputs there are those that move, of its outputs those that a gradient flows into. A
-    `tf.custom_gradient` is one op, with its whole forward between its arguments and its results.
+    Its inputs are those that move, and its outputs those with an upstream. A `tf.custom_gradient` is one op,
+    with its whole forward between its arguments and its results.
 
     Attributes:
         walk: the walk.
@@ -74,7 +74,7 @@ class LocalOperation:
 
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """The tensors that a gradient flows into."""
+        """The tensors that have an upstream."""
         return self._infos(self._fetched)
 
     @property
@@ -89,7 +89,7 @@ class LocalOperation:
 
     @property
     def rounded_sizes(self) -> list[Array]:
-        """What the outputs are rounded relative to: one op's are as large as they are."""
+        """The size that the outputs' rounding is relative to: for a single op, the outputs' own."""
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
@@ -114,7 +114,7 @@ class LocalOperation:
 
     @cached_property
     def _upstreams(self) -> list[Any]:
-        shapes = [info.shape for info in self.outputs]  # before the graph takes over: it runs the forward
+        shapes = [info.shape for info in self.outputs]  # before the graph is used: this runs the forward
         with self.walk.function.graph.as_default():
             return [
                 tf.compat.v1.placeholder(tensor.dtype, shape)
@@ -123,14 +123,14 @@ class LocalOperation:
 
     @cached_property
     def _gradients(self) -> list[Any]:
-        """The op's own gradient, called anew; CaseFailedError for what it raises."""
+        """The op's own gradient, called again; CaseFailedError for what it raises."""
         upstreams = self._upstreams
         with self.walk.function.graph.as_default():
             gradients = gradients_of(self._fetched, self._fed, upstreams, stops=self._fed)
             return [dense(gradient, tensor) for gradient, tensor in zip(gradients, self._fed, strict=True)]
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
-        """Evaluate the op at several points; where it refuses one, its outputs are NaN there."""
+        """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
         moved = {self._places[input_index]: rows for input_index, rows in batch.items()}
         try:
             return self._forward(moved, sum(info.size for info in self.outputs))
@@ -151,6 +151,10 @@ class LocalOperation:
         """Whether the op gives a gradient for this input."""
         return self._gradients[input_index] is not None
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
+        """Whether several ops make the gradient: it is one op."""
+        return False
+
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the op's point: its gradient is taken in the same graph."""
@@ -165,7 +169,7 @@ class LocalOperation:
         return {}
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
-        """Return nothing: what the graph has of it counts for the whole."""
+        """Return nothing: sites are found for the whole graph."""
         return ()
 
     def closed(self, output: int, input_index: int) -> list[str]:  # noqa: ARG002 (as `Operation` has it)
@@ -187,7 +191,7 @@ class LocalOperation:
         return self.joint_vjp({output: upstream})
 
     def vjp_beside(self, output: int, upstream: Any, point: Any) -> None:
-        """Return nothing: it is looked at in one state of its graph."""
+        """Return nothing: it is examined in one state of its graph."""
 
     def exactly(self) -> None:
         """Return nothing: its operating point isn't rounded."""
@@ -196,7 +200,7 @@ class LocalOperation:
         """Return nothing: it is one op."""
 
     def jvp(self, input_index: int, tangents: Array) -> None:
-        """Return nothing: in a graph, forward mode goes by the custom gradients themselves."""
+        """Return nothing: in a graph, forward mode uses the custom gradients themselves."""
 
     def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         """Pull upstreams of all outputs back at once; missing ones are zero."""
@@ -222,14 +226,14 @@ class LocalOperation:
 
     @cached_property
     def _always(self) -> list[Any]:
-        """What is always fed: the case's inputs, its draws, and what moves without being an input."""
+        """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
         known_ids = {id(tensor) for tensor in tensors}
         return [*tensors, *[tensor for tensor in self._fed if id(tensor) not in known_ids]]
 
     @cached_property
     def _places(self) -> list[int]:
-        """Where in `_always` each tensor stands that moves."""
+        """Where each moving tensor is in `_always`."""
         places = {id(tensor): place for place, tensor in enumerate(self._always)}
         return [places[id(tensor)] for tensor in self._fed]
 
@@ -244,7 +248,7 @@ class LocalOperation:
         )
 
     def _batched(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
-        """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
+        """Batch a part of the graph as a function of what is always fed, of upstreams, and of held stops."""
         walk, source = self.walk, self.walk.source
         known_ids = {id(tensor) for tensor in self._always}
         stops = [tensor for tensor in walk.held.stops if id(tensor) not in known_ids]

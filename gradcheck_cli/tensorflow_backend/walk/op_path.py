@@ -1,4 +1,4 @@
-"""The ops between an input and an output, as blame looks at them: all along the path, or one by itself."""
+"""The ops between an input and an output, as blame sees them: all along the path, or one by itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class WalkedPath:
-    """`checking.blame.OpPath` over one walk; `Identity` ops, which pass a gradient on, are left out.
+    """`checking.blame.OpPath` over one walk; `Identity` ops, which only pass a gradient on, are left out.
 
     Attributes:
         walk: the backward pass.
@@ -56,7 +56,7 @@ class WalkedPath:
 
     @cached_property
     def ops(self) -> tuple[OpOnPath, ...]:
-        """What is known of each op."""
+        """What is known about each op."""
         info = self.walk.source.outputs[self.walk.output]
         passes, _ = self.walk.passes(np.ones(info.shape))
         return tuple(
@@ -66,7 +66,7 @@ class WalkedPath:
         )
 
     def _reads(self, step: Step) -> tuple[int, ...]:
-        """Return which ops an op's moving inputs come from, each once; -1 for an input of the path."""
+        """Return the ops that an op's moving inputs come from, each once; -1 for an input of the path."""
         passing = {step.op for step in self.walk.steps if step.passes_on}
         index_of = {step.op: index for index, step in enumerate(self.steps)}
         sources = {id(self.walk.inputs[input_index]) for input_index in self.walk.numbers}
@@ -87,8 +87,8 @@ class WalkedPath:
         inside = self.walk.low_precision(moving, [self.walk.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
-    def alone(self, index: int) -> Operation:
-        """Return an op as one of its own, at its own operating point."""
+    def isolate(self, index: int) -> Operation:
+        """Return an op as an op of its own, at its own operating point."""
         return LocalOperation(self.walk, self.steps[index])
 
     def closes_over(self, index: int) -> bool:
@@ -113,7 +113,7 @@ class WalkedPath:
         return False
 
     def probe(self, generator: np.random.Generator) -> WalkedProbe:
-        """Draw an upstream at the output and a direction of the inputs, and pull the one back."""
+        """Draw an upstream at the output and a direction of the inputs, and pull the upstream back."""
         source = self.walk.source
         info = source.outputs[self.walk.output]
         upstream = draw_both_signs(generator, info.shape, is_complex=info.is_complex)
@@ -149,7 +149,7 @@ class WalkedPath:
         return WalkedProbe(self.walk, upstream, directions, float(slope), terms)
 
     def _fault(self, step: Step, op_pass: OpPass) -> str:
-        """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always look at."""
+        """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always check."""
         for (input_index, value), flow in zip(op_pass.gradients, step.gradients.values(), strict=True):
             tensor = step.op.inputs[input_index + step.results]
             shape = self.walk.base.get(id(tensor), np.empty(())).shape
@@ -161,7 +161,7 @@ class WalkedPath:
         return ""
 
     def _obstacle(self, step: Step) -> str:
-        """Say why an op can't be differenced for itself, if so."""
+        """Say why an op can't be differenced by itself; empty if it can."""
         op = step.op
         tensors = [
             *[op.outputs[index] for index in step.upstreams],

@@ -1,4 +1,4 @@
-"""One upstream and one direction along a path: how far each op moves, weighted by what flows through it."""
+"""One upstream and one direction along a path: how far each op moves, weighted by its gradients."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class WalkedProbe:
 
     Attributes:
         walk: the backward pass.
-        upstream: what flows in at the output.
-        directions: per input number, in what direction it moves.
+        upstream: the upstream at the output.
+        directions: by input index, the direction in which it moves.
         slope: the pair's gradient along that direction.
-        terms: per op, its outputs with what flows in, and its inputs with what comes out.
+        terms: for each op, its outputs with their upstreams, and its inputs with their gradients.
     """
 
     walk: Walk
@@ -39,7 +39,7 @@ class WalkedProbe:
 
     @cached_property
     def room(self) -> tuple[float, float]:
-        """How far the inputs may go back and forth along the direction, in units of it."""
+        """How far the inputs may move back and forth along the direction, in units of it."""
         low, high = -np.inf, np.inf
         for input_index, direction in self.directions.items():
             bounds = self.walk.source.case.tensors[input_index].domain
@@ -56,7 +56,7 @@ class WalkedProbe:
 
     @property
     def is_finite(self) -> list[tuple[bool, bool]]:
-        """Per op, whether all that flows in is finite, and all that comes out."""
+        """For each op, whether all its upstreams are finite, and all its gradients."""
         return [
             (
                 all(bool(np.isfinite(flow).all()) for _, flow in outputs),
@@ -72,8 +72,8 @@ class WalkedProbe:
             steps: (B,) how far, in units of the direction.
 
         Returns:
-            (B, 1 + 2 K): the output with the upstream; then for each op its outputs with what flows in, and
-            its inputs with what comes out. NaN where the forward refuses a point.
+            (B, 1 + 2 K): the output with the upstream; then for each op its outputs with their upstreams, and
+            its inputs with their gradients. NaN where the forward refuses a point.
         """
         rows = []
         for step in steps:
@@ -89,7 +89,7 @@ class WalkedProbe:
         return np.array(rows, np.float64).reshape(len(steps), 1 + 2 * len(self.terms))
 
     def sizes(self, step: float) -> Float:
-        """Return for each op, (K,), its gradients along the direction, summed without signs."""
+        """Return, for each op, the sum of the magnitudes of its gradients along the direction, (K,)."""
         there, back = self._at(step), self._at(-step)
         if there is None or back is None:
             return np.full(len(self.terms), np.nan)
@@ -122,7 +122,7 @@ class WalkedProbe:
 
 
 def draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
-    """Draw numbers of either sign, none of them small: an error isn't multiplied away."""
+    """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
     sign = np.where(generator.random(shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
     values = np.asarray(sign * generator.uniform(0.5, 1.5, shape))
     if not is_complex:
@@ -131,6 +131,6 @@ def draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, i
 
 
 def inner(flow: Array, value: Array) -> float:
-    """Return Re<flow, value>, in TensorFlow's convention of complex gradients."""
+    """Return Re<flow, value>, with TensorFlow's convention for complex gradients."""
     with np.errstate(invalid="ignore", over="ignore"):
         return float(np.real(np.vdot(flow, value))) if flow.shape == value.shape else float("nan")

@@ -7,13 +7,13 @@ import pytest
 from numpy_op import Numpy
 
 from gradcheck_cli.checking.blame.single_op import check_alone
-from gradcheck_cli.checking.ops.opening import Opening
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 
 POINT = np.array([0.3, -0.7, 1.1])
 
 
-def alone(forward, gradients, points=POINT, **changes):
+def check_op(forward, gradients, points=POINT, **changes):
     points = points if isinstance(points, dict) else {"x": points}
     op = Numpy(forward, gradients, points, **changes).open(Opening())
     return check_alone(op, np.random.default_rng(0))
@@ -21,7 +21,7 @@ def alone(forward, gradients, points=POINT, **changes):
 
 @pytest.mark.parametrize("size", [1, 3, 200])
 def test_a_right_gradient(size):
-    found = alone(np.sin, lambda u, x: np.cos(x) * u, np.linspace(-1.0, 2.0, size))
+    found = check_op(np.sin, lambda u, x: np.cos(x) * u, np.linspace(-1.0, 2.0, size))
     assert found.status is Status.PASSED
 
 
@@ -38,7 +38,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_gradient_and_what_is_said_of_it(name):
     gradient, wording = WRONG[name]
-    found = alone(np.sin, gradient)
+    found = check_op(np.sin, gradient)
     assert found.status is Status.MISMATCHED
     assert wording in found.evidence
 
@@ -50,7 +50,7 @@ def test_one_wrong_element_of_many(size):
         factor[1] = 1.05
         return factor * np.cos(x) * u
 
-    found = alone(np.sin, gradient, np.linspace(-1.0, 1.4, size))
+    found = check_op(np.sin, gradient, np.linspace(-1.0, 1.4, size))
     assert found.status is Status.MISMATCHED
 
 
@@ -59,7 +59,7 @@ def test_a_gradient_that_is_right_for_each_upstream_but_not_for_several():
         gradient = np.cos(x) * u
         return gradient / max(1.0, np.linalg.norm(gradient) / 1.5)
 
-    found = alone(np.sin, clipped, np.linspace(-1.0, 1.0, 30))
+    found = check_op(np.sin, clipped, np.linspace(-1.0, 1.0, 30))
     assert (found.status, found.evidence) == (Status.MISMATCHED, "its gradient isn't linear in its upstream")
 
 
@@ -72,11 +72,11 @@ def test_a_linear_gradient_that_loses_digits_is_linear():
         y = softmax(x)
         return y * (u - np.sum(u * y))
 
-    assert alone(softmax, gradient, np.array([0.0, 30.0, -30.0])).status is Status.PASSED
+    assert check_op(softmax, gradient, np.array([0.0, 30.0, -30.0])).status is Status.PASSED
 
 
 def test_of_several_inputs_the_wrong_one_is_told():
-    found = alone(
+    found = check_op(
         lambda a, b: a * b,
         lambda u, a, b: [b * u, (a + b) * u],
         {"a": np.array([1.5, 2.0]), "b": np.array([0.5, -3.0])},
@@ -86,7 +86,7 @@ def test_of_several_inputs_the_wrong_one_is_told():
 
 
 def test_of_several_outputs_each_counts():
-    found = alone(
+    found = check_op(
         lambda x: (np.sin(x), np.cos(x)),
         [lambda u, x: np.cos(x) * u, lambda u, x: np.sin(x) * u],
         outputs=("s", "c"),
@@ -95,24 +95,26 @@ def test_of_several_outputs_each_counts():
 
 
 def test_kinks_and_jumps_are_no_faults():
-    relu = alone(lambda x: np.maximum(x, 0.0), lambda u, x: u * (x > 0), np.array([0.0, 1.0, -1.0]))
+    relu = check_op(lambda x: np.maximum(x, 0.0), lambda u, x: u * (x > 0), np.array([0.0, 1.0, -1.0]))
     assert relu.status is Status.PASSED
-    jump = alone(lambda x: np.where(x > 0, x + 1, x), lambda u, x: u * np.ones_like(x), np.array([0.0, 1.0]))
+    jump = check_op(
+        lambda x: np.where(x > 0, x + 1, x), lambda u, x: u * np.ones_like(x), np.array([0.0, 1.0])
+    )
     assert jump.status is Status.INCONCLUSIVE
     assert "jumps" in jump.reason
 
 
 def test_an_op_that_draws_can_not_be_told():
-    found = alone(np.sin, lambda u, x: np.cos(x) * u, facts={"random_types": ("RandomUniform",)})
+    found = check_op(np.sin, lambda u, x: np.cos(x) * u, facts={"random_types": ("RandomUniform",)})
     assert (found.status, found.reason) == (Status.INCONCLUSIVE, "it draws anew at each call (RandomUniform)")
 
 
 def test_a_gradient_of_another_dtype_is_wrong():
-    found = alone(np.sin, lambda u, x: np.cos(x) * u, facts={"dtype_faults": {0: "must be float64"}})
+    found = check_op(np.sin, lambda u, x: np.cos(x) * u, facts={"dtype_faults": {0: "must be float64"}})
     assert (found.status, found.evidence) == (Status.MISMATCHED, "must be float64")
 
 
 def test_float32_finds_one_per_cent():
-    right = alone(np.sin, lambda u, x: np.cos(x) * u, dtypes={"x": "float32"})
-    wrong = alone(np.sin, lambda u, x: np.float32(1.02) * np.cos(x) * u, dtypes={"x": "float32"})
+    right = check_op(np.sin, lambda u, x: np.cos(x) * u, dtypes={"x": "float32"})
+    wrong = check_op(np.sin, lambda u, x: np.float32(1.02) * np.cos(x) * u, dtypes={"x": "float32"})
     assert (right.status, wrong.status) == (Status.PASSED, Status.MISMATCHED)

@@ -1,4 +1,4 @@
-"""The library entrance for notebooks and tests: specs in, report out, in this process."""
+"""The library's entry point for notebooks and tests: specs in, report out, in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import Report
 
 
-MODULE = "gradcheck_given"  # where functions are found that no module holds under a name
+MODULE = "gradcheck_given"  # for functions that no module holds under a name
 _FUNCTIONS = ("forward", "gradient", "reference", "object", "numpy")
 
 Spec = Mapping[str, object] | str | Path
@@ -31,9 +31,9 @@ def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed:
     """Check the gradients that a spec describes, in this process.
 
     Args:
-        spec_or_path: a spec as a mapping, with what a YAML file would hold, and functions and arrays in place
-            of names and numbers; or the path of a file or folder; or a list of such.
-        case: check the cases of this name alone.
+        spec_or_path: a spec as a mapping, with the content of a YAML file, where functions and arrays may
+            replace names and numbers; or the path of a file or folder; or a list of these.
+        case: check only the cases of this name.
         seed: overrides the specs' own seeds.
 
     Returns:
@@ -74,10 +74,10 @@ def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed:
 
 
 def plain_spec(spec: Mapping[str, object]) -> dict[str, object]:
-    """Return a spec as a file would hold it: functions by their names, arrays as lists.
+    """Return a spec as a file would contain it: functions by their names, arrays as lists.
 
     Args:
-        spec: the spec; `inputs` may hold arrays, or tensors, in place of what is said of an input.
+        spec: the spec; `inputs` may contain arrays or tensors instead of descriptions.
     """
     named: dict[str, object] = _plain(spec)
     if "op" not in spec and callable(spec.get("forward")):
@@ -116,7 +116,7 @@ def _listed(array: np.ndarray[Any, Any]) -> object:
 
 
 def _as_input(given: Any, value: Any) -> Any:  # noqa: ANN401 (whatever a mapping holds)
-    """Return what a spec says of an input that was given as an array."""
+    """Return what a spec says about an input that was given as an array."""
     array = _array(given)
     if array is None:
         return value
@@ -124,7 +124,7 @@ def _as_input(given: Any, value: Any) -> Any:  # noqa: ANN401 (whatever a mappin
 
 
 def _name_of(function: Any) -> str:  # noqa: ANN401 (a callable)
-    """Return `module:name` under which a function is found, putting it where it is found if need be."""
+    """Return a name `module:name` of a function; one without a name is put into the module `MODULE`."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     found: Any = sys.modules.get(str(module))
     for part in name.split(".") if name else ():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def covered_types(case: Case) -> tuple[str, ...]:
     """Return the op types that a case covers: those that its spec names, and a raw op's own.
 
-    A raw op whose type has no gradient function, or is registered as not differentiable, has none to be seen.
+    A raw op whose type has no gradient function, or is registered as not differentiable, covers nothing.
     """
     own = str(case.op_type) if case.is_raw_op else ""
     if own and own not in case.covers and private_graphs.has_gradient(own):
@@ -35,11 +35,12 @@ def require_seen(
     """Return which gradient functions were seen, with the number of calls.
 
     Args:
-        case: what covers some op types.
+        case: the case, which covers some op types.
         seen: what was seen, by op type.
-        look_inside: returns what is seen where the functions that the forward calls are differentiated anew,
-            too: asked only where something is missing, as it costs another trace.
-        is_vjp: whether the case is another one's vjp: whose gradient runs there is no matter of the spec's.
+        look_inside: returns what is seen if the functions that the forward calls are differentiated again,
+            too. It is called only if something is missing, as it costs another trace.
+        is_vjp: whether the case is another one's vjp: the spec says nothing about the gradients that run
+            there.
 
     Raises:
         CaseFailedError: of kind "covers": the gradient of an op type that the case covers wasn't seen.

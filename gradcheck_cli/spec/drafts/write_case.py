@@ -1,4 +1,4 @@
-"""Add a counterexample to a spec's file as a case, beside what stands there."""
+"""Adds a counterexample to a spec's file as a case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WriteError(Exception):
-    """Why a case can't be written; the text has the case to paste."""
+    """The reason why a case can't be written; the text contains the case, to be pasted."""
 
 
 def write_case(case: Case, example: Counterexample) -> str:
@@ -57,7 +57,7 @@ def _free_name(case: Case) -> str:
 
 
 def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
-    """Return the case as a spec has it, merged over the one that it was found for.
+    """Return the case as it appears in a spec, to be merged over the one that it was found for.
 
     Raises:
         WriteError: an input is part of a structure that can't be merged by name.
@@ -127,7 +127,7 @@ def _mapping_at(text: str, line: int) -> yaml.MappingNode | None:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """Return the 0-based line on which the last that a node holds ends."""
+    """Return the 0-based line on which a node's last part ends."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         inner = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
         return max(_last_line(part) for part in inner)

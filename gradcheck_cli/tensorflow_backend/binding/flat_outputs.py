@@ -1,7 +1,7 @@
-"""What a forward returns, taken apart: flat tensors, each named by its path in the structure.
+"""Splits what a forward returns into flat tensors, each named by its path in the structure.
 
-The order is TensorFlow's own (tf.nest): a dict's keys sorted, everything else as it stands. Where a spec
-names the keys or fields of what is returned, its order holds, and its names stand for themselves.
+The order is TensorFlow's own (tf.nest): a dict's keys are sorted, everything else stays in order. If a spec
+names the keys or fields of what is returned, the spec's order and names are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case
 
-# What a label such as dy/dx can't hold.
+# Characters that a label such as dy/dx can't contain.
 NO_LABEL = re.compile(r"[\s/\[\]*?,:]+")
 
 
@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class _Part:
-    """One part of a structure: its key, if it goes by one, and what its path adds."""
+    """One part of a structure: its key, if it has one, and what it adds to the path."""
 
     key: str
     step: str
@@ -47,7 +47,7 @@ def flat_outputs(case: Case, result: Any, role: str, note: list[str] | None = No
     """Return what a function returned as a flat list of tensors, in the order of the spec's names.
 
     Args:
-        case: for the names that its spec gives.
+        case: has the names that the spec gives.
         result: what was returned.
         role: "forward" or "reference", for messages.
         note: filled with the name of each.
@@ -73,7 +73,7 @@ def flat_arrays(case: Case, result: Any) -> Any:
 
 
 def unique(names: Sequence[str], used: Collection[str] = ()) -> list[str]:
-    """Return names without what a label can't hold, counted up where they are the same."""
+    """Return names without characters that a label can't contain, numbered where they are the same."""
     chosen: list[str] = []
     for name in names:
         candidate, count = name, 0
@@ -99,11 +99,11 @@ def _tensor(leaf: Leaf, role: str, *, is_root: bool) -> Any:
         ) from error
 
 
-# How a structure comes apart.
+# How a structure is split.
 
 
 def leaves_of(value: Any, path: str = "") -> list[Leaf]:
-    """Take a structure apart, composite tensors too; what is none is one leaf."""
+    """Split a structure, including composite tensors; anything else is one leaf."""
     parts = _parts(value)
     if parts is None:
         return [Leaf(path, value)]
@@ -126,7 +126,7 @@ def _all_parts(value: Any) -> list[_Part] | None:
 
 
 def _field_names(value: Any) -> list[str] | None:
-    """Return the attributes that hold the parts of an object, composite tensors included."""
+    """Return the names of the attributes that hold the parts of an object, including composite tensors."""
     fields: list[str] | None = None
     if isinstance(value, tf.SparseTensor):
         fields = ["indices", "values", "dense_shape"]
@@ -134,7 +134,7 @@ def _field_names(value: Any) -> list[str] | None:
         fields = ["flat_values", "row_splits" if value.ragged_rank == 1 else "nested_row_splits"]
     elif isinstance(value, tf.IndexedSlices):
         fields = ["values", "indices", *(["dense_shape"] if value.dense_shape is not None else [])]
-    elif isinstance(value, tuple):  # a named one
+    elif isinstance(value, tuple):  # a named tuple
         fields = list(value._fields)  # type: ignore[attr-defined]
     elif isinstance(value, tf.experimental.ExtensionType):
         fields = [name for name in vars(value) if not name.startswith("_tf_")]  # so begin its own notes
@@ -159,11 +159,11 @@ def _keyed(key: Any, value: Any) -> _Part:
     return _Part(name, f".{name}", value)
 
 
-# How its leaves are called.
+# How leaves are named.
 
 
 def _named(case: Case, result: Any, role: str) -> list[Leaf]:
-    """Return the leaves under their full names, in the order of the spec's."""
+    """Return the leaves under their full names, in the order of the spec's names."""
     leaves = leaves_of(result)
     if not leaves or result is None:
         raise CaseFailedError(
@@ -181,7 +181,8 @@ def _named(case: Case, result: Any, role: str) -> list[Leaf]:
     if len(named) <= 1:
         root = named[0] if named else "y"
         return [Leaf(root + leaf.path, leaf.value) for leaf in leaves]
-    # Names of the spec's own, by place: a dict has none, and a field's name mustn't go with another field.
+    # The spec's own names are given by position. A dict has no position, and a field's name mustn't be used
+    # for another field.
     places = {key: place for place, key in enumerate(keys)}
     if parts and not isinstance(result, Mapping) and all(places.get(n, i) == i for i, n in enumerate(named)):
         return _of_sequence(parts, leaves, named, role)
@@ -197,7 +198,7 @@ def _named(case: Case, result: Any, role: str) -> list[Leaf]:
 def _of_sequence(
     parts: Sequence[_Part], leaves: Sequence[Leaf], named: Sequence[str], role: str
 ) -> list[Leaf]:
-    """Name the leaves of what is known by place alone: by element, or each by itself."""
+    """Name the leaves of what is known only by position: by element, or each leaf by itself."""
     names = named or (["y"] if len(parts) == 1 else [f"y{index}" for index in range(len(parts))])
     if len(names) == len(parts):
         return [leaf for name, part in zip(names, parts, strict=True) for leaf in leaves_of(part.value, name)]
