@@ -23,6 +23,7 @@ from gradcheck_cli.checking.ops.method_choice import costly_pairs, is_probed
 from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
+from gradcheck_cli.checking.pairs.joined_kinks import leave_joined_kinks
 from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
@@ -120,6 +121,7 @@ class Examination:
         large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, until)
         judged |= probed
+        judged = {key: leave_joined_kinks(pairs[key], found) for key, found in judged.items()}
         self._report_progress(share, 0.8)
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
         judged, coarse = note_lower_precision(pairs, judged)

@@ -16,7 +16,7 @@ class Verdict(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why an element is inconclusive."""
+    """Why an element is inconclusive; of a mismatch, `JOINED_KINKS` says that it is at a kink."""
 
     NONE = 0
     JUMP = 1
@@ -29,6 +29,7 @@ class Reason(IntEnum):
     NOT_ANALYTIC = 8
     TIES = 9
     ROUNDED_POINT = 10
+    JOINED_KINKS = 11
 
 
 @dataclass(frozen=True)
@@ -86,5 +87,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "inputs are tied here, and the ways in which the function moves with all of them are too many, or "
         "too close, to tell whether the gradient is among them",
         "move the point off the tie (min_gap, away_from)",
+    ),
+    Reason.JOINED_KINKS: Explanation(
+        "several of TensorFlow's ops are at a kink here at once: each has a slope of its own there, but what "
+        "the chain rule makes of these together is no slope of the function",
+        "move the point off the kinks (away_from, min_gap)",
     ),
 }

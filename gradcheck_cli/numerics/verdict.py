@@ -40,7 +40,7 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         working: the coarsest precision in play.
 
     Returns:
-        Verdicts and reasons, (e,) each.
+        Verdicts and reasons, (e,) each. What is wrong at a kink says so by its reason.
     """
     uncertainty = resolution.uncertainty
     reach = REACHES[working.name]
@@ -86,6 +86,7 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         reason = np.where(reason == Reason.UNRESOLVED, Reason.LOW_PRECISION, reason)
     reason = np.where(resolution.reason != Reason.NONE, resolution.reason, reason)
     reason = np.where(verdict == Verdict.INCONCLUSIVE, reason, Reason.NONE)
+    reason = np.where(fails & resolution.is_kink, Reason.JOINED_KINKS, reason)
     return verdict, reason.astype(np.int8)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import tensorflow as tf
 from attacking import Attack
 
@@ -385,8 +386,57 @@ def _of_other_kinds():
     )
 
 
+_IN, _OUT = (np.random.default_rng(3).normal(size=shape) for shape in ((3, 20), (20, 2)))
+
+
+@tf.custom_gradient
+def _relu_of_nine(x):
+    """A relu whose gradient at zero is far from both of its slopes."""
+
+    def gradient(u):
+        return u * (tf.cast(x > 0, x.dtype) + 9 * tf.cast(tf.equal(x, 0), x.dtype))
+
+    return tf.nn.relu(x), gradient
+
+
+_CHAINS = {
+    "relu": lambda x: tf.nn.relu(x @ _IN) @ _OUT,
+    "a loss of relu": lambda x: tf.reduce_sum((tf.nn.relu(x @ _IN) @ _OUT) ** 2 + tf.nn.relu(x @ _IN) @ _OUT),
+    "maximum": lambda x: tf.maximum(x @ _IN, 0.0) @ _OUT,
+    "relu6": lambda x: tf.nn.relu6(x @ _IN) @ _OUT,
+    "clip": lambda x: tf.clip_by_value(x @ _IN, 0.0, 1.0) @ _OUT,
+    "hinge": lambda x: tf.reduce_mean(tf.nn.relu(1.0 - tf.cos(x) + x) - 3 * tf.nn.relu(-x), axis=-1),
+    "of both signs": lambda x: tf.nn.relu(x) - 2 * tf.nn.relu(-x),
+    "of differences": lambda x: (
+        3 * tf.abs(x[:, :2] - x[:, 1:]) - tf.nn.relu(x[:, :2]) + 2 * tf.nn.relu(-x[:, 1:])
+    ),
+    "nearly normalised": lambda x: tf.math.l2_normalize(tf.nn.relu(x @ _IN) @ _OUT, axis=-1),
+}
+
+
+def _of_chains():
+    """A row of zeros in front of several ops: no slope of the function is what the chain rule makes of it."""
+    inputs = {"x": _tensor([[0.0, 0.0, 0.0], [1.0, 0.5, -2.0]])}
+    for name, forward in _CHAINS.items():
+        yield Attack(f"zeros into {name}", "unclear", inputs, forward)
+    yield Attack("zeros into relu, eagerly", "unclear", inputs, _CHAINS["relu"], keys={"modes": ["eager"]})
+    yield Attack("zeros into both halves of x", "wrong", inputs, lambda x: tf.nn.relu(x) - tf.nn.relu(-x))
+    yield Attack("zeros into a norm", "wrong", inputs, lambda x: tf.norm(x, axis=-1) + tf.nn.relu(x[:, 0]))
+    yield Attack("zeros into a wrong relu", "wrong", inputs, lambda x: 2 * _relu_of_nine(x))
+    yield Attack("zeros into wrong relus", "not green", inputs, lambda x: _relu_of_nine(x @ _IN) @ _OUT)
+    # The same with a gradient of one's own: it says what it likes at a kink, and none of this is a slope.
+    yield Attack(
+        "zeros into relu, by hand",
+        "wrong",
+        inputs,
+        _CHAINS["of both signs"],
+        lambda op, u: u * (tf.cast(op.inputs[0] > 0, u.dtype) + 2 * tf.cast(op.inputs[0] < 0, u.dtype)),
+    )
+
+
 _ALL = (
     *_of_reductions(),
+    *_of_chains(),
     *(
         _of_two(kind, forward, slope)
         for kind in _PAIRS

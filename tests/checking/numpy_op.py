@@ -128,6 +128,9 @@ class NumpyOperation:
     def is_connected(self, output, input_index):
         return self._pull(output, np.zeros(self.outputs[output].shape))[input_index] is not None
 
+    def is_plain_chain(self, output, input_index):
+        return False
+
     def leads_to(self, output, input_index):
         return (output, input_index) in self.linked
 

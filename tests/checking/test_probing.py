@@ -84,6 +84,40 @@ def test_nan_in_one_element_is_found():
     assert pair.worst.input_index == (5,)
 
 
+# A loss whose slopes span nine orders of magnitude: one probe of all says nothing of the small ones.
+SPREAD = np.geomspace(1, 1e-9, 10 * N)
+
+
+def loss(wrong=None):
+    point = np.random.default_rng(1).normal(size=SPREAD.size)
+
+    def gradient(u, x):
+        found = u * SPREAD * np.cos(x)
+        if wrong is not None:
+            found[wrong] *= 1.02
+        return found
+
+    return Numpy(lambda x: np.sum(SPREAD * np.sin(x), keepdims=True), gradient, {"x": point})
+
+
+def test_small_elements_of_a_loss_are_probed_by_themselves(monkeypatch):
+    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", N)
+    pair = pair_of(loss())
+    assert pair.status is Status.PASSED
+    assert pair.miss_probability <= Power().miss
+    monkeypatch.setattr(probe_search.Search, "_probe_unseen", lambda *_: None)
+    pair = pair_of(loss())
+    assert pair.status is Status.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("element", [10, 6 * N, 8 * N])
+def test_an_error_in_a_small_element_of_a_loss_is_found(monkeypatch, element):
+    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", N)
+    pair = pair_of(loss(element))
+    assert pair.status is Status.MISMATCHED
+    assert pair.worst.input_index == (element,)
+
+
 def test_kinks_everywhere_are_too_weak_and_say_so():
     point = np.where(np.arange(N) % 3 == 0, 0.0, POINT)
     pair = pair_of(Numpy(np.abs, lambda u, x: u * np.sign(x), {"x": point}))

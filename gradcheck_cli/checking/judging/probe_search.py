@@ -22,6 +22,7 @@ from gradcheck_cli.numerics.probes.probe import (
     compare,
     count_unseen,
     persists,
+    show_elements,
     take_difference,
     weigh,
 )
@@ -59,6 +60,11 @@ _MOST_LEADS = 8
 # An element that an alarm leads to is judged even if the budget is spent: a ladder takes some 300
 # evaluations.
 _FOR_A_LEAD = 2**9
+# With so few rows, and no more elements than this, the elements that stayed unseen are probed by themselves, as
+# long as each round shows a tenth of them, or a longer step may.
+_FEW_ELEMENTS = 2**23
+_ROUNDS_OF_UNSEEN = 6
+_WORTH_A_ROUND = 0.9
 # With so few rows, an element that turned out right is excluded with its column: without its row, hardly
 # anything would be left.
 _FEW_ROWS = 8
@@ -147,8 +153,52 @@ class Search:
             if blocks == 1 and sharpest == tried[-1][1]:
                 continue  # the power of this probe is known
             self._probe(sharpest, blocks)
+        if not self.is_over and self.target.base.size <= _FEW_ROWS and tried:
+            self._probe_unseen(min(tried)[1])
         if not self.is_over:
             self._look_at_spoilt_rows()
+
+    def _probe_unseen(self, reach: int) -> None:
+        """Move only the elements in which an error would have stayed unseen.
+
+        An error in a small element is hidden by the rounding and the curvature of the large elements. With
+        few rows it is known which elements these are, so they aren't moved.
+        """
+        target, size = self.target, self.group.case.power.size
+        shape = (target.base.size, target.point.size)
+        if shape[0] * shape[1] > _FEW_ELEMENTS:
+            return
+        unseen = np.ones(shape, dtype=bool)
+        for _ in range(_ROUNDS_OF_UNSEEN):
+            if not self.weak or self.is_over or self.budget.is_spent:
+                return
+            drawn = draw_direction(target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
+            steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
+            differenced = take_difference(replace(drawn, steps=steps))
+            upstream = weigh(differenced, self.generator, slice(0, shape[0]))
+            if not upstream.any():
+                return
+            probe = compare(differenced, upstream)
+            if probe.is_alarm:
+                probe = self._follow(differenced, probe)
+            shown, is_faint = show_elements(differenced.direction, probe, size)
+            if unseen.all():
+                counted = ~is_faint
+            before = np.count_nonzero(unseen & counted)
+            unseen &= ~shown & counted
+            self._take_note_of(unseen, counted)
+            if reach == MIDDLE and probe.curvature <= _STRAIGHT:
+                reach = LONG
+            elif np.count_nonzero(unseen) > _WORTH_A_ROUND * before:
+                return
+
+    def _take_note_of(self, unseen: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_]) -> None:
+        """Keep the share of each pair's elements that are still unseen."""
+        for (output, number), known in self.missed.items():
+            part = self.group.rows[output], self.group.columns[number]
+            count = np.count_nonzero(counted[part])
+            if count:
+                self.missed[output, number] = min(known, np.count_nonzero(unseen[part]) / count)
 
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
         """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""

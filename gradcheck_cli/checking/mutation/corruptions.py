@@ -64,6 +64,10 @@ class CorruptedOperation:
             return False
         return self.inner.is_connected(output, input_index)
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
+        """Whether nobody wrote the gradient: it is corrupted."""
+        return False
+
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back, wrongly."""
         gradients = self.inner.vjp(output, upstream)

@@ -226,6 +226,9 @@ class Operation(Protocol):
     def is_connected(self, output: int, input_index: int) -> bool:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:
+        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
+
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as that is known."""
 

@@ -295,7 +295,7 @@ class _Tied:
                 beyond = np.abs(off) > sample.allowed[row] + blur[row]
                 numeric[row, beyond] = (sample.analytic[row] - off)[beyond]
                 uncertainty[row, beyond] = blur[row, beyond]
-                verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.NONE
+                verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.JOINED_KINKS
             was_right = not (sample.verdict == Verdict.MISMATCH).any()
             remark = LOOSE if was_right and (verdict == Verdict.MISMATCH).any() else sample.remark
             updated.append(

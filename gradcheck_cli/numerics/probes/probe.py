@@ -25,6 +25,7 @@ from gradcheck_cli.numerics.random_vectors import draw_signed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gradcheck_cli.numerics.differences import Mask
     from gradcheck_cli.numerics.precision import Float
 
 # Rows whose two differences disagree by more than this part are left out. In a smooth row they differ by h^2
@@ -320,8 +321,7 @@ def count_unseen(
     """
     nothing = np.zeros(len(direction.target.spans), np.int64)
     found = Unseen(nothing, nothing)
-    # An error shows if it exceeds the bound even when the other errors point the opposite way.
-    level = (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+    level = _level(probe, size)
     count = rows.stop - rows.start
     if count <= _ALL_ROWS:
         for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
@@ -347,10 +347,7 @@ def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], l
     alone[rows] = upstream[rows]
     target = direction.target
     gradient = target.pull(alone)
-    # Anything smaller is zero, as far as the value's own rounding shows (numerics/tolerance.py).
-    with np.errstate(all="ignore"):
-        values = float(np.sum(np.abs(upstream[rows] * target.base[rows])))
-    faint = _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
+    faint = _faintest(direction, alone)
     del alone
     hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
     for number, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
@@ -360,6 +357,48 @@ def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], l
                 seen[number] += np.count_nonzero(effect > faint)
                 hidden[number] += np.count_nonzero((effect > faint) & ~(effect > level))
     return Unseen(hidden, seen)
+
+
+def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask, Mask]:
+    """Say in which elements of a few rows a comparison would show an error, and which are rounding only.
+
+    Args:
+        direction: of the probe.
+        probe: the comparison.
+        size: of the error, relative.
+
+    Returns:
+        (m, n) each; elements that don't move aren't shown.
+    """
+    level, moves = _level(probe, size), 2 * direction.steps
+    shown, faint = (np.zeros((probe.upstream.size, moves.size), dtype=bool) for _ in range(2))
+    for row in np.flatnonzero(probe.upstream):
+        alone = np.zeros(probe.upstream.size)
+        alone[row] = probe.upstream[row]
+        with np.errstate(all="ignore"):
+            effect = np.abs(direction.target.pull(alone) * moves)
+        shown[row] = effect > level
+        faint[row] = effect <= _faintest(direction, alone)
+    return shown, faint
+
+
+def _level(probe: Probe, size: float) -> float:
+    """Return what an element's effect must exceed for an error of some size to show.
+
+    The error must exceed the bound even when the other errors point the opposite way.
+    """
+    return (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
+
+
+def _faintest(direction: Direction, upstream: Float) -> float:
+    """Return the effect below which an element counts as zero, given the value's own rounding.
+
+    See numerics/tolerance.py.
+    """
+    target = direction.target
+    with np.errstate(all="ignore"):
+        values = float(np.sum(np.abs(upstream * target.base)))
+    return _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
 
 
 def _some_rows(

@@ -262,6 +262,12 @@ class EagerOperation:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return self.called.first_gradients.get(output, {}).get(input_index) is not None
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:
+        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
+        call, start = self.called.call, self.called.places[input_index]
+        has_own = call.custom_gradients > 0 or self.called.case.gradient is not None
+        return not has_own and len(call.record.between([start], [self.called.base[output]])) > 1
+
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
         record, start = self.called.call.record, self.called.places[input_index]

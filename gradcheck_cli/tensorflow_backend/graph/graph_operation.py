@@ -287,6 +287,13 @@ class GraphOperation:
         """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
         return input_index in self.traced.vjp_trace.connected.get(output, ())
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:
+        """Whether the gradient consists only of TensorFlow's own gradients, of several ops."""
+        trace, case = self.traced.vjp_trace, self.traced.case
+        hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
+        is_own = case.gradient is not None or (output, input_index) in hand_written
+        return not is_own and sum(trace.gradients_seen.values()) > 1
+
     # What it returns when it is run.
 
     @cached_property

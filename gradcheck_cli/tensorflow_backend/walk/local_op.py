@@ -151,6 +151,10 @@ class LocalOperation:
         """Whether the op gives a gradient for this input."""
         return self._gradients[input_index] is not None
 
+    def is_plain_chain(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
+        """Whether several ops make the gradient: it is one op."""
+        return False
+
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the op's point: its gradient is taken in the same graph."""

@@ -1,0 +1,48 @@
+"""Leave undecided what TensorFlow's own gradients make of several kinks at one point.
+
+The chain rule doesn't hold at kinks. `relu(x) - 2 relu(-x)` has the slopes 1 and 2 at zero. As relu'(0) is 0
+for TensorFlow, it gets the gradient 0, which is neither, nor between them (Kakade and Lee, "Provably Correct
+Automatic Subdifferentiation", NeurIPS 2018; Bolte and Pauwels, "Conservative set valued fields", 2021). A row
+of zeros before a layer with relu is such a point. Nobody wrote a wrong gradient there; but the gradient is no
+slope either, so it doesn't pass.
+
+A gradient that somebody wrote stays wrong there, and so does one of a function that has a derivative at the
+point: TensorFlow's `logaddexp` of two equal numbers, say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.numerics.reasons import Reason, Verdict
+
+if TYPE_CHECKING:
+    from gradcheck_cli.checking.pairs.pair import Pair
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+
+def leave_joined_kinks(pair: Pair, sample: PairSample) -> PairSample:
+    """Return a pair's verdicts, undecided where several ops of TensorFlow's are at a kink.
+
+    Args:
+        pair: the pair; one that is expected to be wrong stays so.
+        sample: the verdicts at a sample point.
+    """
+    wrong = sample.verdict == Verdict.MISMATCH
+    at_kink = (sample.verdict == Verdict.KINK) | (wrong & (sample.reason == Reason.JOINED_KINKS))
+    # A row is one output: where one of its elements is at a kink, the others' slopes may be mixed ones.
+    joined = wrong & at_kink.any(axis=1, keepdims=True) & np.isfinite(sample.analytic)
+    # Where there is a mismatch elsewhere, that is what must be said.
+    if not joined.any() or (wrong & ~joined).any() or pair.is_expected_wrong:
+        return sample
+    if not pair.operations.formula.is_plain_chain(*pair.key):
+        return sample
+    return replace(
+        sample,
+        verdict=np.where(joined, Verdict.INCONCLUSIVE, sample.verdict).astype(np.int8),
+        reason=np.where(joined, Reason.JOINED_KINKS, sample.reason).astype(np.int8),
+        remark="",
+    )
