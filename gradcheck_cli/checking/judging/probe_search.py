@@ -60,8 +60,8 @@ _MOST_LEADS = 8
 # An element that an alarm leads to is judged even if the budget is spent: a ladder takes some 300
 # evaluations.
 _FOR_A_LEAD = 2**9
-# With so few rows, and no more elements than this, the elements that stayed unseen are probed by themselves, as
-# long as each round shows a tenth of them, or a longer step may.
+# With so few rows, and no more elements than this, the elements that stayed unseen are probed by themselves,
+# as long as each round shows a tenth of them, or a longer step may.
 _FEW_ELEMENTS = 2**23
 _ROUNDS_OF_UNSEEN = 6
 _WORTH_A_ROUND = 0.9
