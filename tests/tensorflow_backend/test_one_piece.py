@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops import method_choice
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
@@ -106,6 +107,32 @@ def test_a_wrong_element_is_found_among_them(error):
     pair = crowded_pair(error=error)
     assert pair.status is Status.MISMATCHED
     assert pair.worst.input_index == (12, 34)
+
+
+OFFSETS = {f"b{index}": {"shape": [70]} for index in range(6)}
+
+
+def offset(error=0.0):
+    """Return a layer of `crowded` with six offsets; the third leads to a relu that is on its kink."""
+    crowd = crowded(error)
+
+    def call(x, *offsets):
+        moved = sum(tf.reduce_sum(tf.sin(one)) for index, one in enumerate(offsets) if index != 2)
+        return crowd(x) + moved + 2 * tf.reduce_sum(tf.nn.relu(offsets[2]) - 3 * tf.nn.relu(-offsets[2]))
+
+    return call
+
+
+@pytest.mark.parametrize("error", [0.0, 0.02])
+def test_an_input_on_a_kink_leaves_the_others_to_be_probed(monkeypatch, error):
+    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", 64)
+    inputs = {"x": {"shape": [70, 70]}, **OFFSETS, "b2": {"shape": [70], "value": 0.0}}
+    pairs = check_case(*opened("offset", build={"error": error}, inputs=inputs), [0]).pairs
+    statuses = {pair.label: pair.status for pair in pairs}
+    assert statuses.pop("dy/db2") is Status.INCONCLUSIVE
+    assert statuses.pop("dy/dx") is (Status.MISMATCHED if error else Status.PASSED)
+    assert set(statuses.values()) == {Status.PASSED}
+    assert "leave a kink" in next(pair.message for pair in pairs if pair.label == "dy/db2")
 
 
 def on_a_kink(x):

@@ -56,7 +56,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
         "linearity",
         Status.INCONCLUSIVE,
         f"{', '.join(undecided)}: so close to the smallest number of the dtype that underflow hides how "
-        "the gradient depends on its upstream;  scale the inputs, or check in float64.",
+        "the gradient depends on its upstream; scale the inputs, or check in float64.",
     )
 
 

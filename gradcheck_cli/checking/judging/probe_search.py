@@ -38,7 +38,10 @@ from gradcheck_cli.numerics.probes.probe_direction import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.checking.ops.budget import Budget
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
 
 # Two directions: errors that cancel in one of them don't in the other.
@@ -65,6 +68,8 @@ _FOR_A_LEAD = 2**9
 _FEW_ELEMENTS = 2**23
 _ROUNDS_OF_UNSEEN = 6
 _WORTH_A_ROUND = 0.9
+# How many sets of inputs are split to find those that are on a kink; each split takes two evaluations.
+_MOST_TESTS = 2**6
 # With so few rows, an element that turned out right is excluded with its column: without its row, hardly
 # anything would be left.
 _FEW_ROWS = 8
@@ -81,6 +86,7 @@ class Search:
         still: by input, the share of elements that have no room to move.
         part: by how much of its step a smooth piece is moved.
         least: how many probes are made whatever they take.
+        on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
     group: Group
@@ -99,6 +105,7 @@ class Search:
     doubt: str = ""
     part: float = 1.0
     least: int = 1
+    on_kinks: frozenset[int] = frozenset()
 
     @property
     def wrong(self) -> PairKey | None:
@@ -172,7 +179,7 @@ class Search:
         for _ in range(_ROUNDS_OF_UNSEEN):
             if not self.weak or self.is_over or self.budget.is_spent:
                 return
-            drawn = draw_direction(target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
+            drawn = self._draw(reach)
             steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
             differenced = take_difference(replace(drawn, steps=steps))
             upstream = weigh(differenced, self.generator, slice(0, shape[0]))
@@ -218,12 +225,49 @@ class Search:
             self.group.target(piece), evaluations=self.target.evaluations, shared=self.target.shared
         )
         if piece is not self.group.operations.differenced:
-            direction = draw_direction(target, self.generator)
-            tiny = NEAREST / direction.share
-            if any(self.group.sides_changed(piece, direction.side(factor)) for factor in (tiny, -tiny)):
+            with self.budget.uncounted():  # else nothing would be known of any input
+                is_smooth = self._hold_inputs_on_kinks(piece, draw_direction(target, self.generator))
+            if not is_smooth:
                 return False
         self.target = target
         return True
+
+    def _hold_inputs_on_kinks(self, piece: Operation, direction: Direction) -> bool:
+        """Find the inputs that are on a kink, and say whether the others are on a smooth piece.
+
+        As soon as such an input moves, an element changes its side. In a deep network these are few: the
+        offset of a normalisation whose input is zero, say.
+        """
+        tiny = NEAREST / direction.share
+
+        def changes(inputs: Sequence[int], *factors: float) -> bool:
+            moved = direction.of([self.group.columns[one] for one in inputs])
+            return any(self.group.sides_changed(piece, moved.side(factor)) for factor in factors)
+
+        known = self.group.operations.on_kinks
+        rest = tuple(one for one in self.group.inputs if one not in known)
+        waiting = [rest] if rest and changes(rest, tiny, -tiny) else []
+        is_clean = not waiting
+        for _ in range(_MOST_TESTS):
+            if not waiting:
+                break
+            inputs = waiting.pop()
+            half = len(inputs) // 2
+            if not half:
+                known.update(inputs)
+            else:
+                # Most of many elements' kinks show in one direction, and what doesn't show in the end.
+                waiting += [part for part in (inputs[:half], inputs[half:]) if changes(part, tiny)]
+        self.on_kinks = frozenset(known.intersection(self.group.inputs))
+        rest = tuple(one for one in self.group.inputs if one not in known)
+        return bool(rest) and (is_clean or (not waiting and not changes(rest, tiny, -tiny)))
+
+    def _draw(self, reach: int) -> Direction:
+        """Draw a direction, in which the inputs that are on kinks stay where they are."""
+        drawn = draw_direction(self.target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
+        if not self.on_kinks:
+            return drawn
+        return drawn.of([self.group.columns[one] for one in self.group.inputs if one not in self.on_kinks])
 
     def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
         """Compare along one direction, one block of rows after another.
@@ -237,9 +281,7 @@ class Search:
             The bound of the comparison, relative to the terms compared, and that bound over its rounding;
             `None` where a shorter step must be taken.
         """
-        differenced = take_difference(
-            draw_direction(self.target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
-        )
+        differenced = take_difference(self._draw(reach))
         direction, spoilt = differenced.direction, differenced.is_spoilt
         if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
             return None
@@ -271,7 +313,7 @@ class Search:
                 self._count(direction, probe, slice(start, stop), unseen)
         if weighed:
             self._take_note(unseen)
-        return sharpness, curvature
+        return (np.inf if spoilt.all() else sharpness), curvature
 
     def _count(self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]) -> None:
         """Count, output by output, what one comparison could have missed."""
@@ -400,7 +442,9 @@ class Search:
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))
         why = f"; {spoilt:.1%} of the rows are at kinks" if spoilt > power.miss / 2 else ""
         still = self.still.get(pair[1], 0.0)
-        if still > power.miss / 2:
+        if pair[1] in self.on_kinks:
+            why = "; as soon as this input moves, elements that it leads to leave a kink"
+        elif still > power.miss / 2:
             why = f"; {still:.1%} of the inputs are at the end of their domain"
         if self.target.is_lenient:
             why += "; what the spec's tolerances allow hides it"

@@ -26,6 +26,7 @@ class Operations:
         differenced: the op that is differenced: `formula`, or the spec's reference.
         in_complex: the same in complex128, for the complex step.
         budget: limits what judging element by element may spend.
+        on_kinks: the inputs that are known to be on a kink of some element; probing adds to them.
     """
 
     declared: Operation
@@ -33,6 +34,7 @@ class Operations:
     differenced: Operation
     in_complex: Operation | None = None
     budget: Budget = field(default_factory=Budget)
+    on_kinks: set[int] = field(default_factory=set)
 
     @staticmethod
     def of_one(op: Operation) -> Operations:

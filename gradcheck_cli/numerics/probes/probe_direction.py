@@ -167,8 +167,13 @@ class Direction:
 
     def only(self, part: slice) -> Direction:
         """Return the same direction for some inputs; the others stay where they are."""
+        return self.of([part])
+
+    def of(self, parts: Sequence[slice]) -> Direction:
+        """Return the same direction for several stretches of inputs; the others stay where they are."""
         steps = np.zeros(self.steps.size)
-        steps[part] = self.steps[part]
+        for part in parts:
+            steps[part] = self.steps[part]
         return Direction(self.target, steps, self.share)
 
 
