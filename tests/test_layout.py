@@ -1,14 +1,69 @@
-"""The house: a file's name says where it is."""
+"""The house: names say where a file is, functions are short, and an exception has its reason."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 import gradcheck_cli
 
+PACKAGE = Path(gradcheck_cli.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 60  # of a function, its docstring aside
+MOST_PARAMETERS = 6
+# `py_func` has the signature that people know; commands take one argument per option.
+MANY_PARAMETERS = {"py_func"}
+MOST_WAIVERS = 168
+
+
+def functions():
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                yield file.relative_to(PACKAGE), node
+
 
 def test_no_file_name_occurs_in_two_packages():
-    files = Path(gradcheck_cli.__file__).parent.rglob("*.py")
-    names = Counter(file.name for file in files if file.name not in {"__init__.py", "__main__.py"})
+    names = Counter(file.name for file in FILES if file.name not in {"__init__.py", "__main__.py"})
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_functions_are_short():
+    long = {
+        f"{file}:{node.name}": lines
+        for file, node in functions()
+        if (lines := node.end_lineno - node.lineno + 1 - docstring_lines(node)) > MOST_LINES
+    }
+    assert long == {}
+
+
+def docstring_lines(node):
+    if ast.get_docstring(node) is None:
+        return 0
+    return node.body[0].end_lineno - node.body[0].lineno + 1
+
+
+def test_functions_have_few_parameters():
+    many = [
+        f"{file}:{node.name}"
+        for file, node in functions()
+        if file.parts[0] != "cli" and node.name not in MANY_PARAMETERS and parameters(node) > MOST_PARAMETERS
+    ]
+    assert many == []
+
+
+def parameters(node):
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([one for one in arguments if one.arg not in {"self", "cls"}])
+
+
+def test_each_waiver_has_its_reason():
+    waivers = [
+        f"{file.relative_to(PACKAGE)}: {waiver}"
+        for file in FILES
+        for waiver in re.findall(r"# noqa[^\n]*", file.read_text(encoding="utf-8"))
+    ]
+    assert [waiver for waiver in waivers if not re.search(r"# noqa: [A-Z0-9, ]+ \(.+\)$", waiver)] == []
+    assert len(waivers) < MOST_WAIVERS

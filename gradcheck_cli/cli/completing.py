@@ -14,13 +14,11 @@ from click.shell_completion import CompletionItem
 from gradcheck_cli.errors import GradcheckError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     import click
 
     from gradcheck_cli.spec.case import Case
-
-    Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 # TensorFlow's own list of its ops, a text of 1,400 imports.
 _RAW_OPS = ("_api", "v2", "raw_ops", "__init__.py")

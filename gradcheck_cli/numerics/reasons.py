@@ -84,8 +84,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "use method: auto",
     ),
     Reason.TIES: Explanation(
-        "inputs are tied here, and the ways in which the function moves with all of them are too many, or "
-        "too close, to tell whether the gradient is among them",
+        "inputs are tied here, and the smooth pieces of the function around the point are too many, or too "
+        "close to each other, to tell whether the gradient belongs to one",
         "move the point off the tie (min_gap, away_from)",
     ),
     Reason.JOINED_KINKS: Explanation(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import Report
 
 _NEXT = (
-    "Mend what isn't meant; what is meant goes into the lock file by `gradcheck run --update-baseline FILE`, "
-    "as a change to be reviewed."
+    "Fix what isn't intended; write what is intended to the lock file by "
+    "`gradcheck run --update-baseline FILE`, as a change to be reviewed."
 )
 
 

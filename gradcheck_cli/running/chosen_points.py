@@ -141,10 +141,10 @@ def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChoo
     wanted = sides.wanted(opener.case.unreached)
     most = min(_LOOKED // _PYTHON if sides.field.python else _LOOKED, sides.field.most)
     chooser = PointChooser(sides.field, opener.case, wanted, as_stated=stated, most=most)
-    numbers = candidates.numbers(as_stated=stated)[:_DRAWN]
-    if wanted.any() and most > len(numbers):
+    samples = candidates.numbers(as_stated=stated)[:_DRAWN]
+    if wanted.any() and most > len(samples):
         chooser.among(
-            first.traced.at.stacked(numbers),
+            first.traced.at.stacked(samples),
             min(_CANDIDATES if most > _CANDIDATES * 4 else _CANDIDATES // 2, most),
         )
     return chooser

@@ -70,7 +70,7 @@ def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
         op = opener.open(Opening())
         ops = [op, opener.vjp(op).open(Opening())] if case.second_order else [op]
         return tuple(
-            PairResult(label, one.outputs[output].name, one.inputs[number].name, Status.SKIPPED)
+            PairResult(label, one.outputs[output].name, one.inputs[input_index].name, Status.SKIPPED)
             for one in ops
-            for label, (output, number) in labels_of(one).items()
+            for label, (output, input_index) in labels_of(one).items()
         )

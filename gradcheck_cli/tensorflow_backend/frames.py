@@ -186,7 +186,7 @@ def text_of(error: BaseException) -> str:
     try:
         return str(getattr(error, "message", "") or error)
     except BaseException as another:  # noqa: BLE001 (whatever the user's `__str__` raises)
-        return f"(its text can't be had: its __str__ raised {type(another).__name__})"
+        return f"(it has no text: its __str__ raised {type(another).__name__})"
 
 
 def original_error(error: BaseException) -> BaseException:

@@ -216,7 +216,7 @@ RAISING = [
     ("cancelled", "CancelledError: stopped", "error"),
     ("closed", "GeneratorExit", "error"),
     ("own", "Own: mine", "error"),
-    ("silent", "Silent: (its text can't be had: its __str__ raised RuntimeError)", "error"),
+    ("silent", "Silent: (it has no text: its __str__ raised RuntimeError)", "error"),
     ("gradient_of_its_own", "Own: in the gradient", "error"),
     ("loud", "", "passed"),
 ]

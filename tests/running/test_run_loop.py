@@ -123,7 +123,7 @@ def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
     listener = Listener(on_case=lambda result: told.append(result.op))
     report = run_in_workers(workers, CASES, listener=listener, stopper=stopper)
     assert told == ["op0", "op1", "op2"]
-    assert report.describe_unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
+    assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
     assert workers.closed == 1
     assert not report.interrupted
 

@@ -24,7 +24,7 @@ def test_it_stops_after_so_many_failures(failures):
         stopper.count(a_result(Status.ERROR))
     assert stopper.is_time()
     plural = "" if failures == 1 else "s"
-    assert stopper.unchecked(9, 4) == (
+    assert stopper.describe_unchecked(9, 4) == (
         f"stopped after {failures} failed case{plural}: 5 of 9 cases weren't checked",
     )
 
@@ -37,14 +37,16 @@ def test_it_stops_after_so_long(monkeypatch):
     assert not stopper.is_time()
     now[0] = 160.0
     assert stopper.is_time()
-    assert stopper.unchecked(2, 1) == ("stopped after --max-time 60 s: 1 of 2 cases weren't checked",)
+    assert stopper.describe_unchecked(2, 1) == (
+        "stopped after --max-time 60 s: 1 of 2 cases weren't checked",
+    )
 
 
 def test_nothing_is_left_out_where_all_was_done():
     stopper = Stopper(is_failure, max_failures=1)
     stopper.count(a_result(Status.ERROR))
     assert stopper.is_time()
-    assert stopper.unchecked(1, 1) == ()
+    assert stopper.describe_unchecked(1, 1) == ()
 
 
 def test_it_never_stops_unasked():

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.binding import binder
-from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView
 from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 
 

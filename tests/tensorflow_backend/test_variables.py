@@ -410,7 +410,7 @@ def test_a_variable_that_is_written_and_read_again_is_an_error_in_words(run_in, 
     result = run_in([mode], forward=forward)[mode]
     assert result.error.kind == "variables"
     assert result.error.message.startswith(
-        "the forward writes to weight: where it reads that again, a gradient"
+        "the forward writes to weight: if it reads that again, the gradient"
     )
     assert weight.numpy().tolist() == [2.0]
 

@@ -31,7 +31,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     where = " (in float64)" if view.is_formula else ""
     for pulled in view.pulled:
         for flow, gradients in zip(pulled.upstreams.flows(), pulled.pulled_for("linearity"), strict=True):
-            for input_index in pulled.numbers:
+            for input_index in pulled.input_indices:
                 fault = find_fault(pulled, input_index, flow, gradients[input_index])
                 if fault is not None:
                     element, source = fault
@@ -46,7 +46,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     undecided = [
         pulled.label(input_index)
         for pulled in view.pulled
-        for input_index in pulled.numbers
+        for input_index in pulled.input_indices
         if input_index not in pulled.resolved
         and (pulled.first[input_index][np.isfinite(pulled.first[input_index])] != 0).any()
     ]
@@ -56,7 +56,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
         "linearity",
         Status.INCONCLUSIVE,
         f"{', '.join(undecided)}: so close to the smallest number of the dtype that underflow hides how "
-        "the gradient depends on its upstream;  scale the inputs, or check in float64.",
+        "the gradient depends on its upstream; scale the inputs, or check in float64.",
     )
 
 
@@ -77,7 +77,7 @@ def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
         }
         for input_index, joint in enumerate(op.joint_vjp(upstreams)):
             # An input is left out if all its pairs are expected to be wrong.
-            if joint is None or not any(input_index in pulled.numbers for pulled in all_pulled):
+            if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
             for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
                 message = _joint_fault(op, all_pulled, input_index, gradient, size)

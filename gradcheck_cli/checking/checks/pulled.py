@@ -50,7 +50,7 @@ class Pulled:
         case: has the author's tolerances, and how far a repeated gradient may differ.
         op: the op.
         output: the output's index.
-        numbers: indices of the inputs whose gradients are to be right, all connected.
+        input_indices: indices of the inputs whose gradients are to be right, all connected.
         matrices: Jacobians by input index, where they are at hand.
         shift: a power of two that every upstream is multiplied by.
         ahead: names of the checks whose upstreams are pulled back together with the first one.
@@ -60,7 +60,7 @@ class Pulled:
     case: Case
     op: Operation
     output: int
-    numbers: Sequence[int]
+    input_indices: Sequence[int]
     matrices: Mapping[int, Jacobian]
     shift: float = 1.0
     ahead: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Pulled:
     @cached_property
     def precision(self) -> Precision:
         """The coarsest precision between the output and its inputs."""
-        infos = [self.op.outputs[self.output], *[self.op.inputs[index] for index in self.numbers]]
+        infos = [self.op.outputs[self.output], *[self.op.inputs[index] for index in self.input_indices]]
         return coarsest(*[working_precision(self.op, info.dtype) for info in infos])
 
     @cached_property
@@ -218,24 +218,24 @@ def pull_outputs(
     checks = frozenset(ahead).difference(case.checks_off)
     vjps = []
     for output in sorted({output for output, _ in pairs}):
-        numbers = [
+        input_indices = [
             input_index
             for of_output, input_index in pairs
             if of_output == output and op.is_connected(output, input_index)
         ]
-        if not numbers or not op.outputs[output].size:
+        if not input_indices or not op.outputs[output].size:
             continue
         own_matrices = {
             input_index: matrices[output, input_index]
-            for input_index in numbers
+            for input_index in input_indices
             if (output, input_index) in matrices
         }
-        pulled = Pulled(case, op, output, tuple(numbers), own_matrices, ahead=checks)
-        shifts = {input_index: pulled.shift_of(input_index) for input_index in numbers}
+        pulled = Pulled(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
+        shifts = {input_index: pulled.shift_of(input_index) for input_index in input_indices}
         for shift in sorted(set(shifts.values())):
-            group = tuple(input_index for input_index in numbers if shifts[input_index] == shift)
+            group = tuple(input_index for input_index in input_indices if shifts[input_index] == shift)
             if shift == 1.0:
-                pulled.numbers = group
+                pulled.input_indices = group
                 vjps.append(pulled)
             else:  # its rows are too small to compare with: they may have been flushed
                 vjps.append(Pulled(case, op, output, group, {}, shift, checks))

@@ -89,7 +89,7 @@ def check_same(
     """
     for pulled in all_pulled:
         repeated = _pull_again(pulled, other_op)
-        for input_index in pulled.numbers:
+        for input_index in pulled.input_indices:
             label, second = pulled.label(input_index), repeated.get(input_index)
             if second is None:
                 return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")

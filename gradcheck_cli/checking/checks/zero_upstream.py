@@ -30,7 +30,7 @@ def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
     """Require exact zeros wherever the Jacobian is finite."""
     for pulled in all_pulled:
         gradients = next(pulled.pulled_for("zero_upstream"))
-        for input_index in pulled.numbers:
+        for input_index in pulled.input_indices:
             matrix = pulled.matrices.get(input_index)
             is_finite = np.isfinite(pulled.first[input_index]) if matrix is None else matrix.is_finite()
             wrong = (gradients[input_index] != 0) & is_finite

@@ -63,8 +63,8 @@ _MOST_LEADS = 8
 # An element that an alarm leads to is judged even if the budget is spent: a ladder takes some 300
 # evaluations.
 _FOR_A_LEAD = 2**9
-# With no more elements than this, in so few rows, those that stayed unseen are probed by themselves, as long
-# as each round shows a tenth of them, or a longer step may.
+# With so few rows, and no more elements than this, the elements that stayed unseen are probed by themselves,
+# as long as each round shows a tenth of them, or a longer step may.
 _FEW_ELEMENTS = 2**23
 _ROUNDS_OF_UNSEEN = 6
 _WORTH_A_ROUND = 0.9
@@ -166,10 +166,10 @@ class Search:
             self._look_at_spoilt_rows()
 
     def _probe_unseen(self, reach: int) -> None:
-        """Move the elements alone in which an error would have stayed unseen.
+        """Move only the elements in which an error would have stayed unseen.
 
-        What hides an error in a small element is the rounding and the curvature of the large ones. With few
-        rows it is known which elements those are, and they are left where they are.
+        An error in a small element is hidden by the rounding and the curvature of the large elements. With
+        few rows it is known which elements these are, so they aren't moved.
         """
         target, size = self.target, self.group.case.power.size
         shape = (target.base.size, target.point.size)

@@ -43,14 +43,14 @@ class CorruptedOperation:
     Attributes:
         inner: the op.
         corruption: one of `words.CORRUPTIONS`.
-        numbers: the inputs whose gradients are corrupted.
+        input_indices: the inputs whose gradients are corrupted.
         places: per output and input, the element that `ELEMENT` changes, in C order.
         shifts: per output and input, the element of the Jacobian that `SMALL` changes, and by how much.
     """
 
     inner: Operation
     corruption: str
-    numbers: frozenset[int]
+    input_indices: frozenset[int]
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
     shifts: Mapping[tuple[int, int], Shift] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class CorruptedOperation:
 
     def is_connected(self, output: int, input_index: int) -> bool:
         """Whether there is a gradient that isn't `None`."""
-        if self.corruption == NONE and input_index in self.numbers:
+        if self.corruption == NONE and input_index in self.input_indices:
             return False
         return self.inner.is_connected(output, input_index)
 
@@ -131,7 +131,7 @@ class CorruptedOperation:
         self, gradients: Sequence[Array | None], wrong: Callable[[int], Array | None]
     ) -> list[Array | None]:
         return [
-            wrong(input_index) if input_index in self.numbers and gradient is not None else gradient
+            wrong(input_index) if input_index in self.input_indices and gradient is not None else gradient
             for input_index, gradient in enumerate(gradients)
         ]
 

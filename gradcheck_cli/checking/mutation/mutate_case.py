@@ -104,13 +104,13 @@ class _Wrong:
     """One way of being wrong, and where; see `CorruptedOperation`."""
 
     corruption: str
-    numbers: frozenset[int]
+    input_indices: frozenset[int]
     places: Mapping[PairKey, int]
     shifts: Mapping[PairKey, Shift]
 
     def of(self, op: Operation) -> CorruptedOperation:
         """Return an op that is wrong in this way."""
-        return CorruptedOperation(op, self.corruption, self.numbers, self.places, self.shifts)
+        return CorruptedOperation(op, self.corruption, self.input_indices, self.places, self.shifts)
 
 
 @dataclass
@@ -149,8 +149,8 @@ class _Subject:
                 continue
             places = _places(formula, pairs.values(), flows) if corruption == ELEMENT else {}
             shifts = self._shifts(pairs) if corruption == SMALL else {}
-            numbers = frozenset(input_index for _, input_index in pairs.values())
-            wrong = _Wrong(corruption, numbers, places, shifts)
+            input_indices = frozenset(input_index for _, input_index in pairs.values())
+            wrong = _Wrong(corruption, input_indices, places, shifts)
             changed = {
                 label: pair
                 for label, pair in pairs.items()
@@ -169,7 +169,7 @@ class _Subject:
             sample = judged.samples[0]
             size = np.abs(sample.analytic)
             usable = (size > 0) & (sample.verdict == Verdict.PASS)
-            if judged.output.is_complex or judged.taken.is_complex or not usable.any():
+            if judged.output.is_complex or judged.input_info.is_complex or not usable.any():
                 continue
             at = np.unravel_index(int(np.argmin(np.where(usable, size, np.inf))), size.shape)
             claimed = _CLAIMED * float(sample.allowed[at]) + _UNSURE * float(sample.uncertainty[at])
@@ -206,8 +206,8 @@ class _Subject:
     def _outcomes(
         self, wrong: _Wrong, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
-        numbers = frozenset(input_index for _, input_index in pairs.values())
-        opener = _CorruptingOpener(self.opener, replace(wrong, numbers=numbers))
+        input_indices = frozenset(input_index for _, input_index in pairs.values())
+        opener = _CorruptingOpener(self.opener, replace(wrong, input_indices=input_indices))
         corruption = wrong.corruption
         try:
             corrupted_findings = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)

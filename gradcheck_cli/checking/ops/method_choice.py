@@ -78,29 +78,29 @@ def costly_pairs(
     rows: dict[int, int] = defaultdict(int)
     pairs = [pair for pair in pairs if op.outputs[pair[0]].size and op.inputs[pair[1]].size]
     for pair in pairs:
-        output, number = pair
+        output, input_index = pair
         sparsity = sparsities.get(pair)
-        width = packed_size(op.inputs[number]) if sparsity is None else sparsity.slots
+        width = packed_size(op.inputs[input_index]) if sparsity is None else sparsity.slots
         height = packed_size(op.outputs[output]) if sparsity is None else _groups(sparsity)
-        columns[number], rows[output] = max(columns[number], width), max(rows[output], height)
+        columns[input_index], rows[output] = max(columns[input_index], width), max(rows[output], height)
     if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= _FEW:
         return set()
-    wide = max(columns, key=lambda number: columns[number])
+    wide = max(columns, key=lambda input_index: columns[input_index])
     high = max(rows, key=lambda output: rows[output])
     point = _cost(lambda count: _evaluate(op, wide, count), _PER_COLUMN * sum(columns.values()), seconds)
     row = _cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
     late = _beyond(columns, _PER_COLUMN * point, seconds)
     tall = _beyond(rows, 2 * row, seconds)  # of the declared op and of its formula
-    return {(output, number) for output, number in pairs if number in late or output in tall}
+    return {(output, input_index) for output, input_index in pairs if input_index in late or output in tall}
 
 
 def _beyond(sizes: Mapping[int, int], cost: float, seconds: float) -> set[int]:
     """Return the items for which there is no time, if the smallest are taken first."""
     total, found = 0.0, set()
-    for number in sorted(sizes, key=lambda number: sizes[number]):
-        total += cost * sizes[number]
+    for item in sorted(sizes, key=lambda item: sizes[item]):
+        total += cost * sizes[item]
         if total > seconds:
-            found.add(number)
+            found.add(item)
     return found
 
 
@@ -131,15 +131,15 @@ def _timed(run: Callable[[int], None], count: int) -> float:
     return timer.spent
 
 
-def _evaluate(op: Operation, number: int, count: int) -> None:
+def _evaluate(op: Operation, input_index: int, count: int) -> None:
     """Evaluate at the base point, as if one input moved."""
-    info = op.inputs[number]
+    info = op.inputs[input_index]
     if info.is_complex:
-        op.evaluate({number: np.repeat(op.point[number][np.newaxis], count, axis=0)})
+        op.evaluate({input_index: np.repeat(op.point[input_index][np.newaxis], count, axis=0)})
         return
-    base = np.asarray(op.point[number], dtype=np.float64).ravel()
+    base = np.asarray(op.point[input_index], dtype=np.float64).ravel()
     still = np.full(count, -1, np.int32)
-    op.evaluate({number: Moves(base, still[:1].repeat(base.size), base[np.newaxis], still, 0 * still)})
+    op.evaluate({input_index: Moves(base, still[:1].repeat(base.size), base[np.newaxis], still, 0 * still)})
 
 
 def _pull(op: Operation, output: int, count: int) -> None:

@@ -22,12 +22,12 @@ class Judged:
 
     Attributes:
         output: the output that is differentiated.
-        taken: the input that it is differentiated by.
+        input_info: the input that it is differentiated by.
         samples: one for each point that was judged.
     """
 
     output: TensorInfo
-    taken: TensorInfo
+    input_info: TensorInfo
     samples: tuple[PairSample, ...]
 
     @property
@@ -51,7 +51,7 @@ class PairView:
     Attributes:
         label: `dOUT/dIN`.
         output: the output that is differentiated.
-        taken: the input that it is differentiated by.
+        input_info: the input that it is differentiated by.
         point: index of the sample point.
         found: every element, packed: real parts before imaginary ones, in rows and in columns.
         result: the pair's own result, over all points, with the spec's expectation applied.
@@ -61,7 +61,7 @@ class PairView:
 
     label: str
     output: TensorInfo
-    taken: TensorInfo
+    input_info: TensorInfo
     point: int
     found: PairSample
     result: PairResult
@@ -82,10 +82,10 @@ class PairView:
 
     def join_parts(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
         """Combine real and imaginary columns as TensorFlow writes gradients: dL/dRe + i dL/dIm."""
-        if not self.taken.is_complex:
+        if not self.input_info.is_complex:
             return values
         complex_values: npt.NDArray[np.inexact] = (
-            values[:, : self.taken.size] + 1j * values[:, self.taken.size :]
+            values[:, : self.input_info.size] + 1j * values[:, self.input_info.size :]
         )
         return complex_values
 

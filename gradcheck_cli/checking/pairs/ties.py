@@ -108,12 +108,12 @@ class _Tied:
     """One output over some inputs, packed side by side, near the point."""
 
     def __init__(self, group: Sequence[Pair], samples: list[PairSample]) -> None:
-        self.op, self.numbers = group[0].operations.differenced, [pair.input_index for pair in group]
+        self.op, self.input_indices = group[0].operations.differenced, [pair.input_index for pair in group]
         self.output = group[0].output_index
         op = self.op
-        self.sizes = [packed_size(op.inputs[input_index]) for input_index in self.numbers]
+        self.sizes = [packed_size(op.inputs[input_index]) for input_index in self.input_indices]
         self.starts = np.cumsum([0, *self.sizes])
-        points = [packed_point(op, input_index) for input_index in self.numbers]
+        points = [packed_point(op, input_index) for input_index in self.input_indices]
         self.scale = np.concatenate(
             [scales(point, pair.scale).step for point, pair in zip(points, group, strict=True)]
         )
@@ -122,7 +122,7 @@ class _Tied:
         self.below = np.concatenate([domain.below for domain in domains])
         self.above = np.concatenate([domain.above for domain in domains])
         self.precisions = [
-            working_precision(op, op.inputs[input_index].dtype) for input_index in self.numbers
+            working_precision(op, op.inputs[input_index].dtype) for input_index in self.input_indices
         ]
         self.value_precision = working_precision(op, op.outputs[self.output].dtype)
         self.generator = np.random.default_rng([SEED, self.output])
@@ -143,7 +143,7 @@ class _Tied:
     def _evaluate(self, points: Float) -> Float:
         batch = {
             input_index: unpack(part, self.op.inputs[input_index])
-            for input_index, part in zip(self.numbers, self._parts(points), strict=True)
+            for input_index, part in zip(self.input_indices, self._parts(points), strict=True)
         }
         return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
 

@@ -145,7 +145,7 @@ def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
 
     return HeatMap(
         tuple(_name(top, judged.output) for top in tops),
-        tuple(_name(left, judged.taken) for left in lefts),
+        tuple(_name(left, judged.input_info) for left in lefts),
         row_step,
         column_step,
         cells(sample.analytic),

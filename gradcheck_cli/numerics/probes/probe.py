@@ -360,7 +360,7 @@ def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], l
 
 
 def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask, Mask]:
-    """Say which elements of a few rows a comparison shows an error of, and which are zero but for rounding.
+    """Say in which elements of a few rows a comparison would show an error, and which are rounding only.
 
     Args:
         direction: of the probe.
@@ -368,7 +368,7 @@ def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask
         size: of the error, relative.
 
     Returns:
-        (m, n) each; what doesn't move isn't shown.
+        (m, n) each; elements that don't move aren't shown.
     """
     level, moves = _level(probe, size), 2 * direction.steps
     shown, faint = (np.zeros((probe.upstream.size, moves.size), dtype=bool) for _ in range(2))
@@ -385,13 +385,13 @@ def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask
 def _level(probe: Probe, size: float) -> float:
     """Return what an element's effect must exceed for an error of some size to show.
 
-    That is the bound, also after what the rest erred by the other way.
+    The error must exceed the bound even when the other errors point the opposite way.
     """
     return (probe.level + (probe.error if np.isfinite(probe.error) else 0.0)) / size
 
 
 def _faintest(direction: Direction, upstream: Float) -> float:
-    """Return the effect below which an element is zero, as far as the value's own rounding lets anyone tell.
+    """Return the effect below which an element counts as zero, given the value's own rounding.
 
     See numerics/tolerance.py.
     """

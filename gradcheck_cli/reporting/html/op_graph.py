@@ -211,9 +211,10 @@ def _packed(row: Sequence[_Key], wanted: Sequence[float]) -> list[float]:
     """Return the requested centres, moved to the right where there is no room."""
     centres: list[float] = []
     for index, (key, x) in enumerate(zip(row, wanted, strict=True)):
+        least = x
         if index:
-            x = max(x, centres[-1] + (_width(row[index - 1]) + _width(key)) / 2 + _GAP)  # noqa: PLW2901
-        centres.append(x)
+            least = centres[-1] + (_width(row[index - 1]) + _width(key)) / 2 + _GAP
+        centres.append(max(x, least))
     return centres
 
 

@@ -64,9 +64,9 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
         "dtype": case.dtype,
         "label": view.label,
         "output": view.output.name,
-        "input": view.taken.name,
+        "input": view.input_info.name,
         "output_shape": list(view.output.shape),
-        "input_shape": list(view.taken.shape),
+        "input_shape": list(view.input_info.shape),
         "output_index": None if index is None else list(index),
         "numeric_dtype": view.result.reference_dtype,
         "sample": view.point,
@@ -93,11 +93,11 @@ def _arrays(view: PairView) -> dict[str, Float]:
 def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
     """Return every element's verdict; for a complex element that of its worse part."""
     codes = view.found.verdict[view.rows(index, part)]
-    if view.taken.is_complex:
+    if view.input_info.is_complex:
         codes = np.stack(np.split(codes, 2, axis=1))
         codes = np.take_along_axis(codes, np.argmax(RANK[codes], axis=0)[None], axis=0)[0]
     words = np.array([Verdict(code).name.lower() for code in range(len(Verdict))])[codes]
-    return (words if index is None else words.reshape(view.taken.shape)).tolist()
+    return (words if index is None else words.reshape(view.input_info.shape)).tolist()
 
 
 def jacobian_text(
@@ -117,14 +117,14 @@ def jacobian_text(
     """
     title, output = view.label, view.output.name
     if index is not None:
-        title = f"d{layout.element(output, index)}/d{view.taken.name}"
+        title = f"d{layout.element(output, index)}/d{view.input_info.name}"
     judged_in = view.result.reference_dtype
     parts = [case.path, case.op, case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"]
     if case.name != "default":
         parts.append(f"case {case.name}")
     if view.point:
         parts.append(f"sample point {view.point}")
-    shapes = f"{output} {view.output.shape}, {view.taken.name} {view.taken.shape}"
+    shapes = f"{output} {view.output.shape}, {view.input_info.name} {view.input_info.shape}"
     lines = layout.pack([*parts, f"{title}  ({shapes})"], separator=" · ", width=width, indent=4)
     for part in view.parts:
         of = "" if len(view.parts) == 1 else f", upstream {part}"
@@ -134,7 +134,7 @@ def jacobian_text(
             if index is None:
                 lines += _matrix_lines(matrix, _row_names(view), width)
             else:
-                lines += _shaped_lines(matrix, view.taken.name, width)
+                lines += _shaped_lines(matrix, view.input_info.name, width)
     lines += _element_lines(view, index, width)
     return "".join(f"{layout.clean(line)}\n" for line in [*lines, *_verdict_lines(view, width)])
 
@@ -144,7 +144,7 @@ def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: 
     joined = view.join_parts(values[view.rows(index, part)])
     if values is view.found.uncertainty or values is view.found.allowed:
         joined = np.abs(joined)
-    return joined if index is None else joined.reshape(view.taken.shape)
+    return joined if index is None else joined.reshape(view.input_info.shape)
 
 
 def _row_names(view: PairView) -> Callable[[int], str]:
@@ -238,6 +238,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         if (element_count := int(np.count_nonzero(verdict == code)))
     ]
     lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
+    info = view.input_info
     for row, column in places[order[:MAX_DIFFERENCES]]:
         first, second = layout.format_distinctly(
             arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()
@@ -245,7 +246,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         at = int(rows[row])
         where = (
             f"{layout.element(view.output.name, index_of(at, view.output), part_of(at, view.output))} / "
-            f"{layout.element(view.taken.name, index_of(column, view.taken), part_of(column, view.taken))}"
+            f"{layout.element(info.name, index_of(column, info), part_of(column, info))}"
         )
         parts = [
             f"  {where}",

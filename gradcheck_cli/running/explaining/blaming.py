@@ -53,7 +53,7 @@ class PathBlame:
 
 def blame_path(
     output: int,
-    numbers: Sequence[int],
+    input_indices: Sequence[int],
     samples: Sequence[int],
     opener: GraphOpener,
     *,
@@ -63,7 +63,7 @@ def blame_path(
 
     Args:
         output: index of the output.
-        numbers: indices of the inputs.
+        input_indices: indices of the inputs.
         samples: indices of the sample points; the search ends at the first at which an op is named.
         opener: opens the case.
         declared: check the ops in the declared dtypes, not in float64.
@@ -76,16 +76,16 @@ def blame_path(
     found: PathBlame | None = None
     for sample in samples:
         op = opener.open(Opening(sample))
-        reason = _no_truth(opener.case, op.random_types) or _cut_off(_stops(op, output, numbers))
+        reason = _no_truth(opener.case, op.random_types) or _cut_off(_stops(op, output, input_indices))
         if reason:
             blame = Blame((), None, reason)
         else:
             wide = None if declared else opener.in_dtype(op, "float64")
             try:
-                blame = find_blame(WalkedPath.of(wide or op, output, numbers))
+                blame = find_blame(WalkedPath.of(wide or op, output, input_indices))
             except GradientFormError as error:
                 blame = _of_form(error)
-        names = tuple(op.inputs[number].name for number in numbers)
+        names = tuple(op.inputs[input_index].name for input_index in input_indices)
         here = PathBlame(op.outputs[output].name, names, sample, blame)
         if found is None or _RANK[blame.status] > _RANK[found.blame.status]:
             found = here
@@ -219,13 +219,13 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
     try:
-        opener, op, (output, number) = open_pair(opener, label)
-        cut_off = _cut_off(_stops(op, output, [number]))
+        opener, op, (output, input_index) = open_pair(opener, label)
+        cut_off = _cut_off(_stops(op, output, [input_index]))
         if cut_off:
             return cut_off
-        if number >= op.traced.at.count:  # a variable: ops aren't followed from it
+        if input_index >= op.traced.at.count:  # a variable: ops aren't followed from it
             return ""
-        found = blame_path(output, [number], points(case), opener).blame
+        found = blame_path(output, [input_index], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
@@ -233,11 +233,11 @@ def _line(case: Case, label: str, opener: GraphOpener) -> str:
     return sentence(found) if len(found.ops) > 1 or found.is_form else ""
 
 
-def _stops(op: GraphOperation, output: int, numbers: Sequence[int]) -> list[UnheldStop]:
+def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
     """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
     if not op.outputs[output].of:
         return []
-    return [stop for number in numbers for stop in op.unheld_stops(output, number)]
+    return [stop for input_index in input_indices for stop in op.unheld_stops(output, input_index)]
 
 
 def _cut_off(stops: Sequence[UnheldStop]) -> str:

@@ -52,9 +52,9 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 
         _, op, paths = _paths(case, label)
         found, known = [], set()
-        for output, numbers in paths:
+        for output, input_indices in paths:
             try:
-                walked = walk(op, output, numbers)
+                walked = walk(op, output, input_indices)
             except GradientFormError as error:
                 raise CaseFailedError("gradient", error.message) from error
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
@@ -68,15 +68,15 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
             found.append(
                 PassTrace(
                     op.outputs[output].name,
-                    tuple(op.inputs[number].name for number in numbers),
+                    tuple(op.inputs[input_index].name for input_index in input_indices),
                     shown,
                     tuple(summarise_tensor(gradient) for gradient in gradients),
                     len(ops) - len(shown) if not types else 0,
                     tuple(
                         explain_missing_gradient(
-                            gradient, ops, walked.ends(number) if gradient is None else ()
+                            gradient, ops, walked.ends(input_index) if gradient is None else ()
                         )
-                        for number, gradient in zip(numbers, gradients, strict=True)
+                        for input_index, gradient in zip(input_indices, gradients, strict=True)
                     ),
                 )
             )
@@ -106,7 +106,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
 
         opener, op, paths = _paths(case, label)
         samples = points(case)
-        found = [_blame(opener, op, output, numbers, samples) for output, numbers in paths]
+        found = [_blame(opener, op, output, input_indices, samples) for output, input_indices in paths]
         if exit_code_of(found):
             return tuple(found)
         findings = check(case, explains=False)
@@ -121,14 +121,14 @@ def _blame(
     opener: GraphOpener,
     op: GraphOperation,
     output: int,
-    numbers: Sequence[int],
+    input_indices: Sequence[int],
     samples: Sequence[int],
 ) -> PathBlame:
     """Find the op to blame between an output and those inputs that aren't variables."""
-    arguments = [number for number in numbers if number < op.traced.at.count]
+    arguments = [input_index for input_index in input_indices if input_index < op.traced.at.count]
     if arguments:
         return blame_path(output, arguments, samples, opener)
-    names = tuple(op.inputs[number].name for number in numbers)
+    names = tuple(op.inputs[input_index].name for input_index in input_indices)
     told = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
     return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
 
@@ -149,11 +149,11 @@ def _check_again(
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
-    output, numbers = path
+    output, input_indices = path
     samples = points(opener.case)
-    taken = [number for place, number in pair_keys(op) if place == output]
-    arguments = [number for number in taken if number < op.traced.at.count]
-    variables = [number for number in numbers if number >= op.traced.at.count]
+    all_inputs = [input_index for pair_output, input_index in pair_keys(op) if pair_output == output]
+    arguments = [input_index for input_index in all_inputs if input_index < op.traced.at.count]
+    variables = [input_index for input_index in input_indices if input_index >= op.traced.at.count]
     looked = [found.blame] if found.blame.ops or not arguments else []
     if not looked:  # only a variable was requested
         looked = [blame_path(output, arguments, samples, opener).blame]
@@ -162,7 +162,7 @@ def _check_again(
         if again.blame.named and not variables:
             return again
         looked.append(again.blame)
-    walks = {op.inputs[number].name: walk(op, output, [number]) for number in variables}
+    walks = {op.inputs[input_index].name: walk(op, output, [input_index]) for input_index in variables}
     for pair in findings.pairs:
         if pair.mismatch == "value" and pair.output == found.output and pair.input in walks:
             maker = _by_elimination(walks[pair.input], looked)
@@ -197,8 +197,8 @@ def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, 
     opener = opener_of(case, "graph")
     if label is not None:
         found = open_pair(opener, label)
-        output, number = found.pair
-        return found.opener, found.op, [(output, [number])]
+        output, input_index = found.pair
+        return found.opener, found.op, [(output, [input_index])]
     op = opener.open(Opening())
     pairs = pair_keys(op)
     if not pairs:
@@ -210,5 +210,8 @@ def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, 
     return (
         opener,
         op,
-        [(output, [number for place, number in pairs if place == output]) for output in outputs],
+        [
+            (output, [input_index for pair_output, input_index in pairs if pair_output == output])
+            for output in outputs
+        ],
     )

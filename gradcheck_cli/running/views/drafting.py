@@ -168,7 +168,7 @@ def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched:
         return drafted
-    begin = "a run of it as it stands doesn't end with 0:" if drafted.runs else "it doesn't run as it stands:"
+    begin = "as it is, a run doesn't end with 0:" if drafted.runs else "it doesn't run as it is:"
     told = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
     return replace(drafted, draft=replace(drafted.draft, notes=(*told, *drafted.draft.notes)))
 
@@ -317,4 +317,4 @@ def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:
     whole = found is not None and not found.not_differentiated
     if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
         return draft
-    return draft.with_key("outputs", names, "what forward returns, in order: put in your names")
+    return draft.with_key("outputs", names, "what forward returns, in order: choose names")

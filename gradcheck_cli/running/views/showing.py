@@ -54,7 +54,7 @@ def pair_view(case: Case, label: str) -> PairView:
     return PairView(
         label,
         judged.output,
-        judged.taken,
+        judged.input_info,
         point,
         judged.samples[point].whole(),
         result,

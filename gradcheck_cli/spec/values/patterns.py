@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Pattern = Callable[["FreeInputs", Array, np.random.Generator, Sequence[float]], Array]
 
+_HALF = 0.5  # the probability of each choice
+
 
 def _scaled(factor: float) -> Pattern:
     return lambda free, rows, _generator, _values: free.middles + factor * (rows - free.middles)
@@ -64,14 +66,14 @@ def _borders(
     ends = free.borders
     if not ends:
         return rows
-    return np.where(generator.random(rows.shape) < 0.5, generator.choice(ends, rows.shape), rows)  # noqa: PLR2004 (half)
+    return np.where(generator.random(rows.shape) < _HALF, generator.choice(ends, rows.shape), rows)
 
 
 def _rounded(
     _free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
 ) -> Array:
     """Whole numbers, or halves."""
-    return np.round(rows * 2) / 2 if generator.random() < 0.5 else np.round(rows)  # noqa: PLR2004 (half)
+    return np.round(rows * 2) / 2 if generator.random() < _HALF else np.round(rows)
 
 
 def _compared(

@@ -307,7 +307,7 @@ def _evaluate(tensor: Any) -> tuple[Any, ...]:
     variable = private_v1.variable_of_handle(tensor) if tensor.dtype == tf.resource else None
     subject = f"the forward uses {tensor.name!r}, which its module made as it was imported, and which"
     if tensor.dtype == tf.resource and variable is None:
-        raise CaseFailedError("forward", f"{subject} is a resource: it can't be had in another graph.")
+        raise CaseFailedError("forward", f"{subject} is a resource: it can't be used in another graph.")
     try:
         value = _read(tensor if variable is None else variable, tensor.graph)
     except tf.errors.OpError as error:

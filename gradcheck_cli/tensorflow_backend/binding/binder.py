@@ -24,8 +24,8 @@ from gradcheck_cli.tensorflow_backend.binding.arguments import (
 )
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.implicit import implicit_sample
-from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
 from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 if TYPE_CHECKING:

@@ -144,11 +144,6 @@ def _depends(nodes: Mapping[str, Any], node: Any, arguments: Collection[str]) ->
     )
 
 
-def _is_differentiable(node: Any) -> bool:
-    """Whether a node works on floating numbers, as far as its attr T shows."""
-    return "T" not in node.attr or dtypes.is_differentiable(tf.as_dtype(node.attr["T"].type))
-
-
 def _source(name: str) -> str:
     """Return the node that an input of a function's node comes from."""
     return name.lstrip("^").partition(":")[0]

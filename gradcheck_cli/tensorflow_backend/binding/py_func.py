@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, unique_name
-from gradcheck_cli.tensorflow_backend.binding.op_view import OpView
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import guard_gradient
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView, guard_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

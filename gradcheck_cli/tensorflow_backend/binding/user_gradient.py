@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
@@ -213,3 +214,27 @@ def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequenc
 
 def _as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result]
+
+
+@dataclass(frozen=True)
+class OpView:
+    """Stands in for `tf.Operation` under the binding `custom_gradient`.
+
+    `inputs` and `outputs` are tensors, lists flattened, as TensorFlow's own ops hold them. `get_attr`
+    reads the spec's `attrs`.
+    """
+
+    type: str
+    name: str
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    attrs: Mapping[str, Any]
+
+    def get_attr(self, name: str) -> Any:
+        """Return the attribute of that name; ValueError if the spec gives none, as `tf.Operation` does."""
+        if name not in self.attrs:
+            attr_names = ", ".join(sorted(self.attrs)) or "none"
+            raise ValueError(
+                f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {attr_names}."
+            )
+        return self.attrs[name]

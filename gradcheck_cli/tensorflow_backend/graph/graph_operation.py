@@ -288,7 +288,7 @@ class GraphOperation:
         return input_index in self.traced.vjp_trace.connected.get(output, ())
 
     def is_plain_chain(self, output: int, input_index: int) -> bool:
-        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
+        """Whether the gradient consists only of TensorFlow's own gradients, of several ops."""
         trace, case = self.traced.vjp_trace, self.traced.case
         hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
         is_own = case.gradient is not None or (output, input_index) in hand_written

@@ -51,7 +51,7 @@ def describe(target: str) -> Draft:
     if made is not None or inspect.isclass(value):
         keys["build"] = _built_with(value)
         if keys["build"]:
-            remarks["build"] = "what it is made with: put in yours"
+            remarks["build"] = "what it is made with: replace by yours"
     if made is not None:
         value = called = made
     if inspect.isclass(value):

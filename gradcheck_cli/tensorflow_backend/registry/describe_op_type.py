@@ -175,7 +175,7 @@ def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
     remarks = {}
     if attrs:
         keys["attrs"] = attrs
-        remarks["attrs"] = "put in yours"
+        remarks["attrs"] = "replace by yours"
     inputs = tuple(_input(one, kinds, settings) for one in definition.input_arg)
     more = {name: value for name, value in defaults.items() if name not in attrs}
     notes = [f"attrs: {as_flow(more)}   # their defaults"] if more else []

@@ -53,7 +53,7 @@ class Walk:
     Attributes:
         source: the case that was traced, or its twin.
         output: index of the output.
-        numbers: indices of the inputs.
+        input_indices: indices of the inputs.
         function: forward and gradient, traced.
         inputs: every input's tensor.
         upstream: the placeholder of the upstream.
@@ -65,7 +65,7 @@ class Walk:
 
     source: TracedCase
     output: int
-    numbers: tuple[int, ...]
+    input_indices: tuple[int, ...]
     function: Any
     inputs: tuple[Any, ...]
     upstream: Any
@@ -256,13 +256,13 @@ class Walk:
         return [place_of(step.op) for step in self.steps]
 
 
-def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
+def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
     """Trace a backward pass.
 
     Args:
         op: the op of a case, at a sample point.
         output: index of the output that it starts from.
-        numbers: indices of the inputs that it leads to, including variables.
+        input_indices: indices of the inputs that it leads to, including variables.
 
     Raises:
         CaseFailedError: what forward or gradient raised; an override that no op carries.
@@ -272,12 +272,12 @@ def walk(op: GraphOperation, output: int, numbers: Sequence[int]) -> Walk:
     traced = source if source.narrow is None else source.narrow
     subject, info = traced.subject(traced.bound()), traced.outputs[output]
     graph = GradientGraph(subject, source.forward, inlined=True)
-    backward_pass = _BackwardPass(graph, output, numbers, holds_stops=source.case.freeze is not False)
+    backward_pass = _BackwardPass(graph, output, input_indices, holds_stops=source.case.freeze is not False)
     graph.trace(backward_pass.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
     return Walk(
         source,
         output,
-        tuple(numbers),
+        tuple(input_indices),
         graph.function,
         graph.inputs,
         backward_pass.upstream,
@@ -295,7 +295,7 @@ class _BackwardPass:
     Attributes:
         graph: the forward's part of the graph.
         output: index of the output that it starts from.
-        numbers: indices of the inputs that it leads to.
+        input_indices: indices of the inputs that it leads to.
         holds_stops: whether `stop_gradient`s keep their value while the inputs move.
         upstream: the placeholder of the upstream.
         gradients: for each of these inputs, its gradient, or `None`.
@@ -305,7 +305,7 @@ class _BackwardPass:
 
     graph: GradientGraph
     output: int
-    numbers: Sequence[int]
+    input_indices: Sequence[int]
     holds_stops: bool
     upstream: Any = None
     gradients: list[Any] = field(default_factory=list)
@@ -317,14 +317,14 @@ class _BackwardPass:
         *inputs, self.upstream = tensors
         result = self.graph.call_forward(inputs)[self.output]
         all_inputs = [*inputs, *self.graph.subject.variables]
-        sources = [all_inputs[input_index] for input_index in self.numbers]
+        sources = [all_inputs[input_index] for input_index in self.input_indices]
         # A variable's tensor in the graph is its handle.
         graph = tf.compat.v1.get_default_graph()
         graph_sources = [
             inputs[input_index]
             if input_index < len(inputs)
             else graph.capture(all_inputs[input_index].handle)
-            for input_index in self.numbers
+            for input_index in self.input_indices
         ]
         with private_gradients.backward_log() as visits:
             pulled = gradients_of([result], sources, [self.upstream])

@@ -69,7 +69,7 @@ class WalkedPath:
         """Return the ops that an op's moving inputs come from, each once; -1 for an input of the path."""
         passing = {step.op for step in self.walk.steps if step.passes_on}
         index_of = {step.op: index for index, step in enumerate(self.steps)}
-        sources = {id(self.walk.inputs[input_index]) for input_index in self.walk.numbers}
+        sources = {id(self.walk.inputs[input_index]) for input_index in self.walk.input_indices}
         found = []
         for index in step.gradients:
             tensor = step.op.inputs[index]
@@ -82,8 +82,8 @@ class WalkedPath:
     def precision(self) -> Precision:
         """The precision in which the path computes: its coarsest dtype's."""
         infos = [self.walk.source.outputs[self.walk.output]]
-        infos += [self.walk.source.inputs[input_index] for input_index in self.walk.numbers]
-        moving = [self.walk.inputs[input_index] for input_index in self.walk.numbers]
+        infos += [self.walk.source.inputs[input_index] for input_index in self.walk.input_indices]
+        moving = [self.walk.inputs[input_index] for input_index in self.walk.input_indices]
         inside = self.walk.low_precision(moving, [self.walk.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
@@ -99,7 +99,7 @@ class WalkedPath:
             return False
         inner = list(op.inputs)
         arguments = {id(tensor) for tensor in inner[unit.results :]}
-        source_ids = {id(self.walk.inputs[input_index]) for input_index in self.walk.numbers}
+        source_ids = {id(self.walk.inputs[input_index]) for input_index in self.walk.input_indices}
         held = {id(tensor) for tensor in self.walk.held.stops}
         stack, visited = inner[: unit.results], set()
         while stack:
@@ -118,7 +118,7 @@ class WalkedPath:
         info = source.outputs[self.walk.output]
         upstream = draw_both_signs(generator, info.shape, is_complex=info.is_complex)
         directions = {}
-        for input_index in self.walk.numbers:
+        for input_index in self.walk.input_indices:
             point = source.at.point[input_index]
             sizes = scales(np.abs(point).ravel(), source.case.tensors[input_index].scale).step
             directions[input_index] = sizes.reshape(point.shape) * draw_both_signs(
@@ -128,7 +128,7 @@ class WalkedPath:
         kept = [op_pass for op_pass, step in zip(passes, self.walk.steps, strict=True) if not step.passes_on]
         slope = sum(
             inner(gradient, directions[input_index])
-            for input_index, gradient in zip(self.walk.numbers, gradients, strict=True)
+            for input_index, gradient in zip(self.walk.input_indices, gradients, strict=True)
             if gradient is not None
         )
         terms = [

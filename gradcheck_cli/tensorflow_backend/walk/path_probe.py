@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
@@ -123,8 +124,7 @@ class WalkedProbe:
 
 def draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
     """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
-    sign = np.where(generator.random(shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (a fair coin)
-    values = np.asarray(sign * generator.uniform(0.5, 1.5, shape))
+    values = draw_spread(generator, shape)
     if not is_complex:
         return values
     return values + 1j * draw_both_signs(generator, shape, is_complex=False)
