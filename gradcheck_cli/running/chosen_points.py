@@ -68,13 +68,13 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
         sides.see(samples)
         findings.branches = sides.branches(excuses)
         findings.sides_unknown = sides.unknown
-        if spent < _SLOW and _may_choose(opener.case, findings):
+        if spent < _SLOW and sides.wanted(excuses).any() and _may_choose(opener.case, findings):
             _check_chosen(opener, sides, findings)
             findings.branches = sides.branches(excuses)
 
 
 def _may_choose(case: Case, findings: Findings) -> bool:
-    """Whether other points can be drawn, and all is right so far."""
+    """Whether points can be chosen, and all is right so far."""
     first = findings.first
     draws = first is not None and (first.frozen or first.random_types)
     return (
@@ -82,7 +82,6 @@ def _may_choose(case: Case, findings: Findings) -> bool:
         and not draws
         and all(pair.status in RIGHT for pair in findings.pairs)
         and any(pair.status is Status.PASSED for pair in findings.pairs)
-        and any(branch.unseen for branch in findings.branches)
     )
 
 

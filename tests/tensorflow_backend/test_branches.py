@@ -248,6 +248,39 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
     )
 
 
+SATURATED = ("saturated low", "unsaturated", "saturated high")
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "expected"),
+    [
+        ("squashed", [0.5, -1.0, 30.0], [("tanh(x)", "forward", SATURATED[1:])]),
+        ("squashed", [0.5, -30.0], [("tanh(x)", "forward", SATURATED[:2])]),
+        (
+            "squashed_again",
+            [0.5, -7.0],
+            [("erf(x)", "forward", SATURATED[:2]), ("erf(x)", "gradient", SATURATED[:2])],
+        ),
+        (
+            "one_tail",
+            [1.0, -1.0, -40.0],
+            [("elu(x)", "forward", ("> 0", "< 0", "saturated")), ("x > 0", "gradient", ("true", "false"))],
+        ),
+        # What isn't reached isn't counted, nor what no hand-written gradient reads.
+        ("squashed", [0.5, -1.0], []),
+        ("squashed_by_tensorflow", [0.5, -40.0], []),
+    ],
+)
+def test_saturation(target, value, expected):
+    x = {"shape": [len(value)], "value": value}
+    assert [(one.text, one.part, one.sides) for one in branches(target, x)] == expected
+
+
+def test_points_are_chosen_where_a_function_saturates():
+    (found,) = branches("squashed")
+    assert (found.sides, found.unseen) == (SATURATED, ())
+
+
 def test_low_precision():
     assert [one.unseen for one in branches("hidden", dtypes=["float32"])] == [("true",), ("true",)]
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.operations import open_operations
+from gradcheck_cli.covered import side_counts
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Counterexample, SearchResult, Status
 from gradcheck_cli.running.chosen_points import RIGHT, check_at
@@ -109,13 +110,13 @@ class CaseSearch:
             number += 1
         if self.wrong is not None:
             self.found = self.shrunk()
-        seen = int(self.sides.seen.sum())
+        seen, sides = side_counts(self.sides.branches(self.opener.case.unreached))
         return SearchResult(
             time.monotonic() - self.began,
             self.points,
             self.judged,
             seen,
-            len(self.sides.seen),
+            sides,
             self.largest,
             self.spoilt,
             self.found,

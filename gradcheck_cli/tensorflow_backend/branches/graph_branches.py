@@ -31,6 +31,7 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     MASK,
     Kind,
     index_kind,
+    saturating_kind,
 )
 from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, text_of, told_in_body
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
@@ -66,6 +67,11 @@ class Watched:
     def key(self) -> Key:
         """What names it in every trace."""
         return self.branch.key
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """The sides that count only if a point takes them."""
+        return self.kind.offered
 
     @property
     def constants(self) -> list[float]:
@@ -230,7 +236,7 @@ class _Finder:
         return body
 
     def _watched(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = _kind_of(op)
+        kind = self._saturating(op) or _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
@@ -244,6 +250,15 @@ class _Finder:
         branch = Branch(text_of(op, kind, self.names), place, self.part, kind.sides, ())
         decides = kind.margins is None and tensors[0].dtype == tf.bool
         return Watched(branch, kind, tensors, Condition.of(tensors[0]) if decides else None)
+
+    def _saturating(self, op: Any) -> Kind | None:
+        """Return how a function saturates that a hand-written gradient calls, or whose values it reads."""
+        kind = saturating_kind(op)
+        if kind is None or self.part == "gradient":
+            return kind
+        readers = {*op.outputs[0].consumers(), *op.inputs[0].consumers()} - set(self.forward_ops)
+        is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in readers)
+        return kind if is_read else None
 
 
 def _kind_of(op: Any) -> Kind | None:

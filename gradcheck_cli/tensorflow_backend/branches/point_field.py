@@ -67,6 +67,7 @@ class PointField:
         sides: of all branches, each once.
         unknown: why not all branches are looked at; empty where they are.
         python: the conditions in Python code that is called, with file and line, once that has run.
+        reached: (sides,) which of them any point that was looked at takes.
     """
 
     def __init__(self, op: GraphOperation) -> None:
@@ -94,6 +95,7 @@ class PointField:
             dict.fromkeys((one.key, side) for one in watched for side in one.branch.sides)
         )
         self._number = {side: number for number, side in enumerate(self.sides)}
+        self.reached = np.zeros(len(self.sides), bool)
         self._fetched: dict[bool, list[Any]] = {}
 
     def _looks_into(self, found: Body) -> bool:
@@ -119,6 +121,12 @@ class PointField:
         for key, side in dict.fromkeys((one.branch.key, side) for one in new for side in one.branch.sides):
             self._number[key, side] = len(self.sides)
             self.sides.append((key, side))
+        self.reached = np.concatenate([self.reached, np.zeros(len(self.sides) - len(self.reached), bool)])
+
+    @cached_property
+    def offered(self) -> set[Side]:
+        """The sides that count only if a point takes them."""
+        return {(one.key, side) for one in self.watched for side in one.offered}
 
     @property
     def constants(self) -> list[float]:
@@ -174,8 +182,10 @@ class PointField:
         for value in outputs:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
+        taken &= is_finite[:, None]
+        self.reached |= taken.any(axis=0)
         return Looked(
-            taken & is_finite[:, None] if len(self.sides) else taken,
+            taken,
             is_finite,
             [(outputs[number], flow) for number, flow in zip(trace.joint_outputs, upstreams, strict=True)],
             self._added([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],
