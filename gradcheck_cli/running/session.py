@@ -166,7 +166,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
                 own = run_own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
             # A search chooses points by itself.
-            is_searched = explains and case.search and search(opener, points(case), findings, case.search)
+            is_searched = (
+                explains and case.search and search(opener, points(case), findings, case.search, spent)
+            )
             if explains and not is_searched:
                 check_unseen_sides(opener, points(case), findings, spent)
             return add_figures(findings, opener) if case.drawn else findings

@@ -76,8 +76,11 @@ class PointChooser:
 
         Args:
             drawn: points as the spec draws them, (B, *shape) each.
-            count: how many points to look at.
+            count: how many points to look at, if there is time.
         """
+        count = self.field.pace.batch(count)
+        if not count:
+            return
         drawn = {number: stack[:count] for number, stack in drawn.items()}
         have = len(next(iter(drawn.values())))
         rows = np.arange(max(have, count)) % have
@@ -111,11 +114,13 @@ class PointChooser:
         others = {number: stack[[row]] for number, stack in self.free.others(points).items()}
 
         def evaluate(vectors: Array) -> Array:
-            count = len(vectors)
-            own = self.free.unpack(vectors, others)
-            found = self._look(own, np.full(count, row))
-            self._note(own, found)
-            return np.where(found.is_finite, found.margin(side), -np.inf)
+            scores = np.full(len(vectors), -np.inf)
+            for part in self.field.pace.parts(len(vectors)):
+                own = self.free.unpack(vectors[part], others)
+                found = self._look(own, np.full(len(vectors[part]), row))
+                self._note(own, found)
+                scores[part] = np.where(found.is_finite, found.margin(side), -np.inf)
+            return scores
 
         steering = Steering(
             evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
@@ -128,7 +133,8 @@ class PointChooser:
         stale = 0
         for _ in range(rounds):
             stale = 0 if steering.round(thorough=stale > 0) else stale + 1
-            if self.left <= 0 or stale == _STALE or (side in self.finds and self._is_deep(side)):
+            is_over = self.left <= 0 or self.field.pace.left <= 0
+            if is_over or stale == _STALE or (side in self.finds and self._is_deep(side)):
                 return
 
     def _is_deep(self, side: int) -> bool:

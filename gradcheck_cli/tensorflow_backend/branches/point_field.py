@@ -18,6 +18,7 @@ from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
     constants_at,
     lines_traced,
 )
+from gradcheck_cli.tensorflow_backend.branches.pace import Pace
 from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class PointField:
         unknown: why not all branches are looked at; empty where they are.
         python: the conditions in Python code that is called, with file and line, once that has run.
         reached: (sides,) which of them any point that was looked at takes.
+        pace: how many points a call may take.
     """
 
     def __init__(self, op: GraphOperation) -> None:
@@ -81,6 +83,7 @@ class PointField:
         """
         self._op = op
         self.python: list[PythonBranch] = []
+        self.pace = Pace()
         self.unknown = ""
         found = find_branches(op)
         if not found.calls or not self._looks_into(found):
@@ -162,11 +165,12 @@ class PointField:
         ]
         fetches = self._fetches(pulls=pulls or bool(self.python))
         python: list[tuple[Arcs, Margins]] = []
-        if self.python:
-            rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
-            fetched = _stacked(rows)
-        else:
-            fetched = self._values(fetches, points, upstreams)
+        with self.pace.timed(len(seeds)):
+            if self.python:
+                rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
+                fetched = _stacked(rows)
+            else:
+                fetched = self._values(fetches, points, upstreams)
         values = dict(zip(map(id, fetches), fetched, strict=True))
         taken = np.zeros((len(seeds), len(self.sides)), bool)
         for one in self.watched:
