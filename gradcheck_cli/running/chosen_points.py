@@ -86,29 +86,30 @@ def _may_choose(case: Case, findings: Findings) -> bool:
 
 
 def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None:
-    """Check points that take unseen sides, the most promising first."""
+    """Check points that take unseen sides, those that take most of them first."""
     chooser = _chooser(opener, sides, findings)
-    judged = 0
     for side in np.flatnonzero(chooser.wanted):
-        if judged == _MOST or (sides.seen[side] or not chooser.wanted[side]):
-            continue
-        if side not in chooser.finds and chooser.left > 0:
+        if not chooser.is_found(int(side)) and chooser.left > 0:
             chooser.steer(int(side), _ROUNDS)
-        finds = chooser.finds.get(int(side), [])
-        for find in finds[: _MOST - judged]:
-            judged += 1
-            with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-                found = check_at(opener, find.point, candidates.FIRST + judged)
-                findings.chosen_points += 1
-                wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
-                if wrong and _is_singular(opener, chooser, find.point, found, judged):
-                    continue
-                findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
-                if wrong:
-                    return
-                if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
-                    sides.seen |= find.taken
-                    break
+    left = [find for finds in chooser.finds.values() for find in finds]
+    for judged in range(1, _MOST + 1):
+        unseen = chooser.wanted & ~sides.seen
+        left = [find for find in left if (find.taken & unseen).any()]
+        if not left:
+            return
+        find = max(left, key=lambda find: (int((find.taken & unseen).sum()), find.rank))
+        left = [other for other in left if other is not find]
+        with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            found = check_at(opener, find.point, candidates.FIRST + judged)
+            findings.chosen_points += 1
+            wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
+            if wrong and _is_singular(opener, chooser, find.point, found, judged):
+                continue
+            findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
+            if wrong:
+                return
+            if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
+                sides.seen |= find.taken
 
 
 def _is_singular(

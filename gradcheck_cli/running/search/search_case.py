@@ -220,7 +220,7 @@ class CaseSearch:
                 return
             if self.sides.seen[side]:
                 continue
-            if side not in chooser.finds and chooser.left > 0:
+            if not chooser.is_found(int(side)) and chooser.left > 0:
                 chooser.steer(int(side), 24)
                 self.points += most - chooser.left
                 most = chooser.left

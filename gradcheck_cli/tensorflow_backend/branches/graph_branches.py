@@ -9,6 +9,7 @@ branch as their forwards do, and aren't counted.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.tensorflow_backend.branches.bodies import (
+    SHAPES,
     bodies_of,
     follow,
     is_kept,
@@ -30,10 +32,11 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     LOOPS,
     MASK,
     Kind,
+    aligned,
     index_kind,
     saturating_kind,
 )
-from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, text_of, told_in_body
+from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, joined, text_of, told_in_body
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
 
 if TYPE_CHECKING:
@@ -48,6 +51,44 @@ _MOST = 200  # branches of a case: a deep network repeats the same few
 
 
 @dataclass(frozen=True)
+class Outer:
+    """A selection that has another one as a value.
+
+    Attributes:
+        tensor: its condition.
+        holds: on which side it takes that value.
+    """
+
+    tensor: Any
+    holds: bool
+
+    @cached_property
+    def condition(self) -> Condition:
+        """What its condition is."""
+        return Condition.of(self.tensor)
+
+    @property
+    def fetched(self) -> tuple[Any, ...]:
+        """The tensors that tell whether it takes the value."""
+        return (self.tensor, *self.condition.fetched)
+
+    @staticmethod
+    def all_of(op: Any) -> tuple[Outer, ...]:
+        """Return the selections that take a selection's result as their value, and nothing else does."""
+        found: list[Outer] = []
+        while op.type == "SelectV2":
+            users = [user for user in op.outputs[0].consumers() if user.type not in SHAPES]
+            places = [
+                place for user in users for place, one in enumerate(user.inputs) if one is op.outputs[0]
+            ]
+            if len(places) != 1 or users[0].type != "SelectV2" or not places[0]:
+                break
+            (op,) = users
+            found.append(Outer(op.inputs[0], places[0] == 1))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
 class Watched:
     """A branch in a graph, with the tensors that tell its sides.
 
@@ -56,12 +97,14 @@ class Watched:
         kind: how it branches.
         tensors: what tells its sides.
         condition: what decides, where a condition does.
+        within: the selections that this one is a value of, with the side of theirs that takes it.
     """
 
     branch: Branch
     kind: Kind
     tensors: tuple[Any, ...]
     condition: Condition | None = None
+    within: tuple[Outer, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -81,7 +124,8 @@ class Watched:
     @property
     def fetched(self) -> tuple[Any, ...]:
         """The tensors that tell its sides, and how far a point is from each."""
-        return self.tensors + (() if self.condition is None else self.condition.fetched)
+        found = () if self.condition is None else self.condition.fetched
+        return (*self.tensors, *found, *(tensor for outer in self.within for tensor in outer.fetched))
 
     def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
         """Return of each side which elements take it.
@@ -93,7 +137,14 @@ class Watched:
         own = [values[id(tensor)] for tensor in self.tensors]
         if self.kind.margins is None:
             truth = math.abs(own[0]) > 0
-            return [truth, ~truth]
+            sides = [truth, ~truth]
+            for outer in self.within:
+                is_taken = math.abs(values[id(outer.tensor)]) > 0
+                is_taken = is_taken if outer.holds else ~is_taken
+                sides = [
+                    first & second for first, second in (aligned([one, is_taken], math) for one in sides)
+                ]
+            return sides
         return [margin > 0 for margin in self.kind.margins(own, math)]
 
     def margins(self, values: Mapping[int, Any], math: Any, side: int) -> Any:
@@ -105,7 +156,12 @@ class Watched:
             side: its number.
         """
         if self.condition is not None:
-            return self.condition.margin(values, math, holds=side == 0)
+            found = self.condition.margin(values, math, holds=side == 0)
+            for outer in self.within:
+                own = outer.condition.margin(values, math, holds=outer.holds)
+                first, second = aligned([found, own], math)
+                found = joined(first, second, math, every=True)
+            return found
         own = [values[id(tensor)] for tensor in self.tensors]
         if self.kind.margins is None:
             return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
@@ -249,7 +305,8 @@ class _Finder:
             return None  # decided by a shape, or by a constant
         branch = Branch(text_of(op, kind, self.names), place, self.part, kind.sides, ())
         decides = kind.margins is None and tensors[0].dtype == tf.bool
-        return Watched(branch, kind, tensors, Condition.of(tensors[0]) if decides else None)
+        condition = Condition.of(tensors[0]) if decides else None
+        return Watched(branch, kind, tensors, condition, Outer.all_of(op))
 
     def _saturating(self, op: Any) -> Kind | None:
         """Return how a function saturates that a hand-written gradient calls, or whose values it reads."""
