@@ -86,6 +86,18 @@ def seen(target, x=NORMAL, **changes):
             {"shape": [2], "value": [7.5, 0.0]},
             [("stridedslice(x, 0, 1, 1)", "forward", ("branch 2",), ("branch 0", "branch 1"))],
         ),
+        # Inside a selection, only the elements count that this one takes.
+        (
+            "where_in_where",
+            {"shape": [2], "value": [0.5, -2.0]},
+            [("x > 3.5", "forward", (), ("true", "false")), ("x > 1", "forward", ("false",), ("true",))],
+        ),
+        (
+            "where_in_where",
+            {"shape": [2], "value": [4.0, -2.0]},
+            [("x > 3.5", "forward", ("true",), ("false",)), ("x > 1", "forward", ("true", "false"), ())],
+        ),
+        ("guarded", BOTH, [("x > 1", "forward", ("true", "false"), ())] * 2),
         ("by_shape", NORMAL, []),
         ("dead", NORMAL, []),
         ("tensorflows_own", NORMAL, []),
@@ -246,6 +258,26 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
     assert (
         result.sides_unknown == "not looked at inside while: a copy of the graph that tells can't be called"
     )
+
+
+def test_a_table_has_its_entries():
+    (found,) = [one for one in branches("table", BOTH) if one.text.startswith("gather")]
+    assert (found.seen, found.unseen) == (("entry 0", "entry 2"), ("entry 1",))
+
+
+def test_conditions_that_are_values_in_numpy_code():
+    found = branches(
+        "numpy_values",
+        {"shape": [2], "value": [1.0, 4.0]},
+        gradient={"numpy": f"{MODULE}:numpy_values_gradient"},
+        binding="py_func",
+        outputs={"y": {"dtype": "float64"}},
+    )
+    assert [(one.text, one.seen, one.unseen) for one in found] == [
+        ("(x > 3.0) & (x < 5.0)", ("true", "false"), ()),
+        ("x < -3.0", ("false",), ("true",)),
+        ("x[0] > 0.5", ("true",), ("false",)),
+    ]
 
 
 SATURATED = ("saturated low", "unsaturated", "saturated high")

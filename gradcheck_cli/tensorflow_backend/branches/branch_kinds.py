@@ -119,8 +119,14 @@ def _stepped(step: str) -> Kind:
     return Kind(("to 0", "elsewhere"), margins)
 
 
-def index_kind(count: int) -> Kind:
-    """Return how a `tf.switch_case` of so many branches branches: an index beyond them takes the last."""
+def index_kind(count: int, name: str = "branch", place: int = 0) -> Kind:
+    """Return how an op branches that takes one of some things by an index; one beyond them takes the last.
+
+    Args:
+        count: how many there are.
+        name: what they are called.
+        place: which input the index is.
+    """
 
     def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
         index = values[0]
@@ -128,7 +134,7 @@ def index_kind(count: int) -> Kind:
         taken = math.where((index < 0) | (index >= count), last, index)
         return [0.5 - math.abs(taken - number) for number in range(count)]
 
-    return Kind(tuple(f"branch {number}" for number in range(count)), margins)
+    return Kind(tuple(f"{name} {number}" for number in range(count)), margins, (place,))
 
 
 # How large an argument is, at least, where nothing but 1/n is left of a function beside its limit: there

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Key = tuple[str, str, str]
 
+_LARGEST_TABLE = 16  # entries
 _MOST = 200  # branches of a case: a deep network repeats the same few
 
 
@@ -292,7 +293,7 @@ class _Finder:
         return body
 
     def _watched(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = self._saturating(op) or _kind_of(op)
+        kind = self._saturating(op) or _lookup(op, moved) or _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
@@ -316,6 +317,31 @@ class _Finder:
         readers = {*op.outputs[0].consumers(), *op.inputs[0].consumers()} - set(self.forward_ops)
         is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in readers)
         return kind if is_read else None
+
+
+def _lookup(op: Any, moved: Collection[int]) -> Kind | None:
+    """Return the entries of a table that doesn't move, if numbers that do are rounded to places in it."""
+    if op.type != "GatherV2" or id(op.inputs[0]) in moved:
+        return None
+    axis = tf.get_static_value(op.inputs[2])
+    shape = op.inputs[0].shape
+    count = None if axis is None or shape.rank is None else shape[int(axis)]
+    if not count or count > _LARGEST_TABLE or not _is_of_floats(op.inputs[1]):
+        return None
+    return index_kind(count, "entry", place=1)
+
+
+def _is_of_floats(tensor: Any) -> bool:
+    """Whether whole numbers are computed of others."""
+    waiting, seen = [tensor], {id(tensor)}
+    while waiting:
+        for one in waiting.pop().op.inputs:
+            if one.dtype.is_floating:
+                return True
+            if id(one) not in seen:
+                seen.add(id(one))
+                waiting.append(one)
+    return False
 
 
 def _kind_of(op: Any) -> Kind | None:
