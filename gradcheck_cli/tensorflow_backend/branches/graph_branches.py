@@ -37,7 +37,7 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     saturating_kind,
 )
 from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, joined, text_of, told_in_body
-from gradcheck_cli.tensorflow_backend.frames import place_of_branch
+from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -307,6 +307,8 @@ class _Finder:
         branch = Branch(text_of(op, kind, self.names), place, self.part, kind.sides, ())
         decides = kind.margins is None and tensors[0].dtype == tf.bool
         condition = Condition.of(tensors[0]) if decides else None
+        if tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op):
+            return None  # `reduce_logsumexp` has it: no finite values take its other side
         return Watched(branch, kind, tensors, condition, Outer.all_of(op))
 
     def _saturating(self, op: Any) -> Kind | None:
