@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _STALE = 2  # rounds without a better point after which a side is given up
 _DEEP = 0.05  # of a typical margin: further in than this isn't needed
+_FAR_OUT = 5.0  # spreads
 _KEPT = 4  # points of each side that are remembered
 
 
@@ -32,8 +33,8 @@ class Find:
     Attributes:
         point: the inputs that differ, without a leading axis.
         taken: (sides,).
-        rank: the larger, the better: hardly any components that are zero, where many a gradient is, or equal;
-            as far from the other side as matters; few such components; near to what is drawn.
+        rank: the larger, the better: an ordinary point; as far from the other side as matters; few components
+            that are zero, where many a gradient is, or equal; near to what is drawn.
     """
 
     point: Mapping[int, Array]
@@ -99,7 +100,7 @@ class PointChooser:
         self._note(points, looked)
 
     def is_found(self, side: int) -> bool:
-        """Whether a point takes a side, and not only one that is mostly zero or of equal components."""
+        """Whether an ordinary point takes a side."""
         return side in self.finds and self.finds[side][0].rank[0]
 
     def steer(self, side: int, rounds: int) -> None:
@@ -111,12 +112,12 @@ class PointChooser:
         if not self.free.size or self._starts is None:
             return
         points, looked = self._starts
-        scores = self._scores(looked, side)
+        scores = self._scores(points, looked, side)
         if not np.isfinite(scores).any() and self.finds:
             finds = [find.point for own in self.finds.values() for find in own]
             points = {number: np.stack([point[number] for point in finds]) for number in points}
             looked = self._look(points, np.arange(len(finds)))
-            scores = self._scores(looked, side)
+            scores = self._scores(points, looked, side)
         row = int(np.argmax(scores))
         if not np.isfinite(scores[row]):
             return
@@ -152,15 +153,15 @@ class PointChooser:
             if is_over or stale == _STALE or (self.is_found(side) and self._is_deep(side)):
                 return
 
-    def _scores(self, looked: Looked, side: int) -> Array:
+    def _scores(self, points: Points, looked: Looked, side: int) -> Array:
         """Return how far points to start from are on a side; minus infinity for those that won't do."""
         scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
         # On the very edge of several conditions at once, no step of one alone leads anywhere.
         edge = (scores == 0) & ~looked.taken[:, side]
         if not edge.all():
             scores[edge] = -np.inf
-        if side in self.finds:  # by special points alone
-            scores[looked.taken[:, side]] = -np.inf
+        if side in self.finds:  # by points alone that aren't ordinary
+            scores[looked.taken[:, side] | ~self._is_ordinary(self.free.pack(points))] = -np.inf
         return np.asarray(scores)
 
     def _guards(self, looked: Looked, side: int, row: int) -> list[int]:
@@ -180,16 +181,27 @@ class PointChooser:
         self.left -= len(seeds)
         return self.field.look(points, [int(seed) for seed in seeds])
 
+    def _distances(self, vectors: Array) -> Array:
+        return np.asarray(np.abs(vectors - self.free.middles) / self.free.spreads)
+
+    def _is_ordinary(self, vectors: Array) -> Array:
+        """Return which vectors aren't mostly zero or equal, and don't lie far out in most components.
+
+        Where all is zero, many a wrong gradient is right; far out, digits are lost, and functions are flat.
+        """
+        few = _special(vectors) <= max(1.0, vectors.shape[1] / 2)
+        return np.asarray(few & (np.median(self._distances(vectors), axis=1) <= _FAR_OUT))
+
     def _note(self, points: Points, looked: Looked) -> None:
         """Remember the points that take wanted sides."""
         for side in np.flatnonzero(self.wanted & looked.taken.any(axis=0)).tolist():
             rows = np.flatnonzero(looked.taken[:, side])
             depth = np.minimum(looked.margin(side)[rows] / self._typical[side], _DEEP)
             vectors = self.free.pack({number: stack[rows] for number, stack in points.items()})
-            distance = np.max(np.abs(vectors - self.free.middles) / self.free.spreads, axis=1, initial=0.0)
-            special = np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])
+            distance = np.max(self._distances(vectors), axis=1, initial=0.0)
+            special = _special(vectors)
             own = self.finds.setdefault(side, [])
-            is_special = special > max(1.0, vectors.shape[1] / 2)
+            is_special = ~self._is_ordinary(vectors)
             for place in np.lexsort((distance, special, -depth, is_special))[:_KEPT]:
                 row = rows[place]
                 point = {number: stack[row] for number, stack in points.items()}
@@ -197,3 +209,8 @@ class PointChooser:
                 own.append(Find(point, looked.taken[row], (not is_special[place], *rank)))
             own.sort(key=lambda find: find.rank, reverse=True)
             del own[_KEPT:]
+
+
+def _special(vectors: Array) -> Array:
+    """Return how many components of each vector are zero, or equal to another one."""
+    return np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])
