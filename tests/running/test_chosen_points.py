@@ -64,6 +64,11 @@ def test_what_shows_nothing_changes_nothing(target, x):
     assert "true" in {side for branch in result.branches for side in branch.unseen}
 
 
+def test_inputs_that_can_not_be_chosen_are_drawn_anew():
+    result = run("hidden", {"shape": [4], "min_gap": 0.1}, attrs={"factor": 3.0})
+    assert result.error is None
+
+
 def test_an_excused_side_is_not_looked_for():
     result = run("hidden", attrs={"factor": 3.0}, unreached={"x > 3.5 true": "x is a sine"})
     assert (result.status, result.chosen_points) == (Status.PASSED, 0)

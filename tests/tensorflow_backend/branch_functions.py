@@ -197,6 +197,17 @@ def squashed_by_tensorflow(x):
     return tf.tanh(x) * tf.sigmoid(x) + tf.nn.softplus(x)
 
 
+@tf.custom_gradient
+def run_again(x):
+    def grad(dy):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.tanh(2.0 * x)
+        return tape.gradient(y, x, dy)
+
+    return tf.tanh(2.0 * x), grad
+
+
 def log_sum(x):
     return tf.reduce_logsumexp(x) * x
 

@@ -304,6 +304,7 @@ SATURATED = ("saturated low", "unsaturated", "saturated high")
         # What isn't reached isn't counted, nor what no hand-written gradient reads.
         ("squashed", [0.5, -1.0], []),
         ("squashed_by_tensorflow", [0.5, -40.0], []),
+        ("run_again", [0.5, -40.0], []),
     ],
 )
 def test_saturation(target, value, expected):

@@ -101,7 +101,7 @@ class FreeInputs:
 
     def pack(self, points: Mapping[int, Array]) -> Array:
         """Turn stacks of inputs, (B, *shape) by number, into vectors, (B, size)."""
-        flat = []
+        flat = [np.zeros((len(next(iter(points.values()))), 0))]
         for part in self.parts:
             values = points[part.number].reshape(len(points[part.number]), -1)
             flat.append(np.concatenate([values.real, values.imag], axis=1) if part.is_complex else values)
@@ -131,22 +131,24 @@ class FreeInputs:
 
     def split(self, vectors: Array) -> list[Array]:
         """Cut vectors, (B, size), into each input's components."""
+        if not self.parts:
+            return []
         return np.split(vectors, np.cumsum([part.size for part in self.parts])[:-1], axis=1)
 
     def inside(self, vectors: Array) -> Array:
         """Return vectors, each component moved to the nearest value that is allowed."""
         parts = zip(self.parts, self.split(vectors), strict=True)
-        return np.concatenate([part.inside(own) for part, own in parts], axis=1)
+        return np.concatenate([vectors[:, :0], *(part.inside(own) for part, own in parts)], axis=1)
 
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return np.concatenate([np.full(part.size, part.spread) for part in self.parts])
+        return np.concatenate([np.zeros(0), *(np.full(part.size, part.spread) for part in self.parts)])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return np.concatenate([np.full(part.size, part.middle) for part in self.parts])
+        return np.concatenate([np.zeros(0), *(np.full(part.size, part.middle) for part in self.parts)])
 
     @property
     def borders(self) -> list[float]:

@@ -189,6 +189,8 @@ class PointChooser:
 
         Where all is zero, many a wrong gradient is right; far out, digits are lost, and functions are flat.
         """
+        if not vectors.shape[1]:
+            return np.ones(len(vectors), bool)
         few = _special(vectors) <= max(1.0, vectors.shape[1] / 2)
         return np.asarray(few & (np.median(self._distances(vectors), axis=1) <= _FAR_OUT))
 

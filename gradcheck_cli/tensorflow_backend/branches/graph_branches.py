@@ -312,12 +312,20 @@ class _Finder:
         return Watched(branch, kind, tensors, condition, Outer.all_of(op))
 
     def _saturating(self, op: Any) -> Kind | None:
-        """Return how a function saturates that a hand-written gradient calls, or whose values it reads."""
+        """Return how a function saturates that a hand-written gradient calls, or whose values it reads.
+
+        Where TensorFlow differentiates it, its own kernel does, as in a forward that a gradient runs again.
+        """
         kind = saturating_kind(op)
-        if kind is None or self.part == "gradient":
+        if kind is None:
+            return None
+        readers = {*op.outputs[0].consumers(), *op.inputs[0].consumers()}
+        if any(reader.type == f"{op.type}Grad" for reader in readers):
+            return None
+        if self.part == "gradient":
             return kind
-        readers = {*op.outputs[0].consumers(), *op.inputs[0].consumers()} - set(self.forward_ops)
-        is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in readers)
+        later = [reader for reader in readers if reader not in self.forward_ops]
+        is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in later)
         return kind if is_read else None
 
 
