@@ -37,6 +37,7 @@ _LOOKED = 2_500  # points at which the conditions are looked at, of all sides to
 _PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
 _BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn't finite
 _ROUNDS = 12  # of steering, a side
+_NOTHING = 1e-6  # of what is allowed at the sample points
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are looked at
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
@@ -102,7 +103,7 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_at(opener, find.point, candidates.FIRST + judged)
             findings.chosen_points += 1
-            wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
+            wrong = wrong_pairs(found, findings)
             if wrong and _is_singular(opener, chooser, find.point, found, judged):
                 continue
             findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
@@ -110,6 +111,30 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
                 return
             if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
                 sides.seen |= find.taken
+
+
+def wrong_pairs(found: Findings, at_samples: Findings) -> dict[str, PairResult]:
+    """Return the pairs that are wrong at a chosen point, by label.
+
+    One isn't whose output doesn't move there at all, though its gradient isn't quite zero, if that is nothing
+    beside what is allowed at the sample points: `1 + erf(x)` is 0 from -5.9 on, and its right gradient isn't.
+
+    Args:
+        found: what was found at the point.
+        at_samples: what was found at the sample points.
+    """
+    allowed = {pair.label: pair.allowed for pair in at_samples.pairs}
+    return {
+        pair.label: pair
+        for pair in found.pairs
+        if pair.status is Status.MISMATCHED
+        and not (
+            pair.mismatch == "value"
+            and pair.worst is not None
+            and pair.worst.numeric == 0
+            and pair.max_abs_error <= _NOTHING * allowed.get(pair.label, 0.0)
+        )
+    }
 
 
 def _is_singular(

@@ -20,7 +20,7 @@ from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Counterexample, SearchResult, Status
-from gradcheck_cli.running.chosen_points import RIGHT, check_at
+from gradcheck_cli.running.chosen_points import RIGHT, check_at, wrong_pairs
 from gradcheck_cli.running.search.shrinking import shrink
 from gradcheck_cli.running.search.suspicion import suspect
 from gradcheck_cli.spec.drafts.draft import as_flow
@@ -258,9 +258,7 @@ class CaseSearch:
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         asked = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
-        if found is not None and any(
-            pair.status is Status.MISMATCHED and pair.label in asked for pair in found.pairs
-        ):
+        if found is not None and asked & wrong_pairs(found, self.findings).keys():
             self.wrong, self.worst = found, {number: np.asarray(value) for number, value in point.items()}
             return True
         self.in_vain[key] += 1
@@ -340,7 +338,7 @@ def search(
             one = _with_one_row(one, last) or one
             findings.search = replace(findings.search, found=one.found, judged=one.judged)
         if one.wrong is not None:
-            wrong = {pair.label: pair for pair in one.wrong.pairs if pair.status is Status.MISMATCHED}
+            wrong = wrong_pairs(one.wrong, findings)
             findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
         findings.branches = sides.branches(opener.case.unreached)
         findings.sides_unknown = sides.unknown
