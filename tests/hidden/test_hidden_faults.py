@@ -55,7 +55,7 @@ def test_a_run_finds_it_and_nothing_in_its_twin(name):
 
 @pytest.mark.parametrize("name", FOUND_BY_SEARCH)
 def test_a_search_finds_it(name):
-    assert checked(name, wrong=True, seconds=2.0).status is Status.MISMATCHED
+    assert checked(name, wrong=True, seconds=4.0).status is Status.MISMATCHED
 
 
 def test_what_is_found_is_small():

@@ -266,6 +266,12 @@ class CaseSearch:
             self.sides.seen |= taken
         return False
 
+    @property
+    def is_wrong_in_values(self) -> bool:
+        """Whether a gradient has the right form, and wrong values."""
+        pairs = () if self.wrong is None else wrong_pairs(self.wrong, self.findings).values()
+        return any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
+
     def shrunk(self) -> Counterexample:
         """Shrink the point that is wrong, and say what it is."""
         left = min(_SHRINKING, max(self.pace.left, _LONGER * self.pace.seconds))
@@ -374,7 +380,7 @@ def _with_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
         first = opener.open(Opening(0))
         own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), Pace(seconds))
         own.judged = search.judged
-        if own.at_samples(range(case.samples)):
+        if own.at_samples(range(case.samples)) and own.is_wrong_in_values:
             shapes = tuple((case.tensors[number].name, case.tensors[number].shape) for number in own.worst)
             own.found = replace(own.shrunk(), shapes=shapes)
             return own

@@ -1,4 +1,7 @@
-"""A search ends in its time, by a clock that only the calls of the graph and of the judge move on."""
+"""A search ends in its time, by a clock that only the calls of the graph and of the judge move on.
+
+At its end it tries a batch of one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
 from gradcheck_cli.running.search import search_case
 from gradcheck_cli.spec.load import load_mapping
@@ -64,6 +68,15 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
     findings = session.check(replace(case, search=seconds))
     assert findings.search.points > 1
     assert 1 < max(calls) < 256
+
+
+def test_a_function_of_six_elements_is_not_wrong_for_one(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (case,) = load_mapping(
+        {"op": "op", "forward": "search_functions:product_of_six", "inputs": {"x": {"shape": [6]}}}
+    )
+    result = session.run_case(replace(case, search=2.0))
+    assert (result.status, result.search.found) == (Status.PASSED, None)
 
 
 def test_a_batch_takes_a_part_of_what_is_left():
