@@ -93,13 +93,18 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
         if not chooser.is_found(int(side)) and chooser.left > 0:
             chooser.steer(int(side), _ROUNDS)
     left = [find for finds in chooser.finds.values() for find in finds]
+    # Saturated sides come last: far out, a point tells less of the others.
+    is_offered = np.array([side in sides.field.offered for side in sides.field.sides], bool)
     for judged in range(1, _MOST + 1):
         unseen = chooser.wanted & ~sides.seen
         left = [find for find in left if (find.taken & unseen).any()]
         if not left:
             return
-        find = max(left, key=lambda find: (int((find.taken & unseen).sum()), find.rank))
-        left = [other for other in left if other is not find]
+        gains = [int((find.taken & unseen & ~is_offered).sum()) for find in left]
+        best = max(range(len(left)), key=lambda place: (gains[place], left[place].rank))
+        find = left.pop(best)
+        if not gains[best]:  # a second try at the same saturated sides is as undecided
+            left = [other for other in left if not np.array_equal(other.taken, find.taken)]
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_at(opener, find.point, candidates.FIRST + judged)
             findings.chosen_points += 1
